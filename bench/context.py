@@ -115,7 +115,7 @@ def _layered(
     analyzer = Analyzer(Stemmer.Stemmer)
     unused: Any = SimpleNamespace()
     drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=256 << 20, clock=lambda: now)
-    palace = Palace.over(store, unused, drawers, no_record)
+    palace = Palace.over(store, unused, drawers, no_record, lambda: datetime.now(UTC))
     registry = Registry(store)
     return Layered.over(
         store, unused, unused, palace, unused, owned, registry, queries, recall, analyzer, no_record, Settings(), lambda: now

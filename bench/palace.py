@@ -46,6 +46,7 @@ from crew_journal.schemas.facts import entity_id
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
 from crew_journal.schemas.operations.palace import PalaceRecipe, PalaceSearchRequest, WakeUpRequest
 from crew_journal.schemas.operations.palace_graph import TraverseRequest
+from crew_journal.schemas.operations.tunnels import ExplicitTunnel
 from crew_journal.schemas.ports import Embedder, Published
 from crew_journal.schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, Exchange, Thresholds, Turn, exchanges_of
 from crew_journal.schemas.rules.palace.places import drawer_id
@@ -156,9 +157,14 @@ async def _node(path: Path, embedder: Embedder, activated: OutgoingMessage) -> A
         store.close()
 
 
+async def no_tunnels(*_: str) -> tuple[ExplicitTunnel, ...]:
+    """No tunnel was made."""
+    return ()
+
+
 async def _speed(report: Report, node: _Node, texts: Sequence[str], corpus: Corpus, asked: int) -> None:
     drawers = DrawerReader(node.store)
-    reading, navigation = PalaceReading(drawers, node.search, no_record), Navigation(drawers.places)
+    reading, navigation = PalaceReading(drawers, node.search, no_record), Navigation(drawers.places, no_tunnels)
     caller = Caller.of(OWNER, WORKSPACE)
     began = time.perf_counter()
     await node.search.search(WORKSPACE, "warm", 1)

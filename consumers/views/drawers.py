@@ -106,11 +106,12 @@ class DrawersProjection:
             added_by_agent=filed.added_by_agent,
             source_file=filed.source_file,
             conversation=filed.conversation,
-            filed_ms=event.published_ms,
+            filed_ms=event.published_ms if filed.filed_ms is None else filed.filed_ms,
             text_hash=hash64(filed.content),
             terms=terms,
             counts=counts,
             since_seq=event.seq,
+            imported_from=filed.imported_from,
         )
 
 

@@ -45,6 +45,7 @@ from .retractions import RetractionMade, RetractionRestored
 from .sweeps import SweepFinished, SweepTicked
 from .tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from .tools import ToolCalled
+from .tunnels import TunnelCreated, TunnelDeleted, TunnelFollowed
 from .workspaces import AgentRegistered, ConsentChanged, CrewRegistered, WorkspaceConfigured
 
 CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
@@ -103,6 +104,9 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     DrawerRestored,
     PalaceIdentitySet,
     PalaceIngestAsked,
+    TunnelCreated,
+    TunnelFollowed,
+    TunnelDeleted,
     RuleLearned,
     RulePromoted,
     LessonRecorded,

@@ -28,6 +28,9 @@ DEFAULT_IMPORTANCE: Final = 3.0
 PLACE_CHARS: Final = 128
 """Most characters of a wing, room or hall."""
 
+LAST_MS: Final = 4_102_444_800_000
+"""2100-01-01, after which nothing was filed."""
+
 DrawerId = Annotated[str, StringConstraints(min_length=1, max_length=320)]
 """``drawer_<wing>_<room>_<16 hex>``."""
 Importance = Annotated[float, Field(ge=0.0, le=MOST_IMPORTANCE, allow_inf_nan=False)]
@@ -67,6 +70,8 @@ class DrawerFiled(ControlPayload):
         added_by: ``auto-ingest``, ``mobile`` or the name of who filed it.
         added_by_agent: Id of the agent, empty if none.
         source_file: Where the text is from, empty if unknown.
+        filed_ms: When it was filed elsewhere, milliseconds since the epoch; None if it is filed here.
+        imported_from: The store or folder that it was imported from, empty if none.
         conversation: Session of the exchange that was filed, empty if it is no exchange.
     """
 
@@ -84,6 +89,8 @@ class DrawerFiled(ControlPayload):
     conversation: _Name = ""
     pipeline_tier: PipelineTier = PipelineTier.LLM
     state: DrawerState = DrawerState.RAW
+    filed_ms: Annotated[int, Field(ge=0, le=LAST_MS)] | None = None
+    imported_from: _Name = ""
 
 
 class DrawerClassified(ControlPayload):

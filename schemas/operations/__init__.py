@@ -29,6 +29,7 @@ from . import (
     retractions,
     sweeps,
     tokens,
+    tunnels,
     workspaces,
 )
 from .operation import Operation
@@ -51,6 +52,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *facts.OPERATIONS,
     *palace.OPERATIONS,
     *palace_graph.OPERATIONS,
+    *tunnels.OPERATIONS,
     *layered.OPERATIONS,
     *context.OPERATIONS,
     *learning.OPERATIONS,

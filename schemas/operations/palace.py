@@ -8,10 +8,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field, StrictFloat, StrictInt, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StringConstraints
 
-from ..events.drawers import CONTENT_CHARS, IDENTITY_CHARS, MOST_IMPORTANCE, PLACE_CHARS
+from ..entry import Id
+from ..events.drawers import CONTENT_CHARS, IDENTITY_CHARS, LAST_MS, MOST_IMPORTANCE, PLACE_CHARS
 from ..rules.palace.layers import RECALL_DRAWERS
+from ..timestamps import parse_ts, to_ms
 from ..views.drawers import DRAWERS_PROJECTION
 from .operation import Access, Effect, MinSeq, Operation, Request, Workspace
 from .palace_answers import (
@@ -22,6 +24,7 @@ from .palace_answers import (
     DiaryWriteAnswer,
     DrawerAnswer,
     DrawersAnswer,
+    ImportDrawersAnswer,
     InfoAnswer,
     PalaceRoomsAnswer,
     PalaceSearchAnswer,
@@ -37,6 +40,7 @@ DUPLICATE_THRESHOLD: Final = 0.9
 DIARY_ENTRIES: Final = 10
 MOST_DIARY_ENTRIES: Final = 100
 PAGE: Final = 50
+MOST_IMPORTED: Final = 200
 MOST_PAGE: Final = 200
 
 _VIEWS: Final = (DRAWERS_PROJECTION,)
@@ -46,8 +50,15 @@ Place = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, ma
 Text = Annotated[str, StringConstraints(min_length=1, max_length=CONTENT_CHARS)]
 _Name = Annotated[str, StringConstraints(strip_whitespace=True, max_length=128)]
 _DrawerId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=320)]
+_Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=512)]
 _Wing = Annotated[Place | None, Field(description="Only this wing.")]
 _Room = Annotated[Place | None, Field(description="Only this room.")]
+
+
+def _moment(text: str) -> str:
+    if not 0 <= to_ms(parse_ts(text)) <= LAST_MS:
+        raise ValueError("must be a time between 1970 and 2100")
+    return text
 
 
 class PalaceReadRequest(Request):
@@ -162,8 +173,61 @@ class DrawersRequest(PalaceReadRequest):
 
     wing: _Wing = None
     room: _Room = None
+    agent_id: Id | None = Field(default=None, description="Only drawers that this agent filed.")
+    imported_from: _Source | None = Field(default=None, description="Only drawers that were imported from there.")
     limit: Annotated[StrictInt, Field(ge=1, le=MOST_PAGE)] = Field(default=PAGE, description="Most drawers.")
     offset: Annotated[StrictInt, Field(ge=0, le=1_000_000)] = Field(default=0, description="Drawers to leave out.")
+
+
+class PutDrawerRequest(Request):
+    """File a text under an id of the caller's own, as a person's device does; repeating it changes nothing.
+
+    A text with another text under the id is refused. After a deletion the id can be used again.
+    """
+
+    drawer_id: _DrawerId = Field(description="The caller's key for the text; it becomes the id of the drawer.")
+    content: Text = Field(description="The text, kept verbatim, at most 10,000 characters.")
+    category: (
+        Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2 * PLACE_CHARS + 1)] | None
+    ) = Field(default=None, description="`wing` or `wing/room`; `user/general` if absent.")
+    workspace_id: Workspace = None
+
+
+class ImportedDrawer(BaseModel):
+    """A drawer of another store, or a section of a note.
+
+    Attributes:
+        drawer_id: Its id, there and here.
+        memory_type: Follows from the words if absent, as does ``importance``.
+        filed_at: When it was filed there; now if absent.
+    """
+
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
+    drawer_id: _DrawerId
+    wing: Place
+    room: Place
+    hall: Annotated[str, StringConstraints(strip_whitespace=True, max_length=PLACE_CHARS)] = ""
+    content: Text
+    memory_type: Annotated[str, StringConstraints(max_length=64)] | None = None
+    importance: Annotated[StrictFloat | StrictInt, Field(ge=0, le=MOST_IMPORTANCE)] | None = None
+    source_file: Annotated[str, StringConstraints(max_length=512)] = ""
+    added_by: Annotated[str, StringConstraints(max_length=512)] = ""
+    filed_at: Annotated[str, AfterValidator(_moment)] | None = None
+
+
+class ImportDrawersRequest(Request):
+    """File drawers of another store under the ids that they have there; repeating it changes nothing.
+
+    A drawer whose text differs is replaced. One that was deleted here stays deleted unless ``restore`` is true.
+    """
+
+    drawers: Annotated[tuple[ImportedDrawer, ...], Field(min_length=1, max_length=MOST_IMPORTED)] = Field(
+        description="The drawers, at most 200."
+    )
+    imported_from: _Source = Field(description="Name of the store, such as its path.")
+    dry_run: bool = Field(default=False, description="Only say what would become of each.")
+    restore: bool = Field(default=False, description="File again what was deleted here.")
+    workspace_id: Workspace = None
 
 
 class SetIdentityRequest(Request):
@@ -310,6 +374,23 @@ UPDATE_DRAWER: Final = Operation(
     errors=(404,),
     command="palace update",
 )
+PUT_DRAWER: Final = Operation(
+    name="put_drawer",
+    request=PutDrawerRequest,
+    answer=AddDrawerAnswer,
+    route="PUT /v1/palace/drawers/{drawer_id}",
+    effect=Effect.CHANGES,
+    errors=(409,),
+    command="palace put",
+)
+IMPORT_DRAWERS: Final = Operation(
+    name="import_drawers",
+    request=ImportDrawersRequest,
+    answer=ImportDrawersAnswer,
+    route="POST /v1/palace/import",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+)
 DELETE_DRAWER: Final = Operation(
     name="delete_drawer",
     request=DeleteDrawerRequest,
@@ -394,6 +475,8 @@ OPERATIONS: Final = (
     DRAWERS,
     DRAWER,
     UPDATE_DRAWER,
+    PUT_DRAWER,
+    IMPORT_DRAWERS,
     DELETE_DRAWER,
     RESTORE_DRAWER,
     SET_IDENTITY,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from .operation import Answer
 
 
@@ -116,11 +118,31 @@ class DrawerAnswer(Answer):
     added_by: str
     added_by_agent: str
     source_file: str
+    imported_from: str
     filed_at: str
     last_accessed_at: str | None
     access_count: int
     live: bool
     seq: int
+
+
+class ImportedDrawerAnswer(Answer):
+    """What became of a drawer, or would become of it.
+
+    ``added``; ``replaced``: its text differed; ``unchanged``; ``deleted_here``: it was deleted after an earlier import;
+    ``noise``: it says nothing; ``no_room``: the workspace has as many drawers as it may have.
+    """
+
+    drawer_id: str
+    outcome: Literal["added", "replaced", "unchanged", "deleted_here", "noise", "no_room"]
+
+
+class ImportDrawersAnswer(Answer):
+    """What became of each drawer, in the order of the request; ``room_left`` is how many more the workspace takes."""
+
+    drawers: tuple[ImportedDrawerAnswer, ...]
+    room_left: int
+    seq: int | None = None
 
 
 class DrawersAnswer(Answer):

@@ -6,7 +6,9 @@ from typing import Annotated, Final
 
 from pydantic import Field, StrictInt
 
+from ..views.tunnels import TUNNELS_PROJECTION
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from .tunnels import ExplicitTunnel
 
 MAX_HOPS: Final = 5
 DEFAULT_HOPS: Final = 3
@@ -23,7 +25,7 @@ class TraverseRequest(Request):
 
 
 class TunnelsRequest(Request):
-    """Show the rooms that are in several wings."""
+    """Show the rooms that are in several wings, and the tunnels that were made between two rooms."""
 
     wing_a: str | None = Field(default=None, description="A wing that must be among them.")
     wing_b: str | None = Field(default=None, description="Another wing that must be among them.")
@@ -62,10 +64,14 @@ class TraverseAnswer(Answer):
 
 
 class TunnelsAnswer(Answer):
-    """Rooms in several wings, those with most drawers first."""
+    """Rooms in several wings, those with most drawers first; ``explicit`` are tunnels that were made, the strongest first.
+
+    ``count`` counts the rooms.
+    """
 
     tunnels: tuple[TunnelRoom, ...]
     count: int
+    explicit: tuple[ExplicitTunnel, ...] = ()
 
 
 class PalaceGraphAnswer(Answer):
@@ -94,7 +100,7 @@ FIND_TUNNELS: Final = Operation(
     answer=TunnelsAnswer,
     route="GET /v1/palace/graph/tunnels",
     effect=Effect.READS,
-    views=_VIEWS,
+    views=(*_VIEWS, TUNNELS_PROJECTION),
     command="palace tunnels",
 )
 PALACE_GRAPH: Final = Operation(

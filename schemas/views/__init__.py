@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import documents, drawers, facts, journal, learning, memory, models, operators, standings, workspaces
+from . import documents, drawers, facts, journal, learning, memory, models, operators, standings, tunnels, workspaces
 from .documents import *  # noqa: F403
 from .drawers import *  # noqa: F403
 from .facts import *  # noqa: F403
@@ -23,11 +23,24 @@ from .operators import *  # noqa: F403
 from .standings import *  # noqa: F403
 from .table import Table as Table
 from .table import Tables
+from .tunnels import *  # noqa: F403
 from .workspaces import *  # noqa: F403
 
 TABLES: Final[Tables] = tuple(
     one
-    for family in (journal, models, memory, standings, workspaces, documents, drawers, facts, learning, operators)
+    for family in (
+        journal,
+        models,
+        memory,
+        standings,
+        workspaces,
+        documents,
+        drawers,
+        facts,
+        learning,
+        operators,
+        tunnels,
+    )
     for one in vars(family).values()
     if isinstance(one, Table)
 )

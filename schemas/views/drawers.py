@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from ..rules.palace.upkeep import DECAY_FACTOR, DECAY_FLOOR
-from .table import Ms, Seq, Table
+from .table import Default, Ms, Seq, Table
 
 DRAWERS_PROJECTION: Final = "drawers"
 
@@ -38,6 +38,7 @@ class DrawerRow(NamedTuple):
     counts: bytes
     since_seq: Seq
     until_seq: Seq | None = None
+    imported_from: Annotated[str, Default("''")] = ""
 
 
 class DrawerUseRow(NamedTuple):

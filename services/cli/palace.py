@@ -4,5 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from .palace_import.command import palace_import
+
 layered = typer.Typer(help="Layered memory: facts, procedures and episodes.", no_args_is_help=True)
 palace = typer.Typer(help="Drawers of the palace: texts filed under wing and room.", no_args_is_help=True)
+palace.command("import")(palace_import)

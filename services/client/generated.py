@@ -135,6 +135,7 @@ from ...schemas.operations.palace import (
     DIARY_WRITE,
     DRAWER,
     DRAWERS,
+    IMPORT_DRAWERS,
     PALACE_INGEST,
     PALACE_RECALL,
     PALACE_ROOMS,
@@ -142,6 +143,7 @@ from ...schemas.operations.palace import (
     PALACE_STATUS,
     PALACE_TAXONOMY,
     PALACE_WINGS,
+    PUT_DRAWER,
     RESTORE_DRAWER,
     SET_IDENTITY,
     UPDATE_DRAWER,
@@ -155,6 +157,7 @@ from ...schemas.operations.palace_answers import (
     DiaryWriteAnswer,
     DrawerAnswer,
     DrawersAnswer,
+    ImportDrawersAnswer,
     InfoAnswer,
     PalaceRoomsAnswer,
     PalaceSearchAnswer,
@@ -207,6 +210,16 @@ from ...schemas.operations.tokens import (
     TokenCreatedAnswer,
     TokenRevokedAnswer,
     TokensAnswer,
+)
+from ...schemas.operations.tunnels import (
+    CREATE_TUNNEL,
+    DELETE_TUNNEL,
+    FOLLOW_TUNNELS,
+    LIST_TUNNELS,
+    FollowTunnelsAnswer,
+    TunnelAnswer,
+    TunnelDeletedAnswer,
+    TunnelListAnswer,
 )
 from ...schemas.operations.workspaces import (
     CALIBRATE,
@@ -1965,6 +1978,8 @@ class Operations:
         workspace_id: str | None = None,
         wing: str | None = None,
         room: str | None = None,
+        agent_id: str | None = None,
+        imported_from: str | None = None,
         limit: int = 50,
         offset: int = 0,
     ) -> DrawersAnswer:
@@ -1975,6 +1990,8 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             wing: Only this wing.
             room: Only this room.
+            agent_id: Only drawers that this agent filed.
+            imported_from: Only drawers that were imported from there.
             limit: Most drawers.
             offset: Drawers to leave out.
         """
@@ -1983,6 +2000,8 @@ class Operations:
             "workspace_id": workspace_id,
             "wing": wing,
             "room": room,
+            "agent_id": agent_id,
+            "imported_from": imported_from,
             "limit": limit,
             "offset": offset,
         }
@@ -2037,6 +2056,62 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(UPDATE_DRAWER, given)
+
+    def put_drawer(
+        self,
+        drawer_id: str,
+        content: str,
+        *,
+        category: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text under an id of the caller's own, as a person's device does; repeating it changes nothing.
+
+        A text with another text under the id is refused. After a deletion the id can be used again.
+
+        Args:
+            drawer_id: The caller's key for the text; it becomes the id of the drawer.
+            content: The text, kept verbatim, at most 10,000 characters.
+            category: `wing` or `wing/room`; `user/general` if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "drawer_id": drawer_id,
+            "content": content,
+            "category": category,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(PUT_DRAWER, given)
+
+    def import_drawers(
+        self,
+        drawers: Sequence[Mapping[str, Any]],
+        imported_from: str,
+        *,
+        dry_run: bool = False,
+        restore: bool = False,
+        workspace_id: str | None = None,
+    ) -> ImportDrawersAnswer:
+        """File drawers of another store under the ids that they have there; repeating it changes nothing.
+
+        A drawer whose text differs is replaced. One that was deleted here stays deleted unless ``restore`` is
+        true.
+
+        Args:
+            drawers: The drawers, at most 200.
+            imported_from: Name of the store, such as its path.
+            dry_run: Only say what would become of each.
+            restore: File again what was deleted here.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "drawers": drawers,
+            "imported_from": imported_from,
+            "dry_run": dry_run,
+            "restore": restore,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(IMPORT_DRAWERS, given)
 
     def delete_drawer(
         self,
@@ -2219,7 +2294,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> TunnelsAnswer:
-        """Show the rooms that are in several wings.
+        """Show the rooms that are in several wings, and the tunnels that were made between two rooms.
 
         Args:
             wing_a: A wing that must be among them.
@@ -2244,6 +2319,98 @@ class Operations:
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return self._operate(PALACE_GRAPH, given)
+
+    def create_tunnel(
+        self,
+        source_wing: str,
+        source_room: str,
+        target_wing: str,
+        target_room: str,
+        *,
+        label: str = "",
+        source_drawer_id: str | None = None,
+        target_drawer_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> TunnelAnswer:
+        """Connect two rooms of the palace; one tunnel serves both directions.
+
+        If the two are connected already, the label and the drawers of the tunnel are set anew, and its strength
+        stays.
+
+        Args:
+            source_wing: Wing of the one room.
+            source_room: The one room; it holds drawers.
+            target_wing: Wing of the other room.
+            target_room: The other room; it holds drawers.
+            label: What connects them.
+            source_drawer_id: The drawer of the one room that is meant.
+            target_drawer_id: The drawer of the other room that is meant.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "source_wing": source_wing,
+            "source_room": source_room,
+            "target_wing": target_wing,
+            "target_room": target_room,
+            "label": label,
+            "source_drawer_id": source_drawer_id,
+            "target_drawer_id": target_drawer_id,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(CREATE_TUNNEL, given)
+
+    def list_tunnels(
+        self,
+        *,
+        wing: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TunnelListAnswer:
+        """List the explicit tunnels, the strongest first.
+
+        Args:
+            wing: Only tunnels of which one end is in this wing.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"wing": wing, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(LIST_TUNNELS, given)
+
+    def delete_tunnel(
+        self,
+        tunnel_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> TunnelDeletedAnswer:
+        """Delete an explicit tunnel.
+
+        Args:
+            tunnel_id: Id of the tunnel.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"tunnel_id": tunnel_id, "workspace_id": workspace_id}
+        return self._operate(DELETE_TUNNEL, given)
+
+    def follow_tunnels(
+        self,
+        wing: str,
+        room: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FollowTunnelsAnswer:
+        """Show what the explicit tunnels of a room lead to, the strongest first.
+
+        Each following is recorded and makes the tunnels stronger.
+
+        Args:
+            wing: The wing.
+            room: The room in it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"wing": wing, "room": room, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(FOLLOW_TUNNELS, given)
 
     def layered_write(
         self,
@@ -4951,6 +5118,8 @@ class AsyncOperations:
         workspace_id: str | None = None,
         wing: str | None = None,
         room: str | None = None,
+        agent_id: str | None = None,
+        imported_from: str | None = None,
         limit: int = 50,
         offset: int = 0,
     ) -> DrawersAnswer:
@@ -4961,6 +5130,8 @@ class AsyncOperations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             wing: Only this wing.
             room: Only this room.
+            agent_id: Only drawers that this agent filed.
+            imported_from: Only drawers that were imported from there.
             limit: Most drawers.
             offset: Drawers to leave out.
         """
@@ -4969,6 +5140,8 @@ class AsyncOperations:
             "workspace_id": workspace_id,
             "wing": wing,
             "room": room,
+            "agent_id": agent_id,
+            "imported_from": imported_from,
             "limit": limit,
             "offset": offset,
         }
@@ -5023,6 +5196,62 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(UPDATE_DRAWER, given)
+
+    async def put_drawer(
+        self,
+        drawer_id: str,
+        content: str,
+        *,
+        category: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text under an id of the caller's own, as a person's device does; repeating it changes nothing.
+
+        A text with another text under the id is refused. After a deletion the id can be used again.
+
+        Args:
+            drawer_id: The caller's key for the text; it becomes the id of the drawer.
+            content: The text, kept verbatim, at most 10,000 characters.
+            category: `wing` or `wing/room`; `user/general` if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "drawer_id": drawer_id,
+            "content": content,
+            "category": category,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(PUT_DRAWER, given)
+
+    async def import_drawers(
+        self,
+        drawers: Sequence[Mapping[str, Any]],
+        imported_from: str,
+        *,
+        dry_run: bool = False,
+        restore: bool = False,
+        workspace_id: str | None = None,
+    ) -> ImportDrawersAnswer:
+        """File drawers of another store under the ids that they have there; repeating it changes nothing.
+
+        A drawer whose text differs is replaced. One that was deleted here stays deleted unless ``restore`` is
+        true.
+
+        Args:
+            drawers: The drawers, at most 200.
+            imported_from: Name of the store, such as its path.
+            dry_run: Only say what would become of each.
+            restore: File again what was deleted here.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "drawers": drawers,
+            "imported_from": imported_from,
+            "dry_run": dry_run,
+            "restore": restore,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(IMPORT_DRAWERS, given)
 
     async def delete_drawer(
         self,
@@ -5205,7 +5434,7 @@ class AsyncOperations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> TunnelsAnswer:
-        """Show the rooms that are in several wings.
+        """Show the rooms that are in several wings, and the tunnels that were made between two rooms.
 
         Args:
             wing_a: A wing that must be among them.
@@ -5230,6 +5459,98 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return await self._operate(PALACE_GRAPH, given)
+
+    async def create_tunnel(
+        self,
+        source_wing: str,
+        source_room: str,
+        target_wing: str,
+        target_room: str,
+        *,
+        label: str = "",
+        source_drawer_id: str | None = None,
+        target_drawer_id: str | None = None,
+        workspace_id: str | None = None,
+    ) -> TunnelAnswer:
+        """Connect two rooms of the palace; one tunnel serves both directions.
+
+        If the two are connected already, the label and the drawers of the tunnel are set anew, and its strength
+        stays.
+
+        Args:
+            source_wing: Wing of the one room.
+            source_room: The one room; it holds drawers.
+            target_wing: Wing of the other room.
+            target_room: The other room; it holds drawers.
+            label: What connects them.
+            source_drawer_id: The drawer of the one room that is meant.
+            target_drawer_id: The drawer of the other room that is meant.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "source_wing": source_wing,
+            "source_room": source_room,
+            "target_wing": target_wing,
+            "target_room": target_room,
+            "label": label,
+            "source_drawer_id": source_drawer_id,
+            "target_drawer_id": target_drawer_id,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(CREATE_TUNNEL, given)
+
+    async def list_tunnels(
+        self,
+        *,
+        wing: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> TunnelListAnswer:
+        """List the explicit tunnels, the strongest first.
+
+        Args:
+            wing: Only tunnels of which one end is in this wing.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"wing": wing, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(LIST_TUNNELS, given)
+
+    async def delete_tunnel(
+        self,
+        tunnel_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> TunnelDeletedAnswer:
+        """Delete an explicit tunnel.
+
+        Args:
+            tunnel_id: Id of the tunnel.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"tunnel_id": tunnel_id, "workspace_id": workspace_id}
+        return await self._operate(DELETE_TUNNEL, given)
+
+    async def follow_tunnels(
+        self,
+        wing: str,
+        room: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FollowTunnelsAnswer:
+        """Show what the explicit tunnels of a room lead to, the strongest first.
+
+        Each following is recorded and makes the tunnels stronger.
+
+        Args:
+            wing: The wing.
+            room: The room in it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"wing": wing, "room": room, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(FOLLOW_TUNNELS, given)
 
     async def layered_write(
         self,

@@ -7,14 +7,14 @@ the entry follows from the drawer and from when it was last removed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Final
 
-from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, PalaceFull, ViewsBehind
+from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, PalaceFull
 from ...schemas.events.drawers import (
     DEFAULT_IMPORTANCE,
     MOST_DRAWERS,
     MOST_IMPORTANCE,
+    PLACE_CHARS,
     DrawerDeleted,
     DrawerFiled,
     DrawerRestored,
@@ -31,6 +31,7 @@ from ...schemas.operations.palace import (
     DeleteDrawerRequest,
     DiaryWriteRequest,
     PalaceIngestRequest,
+    PutDrawerRequest,
     RestoreDrawerRequest,
     SetIdentityRequest,
     UpdateDrawerRequest,
@@ -42,19 +43,19 @@ from ...schemas.operations.palace_answers import (
     DrawerAnswer,
     InfoAnswer,
 )
-from ...schemas.ports import ViewReader
 from ...schemas.rules.palace.classifier import classify
 from ...schemas.rules.palace.places import DIARY, agent_slug, drawer_id
 from ...schemas.rules.palace.texts import is_noise
-from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.views.drawers import DRAWERS_PROJECTION
+from ...schemas.rules.palace_graph import GENERAL_ROOM
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
 from .reading import no_drawer
+from .recording import PalaceRecorder
 from .rows import Drawer, DrawerReader
 
 LEAST_CONFIDENCE: Final = 0.5
 """A drawer whose classifier is less confident is ``general``."""
+USER_WING: Final = "user"
+"""Wing of what people file without naming one."""
 _ID_NAME: Final = "palace_filing"
 _ID_VERSION: Final = 1
 
@@ -63,16 +64,14 @@ class PalaceFiling:
     """The use-cases.
 
     Args:
-        views: The views, which show a write before it returns.
         drawers: Reads drawers.
-        journal: Records writes.
+        recorder: Records writes.
     """
 
-    def __init__(self, views: ViewReader, drawers: DrawerReader, journal: Recorder) -> None:
-        self._views = views
+    def __init__(self, drawers: DrawerReader, recorder: PalaceRecorder) -> None:
         self._drawers = drawers
-        self._journal = journal
-        self._one_at_a_time = asyncio.Lock()
+        self._recorder = recorder
+        self.one_at_a_time = asyncio.Lock()
 
     async def add(self, caller: Caller, asked: AddDrawerRequest) -> AddDrawerAnswer:
         """File a text; one that is there already stays as it is.
@@ -96,28 +95,49 @@ class PalaceFiling:
             added_by_agent=caller.principal.agent_id or "",
             source_file=asked.source_file or "",
         )
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             known = await self._drawers.latest(caller.workspace_id, filed.drawer_id)
             if known is not None and known.live:
                 return _there(known)
             await self._check_room(caller)
-            removed_at = 0 if known is None else known.row.until_seq or known.row.since_seq
-            cause = f"{caller.workspace_id}/{filed.drawer_id}/{removed_at}"
             try:
-                seq = await self._record(
-                    caller, filed, "is filed", filed.drawer_id, derived_id(_ID_NAME, _ID_VERSION, cause)
-                )
+                seq = await self._record(caller, filed, "is filed", filed.drawer_id, filing_id(caller, filed, known))
             except EntryConflict:  # another node was first, under another name or place
                 return AddDrawerAnswer(
                     drawer_id=filed.drawer_id, memory_type=filed.memory_type, info="already filed", added=False
                 )
-        return AddDrawerAnswer(
-            drawer_id=filed.drawer_id,
-            memory_type=filed.memory_type,
-            info=f"filed in {asked.wing}/{asked.room}",
-            added=True,
-            seq=seq,
+        return _added(filed, seq)
+
+    async def put(self, caller: Caller, asked: PutDrawerRequest) -> AddDrawerAnswer:
+        """File a text under the caller's own id.
+
+        Raises:
+            EntryConflict: If another text is filed under it.
+            PalaceFull: If the workspace has as many drawers as it may have.
+            BrokerUnavailable: If it could not be recorded.
+        """
+        wing, _, room = (asked.category or USER_WING).partition("/")
+        filed = DrawerFiled(
+            drawer_id=asked.drawer_id,
+            wing=_part(wing) or USER_WING,
+            room=_part(room) or GENERAL_ROOM,
+            content=asked.content,
+            memory_type="preference",
+            added_by="mobile",
+            added_by_agent=caller.principal.agent_id or "",
         )
+        async with self.one_at_a_time:
+            known = await self._drawers.latest(caller.workspace_id, filed.drawer_id)
+            if known is not None and known.live:
+                if known.row.content != filed.content:
+                    raise EntryConflict(
+                        f"another text is filed under {filed.drawer_id}",
+                        hint="use another drawer_id, or delete that drawer first",
+                    )
+                return _there(known)
+            await self._check_room(caller)
+            seq = await self._record(caller, filed, "is filed", filed.drawer_id, filing_id(caller, filed, known))
+        return _added(filed, seq)
 
     async def write_diary(self, caller: Caller, asked: DiaryWriteRequest) -> DiaryWriteAnswer:
         """Write into a diary; an entry that is written twice is kept twice.
@@ -139,7 +159,7 @@ class PalaceFiling:
             pipeline_tier=PipelineTier.HEURISTIC,
             state=DrawerState.PROCESSED,
         )
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             await self._check_room(caller)
             seq = await self._record(caller, filed, "is filed", filed.drawer_id, entry_id)
         return DiaryWriteAnswer(drawer_id=filed.drawer_id, info=f"written into the diary of {hall}", seq=seq)
@@ -159,7 +179,7 @@ class PalaceFiling:
             NotFound: If there never was such a drawer.
             PalaceFull: If the workspace has as many drawers as it may have.
         """
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
             if known is None:
                 raise no_drawer(asked.drawer_id)
@@ -211,20 +231,25 @@ class PalaceFiling:
     async def _record(
         self, caller: Caller, payload: ControlPayload, what: str, name: str, entry_id: str | None = None
     ) -> int:
-        kind, actor = caller.acts_as
-        recorded = await self._journal.record(
-            caller.workspace_id,
-            payload,
-            summary=f"{name} {what}",
-            entry_id=entry_id,
-            actor_type=kind,
-            actor_id=actor,
-            crew_id=caller.principal.crew_id,
-            agent_id=caller.principal.agent_id,
-        )
-        with contextlib.suppress(ViewsBehind):  # it is recorded all the same
-            await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, DRAWERS_PROJECTION)
-        return recorded.seq
+        return await self._recorder.record(caller, payload, f"{name} {what}", entry_id)
+
+
+def filing_id(caller: Caller, filed: DrawerFiled, known: Drawer | None) -> str:
+    """The id of the entry that files a drawer: one until it is removed, so that of two filings one is recorded."""
+    removed_at = 0 if known is None else known.row.until_seq or known.row.since_seq
+    return derived_id(_ID_NAME, _ID_VERSION, f"{caller.workspace_id}/{filed.drawer_id}/{removed_at}")
+
+
+def _added(filed: DrawerFiled, seq: int) -> AddDrawerAnswer:
+    info = f"filed in {filed.wing}/{filed.room}"
+    return AddDrawerAnswer(drawer_id=filed.drawer_id, memory_type=filed.memory_type, info=info, added=True, seq=seq)
+
+
+def _part(category: str) -> str:
+    if len(category.strip()) > PLACE_CHARS:
+        fix = f"give wing and room at most {PLACE_CHARS} characters each"
+        raise InvalidRequest((FieldProblem("category", "has a wing or room that is too long", fix),))
+    return category.strip()
 
 
 def _there(known: Drawer) -> AddDrawerAnswer:

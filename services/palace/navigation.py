@@ -11,11 +11,14 @@ from typing import Any, Final
 
 from ...schemas.errors import NotFound
 from ...schemas.operations import palace_graph as ops
-from ...schemas.rules.palace_graph import Place, Room, graph_counts, rooms_of, tunnels, walk
+from ...schemas.operations.tunnels import ExplicitTunnel
+from ...schemas.rules.palace_graph import NODES_SHOWN, Place, Room, graph_counts, rooms_of, tunnels, walk
 from ..desk import Caller
 
 Places = Callable[[str], Awaitable[Sequence[Place]]]
 """The places of a workspace that hold drawers."""
+Explicit = Callable[..., Awaitable[tuple[ExplicitTunnel, ...]]]
+"""The explicit tunnels of a workspace with an end in each of the wings."""
 _SUGGESTED: Final = 5
 _CUTOFF: Final = 0.4
 """Least similarity of a suggested name (``difflib``); 0.6, its default, misses ``auth`` for ``authentication``."""
@@ -26,10 +29,12 @@ class Navigation:
 
     Args:
         places: Reads the places of a workspace.
+        explicit: Reads the explicit tunnels of a workspace between some wings.
     """
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, explicit: Explicit) -> None:
         self._places = places
+        self._explicit = explicit
 
     async def traverse(self, caller: Caller, asked: ops.TraverseRequest) -> ops.TraverseAnswer:
         """The rooms around a room.
@@ -49,10 +54,11 @@ class Navigation:
         return ops.TraverseAnswer(rooms=found, count=len(found))
 
     async def tunnels(self, caller: Caller, asked: ops.TunnelsRequest) -> ops.TunnelsAnswer:
-        """The rooms in several wings."""
+        """The rooms in several wings, and the explicit tunnels."""
         wings = [wing for wing in (asked.wing_a, asked.wing_b) if wing]
         found = tuple(ops.TunnelRoom(**_fields(room)) for room in tunnels(await self._rooms(caller), *wings))
-        return ops.TunnelsAnswer(tunnels=found, count=len(found))
+        explicit = (await self._explicit(caller.workspace_id, *wings))[:NODES_SHOWN]
+        return ops.TunnelsAnswer(tunnels=found, count=len(found), explicit=explicit)
 
     async def figures(self, caller: Caller, _asked: ops.PalaceGraphRequest) -> ops.PalaceGraphAnswer:
         """Figures of the graph."""

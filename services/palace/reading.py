@@ -126,9 +126,17 @@ class PalaceReading:
     async def drawers(self, caller: Caller, asked: DrawersRequest) -> DrawersAnswer:
         """Drawers of a place, newest first."""
         found = await self._drawers.listed(
-            caller.workspace_id, asked.wing, asked.room, limit=asked.limit, offset=asked.offset
+            caller.workspace_id,
+            asked.wing,
+            asked.room,
+            agent=asked.agent_id,
+            source=asked.imported_from,
+            limit=asked.limit,
+            offset=asked.offset,
         )
-        total = await self._drawers.count(caller.workspace_id, asked.wing, asked.room)
+        total = await self._drawers.count(
+            caller.workspace_id, asked.wing, asked.room, agent=asked.agent_id, source=asked.imported_from
+        )
         return DrawersAnswer(drawers=tuple(one.answer() for one in found), total=total)
 
     async def diary(self, caller: Caller, asked: DiaryReadRequest) -> DiaryReadAnswer:

@@ -32,7 +32,8 @@ _LATEST: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND drawer.drawer_id 
 _OF_IDS: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND {LIVE_DRAWER}
     AND drawer.drawer_id IN (SELECT unnest(?))"""
 _PLACE: Final = f"""drawer.workspace_id = $ws AND {LIVE_DRAWER} AND ($wing IS NULL OR wing = $wing)
-    AND ($room IS NULL OR room = $room) AND ($hall IS NULL OR hall = $hall)"""
+    AND ($room IS NULL OR room = $room) AND ($hall IS NULL OR hall = $hall)
+    AND ($agent IS NULL OR added_by_agent = $agent) AND ($source IS NULL OR imported_from = $source)"""
 _LISTED: Final = f"{_READ} WHERE {_PLACE} ORDER BY filed_ms DESC, drawer.entry_id DESC LIMIT $limit OFFSET $offset"
 _COUNT: Final = f"SELECT count(*) FROM {DRAWERS} AS drawer WHERE {_PLACE}"
 _ROOMS: Final = f"""SELECT wing, room, count(*) FROM {DRAWERS} AS drawer WHERE {_PLACE}
@@ -109,16 +110,27 @@ class DrawerReader:
         room: str | None = None,
         hall: str | None = None,
         *,
+        agent: str | None = None,
+        source: str | None = None,
         limit: int,
         offset: int = 0,
     ) -> list[Drawer]:
-        """Live drawers of a place, newest first."""
-        asked = {**_place(workspace_id, wing, room, hall), "limit": limit, "offset": offset}
+        """Live drawers of a place, newest first; only those that an agent filed, or that are from a source."""
+        asked = {**_place(workspace_id, wing, room, hall, agent, source), "limit": limit, "offset": offset}
         return [_drawer(row) for row in await self._rows(_LISTED, asked)]
 
-    async def count(self, workspace_id: str, wing: str | None = None, room: str | None = None) -> int:
+    async def count(
+        self,
+        workspace_id: str,
+        wing: str | None = None,
+        room: str | None = None,
+        *,
+        agent: str | None = None,
+        source: str | None = None,
+    ) -> int:
         """Number of live drawers of a place."""
-        return int((await self._rows(_COUNT, _place(workspace_id, wing, room)))[0][0])
+        asked = _place(workspace_id, wing, room, agent=agent, source=source)
+        return int((await self._rows(_COUNT, asked))[0][0])
 
     async def rooms(self, workspace_id: str, wing: str | None = None) -> list[tuple[str, str, int]]:
         """Wing, room and number of live drawers, the largest first."""
@@ -134,9 +146,14 @@ class DrawerReader:
 
 
 def _place(
-    workspace_id: str, wing: str | None = None, room: str | None = None, hall: str | None = None
+    workspace_id: str,
+    wing: str | None = None,
+    room: str | None = None,
+    hall: str | None = None,
+    agent: str | None = None,
+    source: str | None = None,
 ) -> dict[str, Any]:
-    return {"ws": workspace_id, "wing": wing, "room": room, "hall": hall}
+    return {"ws": workspace_id, "wing": wing, "room": room, "hall": hall, "agent": agent, "source": source}
 
 
 def _drawer(row: tuple[Any, ...]) -> Drawer:

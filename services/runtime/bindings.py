@@ -38,6 +38,7 @@ from ...schemas.operations import (
     retractions,
     sweeps,
     tokens,
+    tunnels,
     workspaces,
 )
 from ...schemas.operations.operation import Request
@@ -237,6 +238,10 @@ def _bind_palace(desk: Desk, use: Palace) -> None:
     desk.bind(palace_graph.TRAVERSE, use.navigation.traverse)
     desk.bind(palace_graph.FIND_TUNNELS, use.navigation.tunnels)
     desk.bind(palace_graph.PALACE_GRAPH, use.navigation.figures)
+    desk.bind(tunnels.CREATE_TUNNEL, use.tunnels.create)
+    desk.bind(tunnels.LIST_TUNNELS, use.tunnels.shown)
+    desk.bind(tunnels.DELETE_TUNNEL, use.tunnels.delete)
+    desk.bind(tunnels.FOLLOW_TUNNELS, use.tunnels.follow)
     desk.bind(palace.PALACE_STATUS, reading.status)
     desk.bind(palace.PALACE_WINGS, reading.wings)
     desk.bind(palace.PALACE_ROOMS, reading.rooms)
@@ -249,6 +254,8 @@ def _bind_palace(desk: Desk, use: Palace) -> None:
     desk.bind(palace.WAKE_UP, reading.wake_up)
     desk.bind(palace.PALACE_RECALL, reading.recall)
     desk.bind(palace.ADD_DRAWER, filing.add)
+    desk.bind(palace.PUT_DRAWER, filing.put)
+    desk.bind(palace.IMPORT_DRAWERS, use.importing.run)
     desk.bind(palace.UPDATE_DRAWER, filing.update)
     desk.bind(palace.DELETE_DRAWER, filing.delete)
     desk.bind(palace.RESTORE_DRAWER, filing.restore)

@@ -113,7 +113,7 @@ async def start_documents(
     drawers = DrawerSearch(views, analyzer, recall.queries, budget_bytes=settings.hot_index_mb << 20, clock=clock)
     stack.callback(drawers.close)
     parts.show("drawer_index", lambda: as_json(drawers.figures()))
-    palace = Palace.over(views, journal, drawers, memory.record_search)
+    palace = Palace.over(views, journal, drawers, memory.record_search, clock)
     combined = MemorySearch(search, recall, memory.record_search)
     layered = Layered.over(
         views,

@@ -69,6 +69,7 @@ from crew_journal.schemas.events.restored import JournalRestored
 from crew_journal.schemas.events.retractions import RetractionMade, RetractionRestored
 from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
 from crew_journal.schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
+from crew_journal.schemas.events.tunnels import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
 from crew_journal.schemas.events.workspaces import AgentRegistered, ConsentChanged, CrewRegistered, WorkspaceConfigured
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.sequence_set import SequenceSet
@@ -273,6 +274,7 @@ _LEARNING = st.one_of(
 _SWEEPS = st.sampled_from(["decay", "decay", "decay", "health", "index", "compaction"])
 _CONTROL_IDS = st.sampled_from([f"n{i}" for i in range(1, 20)])
 _DRAWER_IDS = st.sampled_from(["drawer_a_b_1", "drawer_a_b_2"])
+_TUNNEL_IDS = st.sampled_from(["tunnel_0123456789abcdef", "tunnel_fedcba9876543210"])
 _DRAWERS = st.one_of(
     st.builds(
         DrawerFiled,
@@ -282,6 +284,8 @@ _DRAWERS = st.one_of(
         content=st.sampled_from(["the parser is naïve", "🎉"]),
         memory_type=st.just("general"),
         state=st.sampled_from(DrawerState),
+        filed_ms=st.sampled_from([None, 1_700_000_000_000]),
+        imported_from=st.sampled_from(["", "notes:/n"]),
     ),
     st.builds(
         DrawerClassified,
@@ -307,6 +311,15 @@ _DRAWERS = st.one_of(
     st.builds(DrawerPruned, drawer_ids=_DRAWER_IDS.map(lambda one: (one,))),
     st.builds(DrawerDeleted, drawer_id=_DRAWER_IDS),
     st.builds(DrawerRestored, drawer_id=_DRAWER_IDS),
+    st.builds(
+        TunnelCreated,
+        tunnel_id=_TUNNEL_IDS,
+        source=st.just(TunnelEnd(wing="a", room="b")),
+        target=st.just(TunnelEnd(wing="w", room="c", drawer_id="drawer_a_b_1")),
+        label=st.sampled_from(["", "both"]),
+    ),
+    st.builds(TunnelFollowed, tunnel_ids=_TUNNEL_IDS.map(lambda one: (one, one))),
+    st.builds(TunnelDeleted, tunnel_id=_TUNNEL_IDS),
     st.builds(PalaceIngestAsked, since_seq=st.sampled_from([None, 3])),
     st.builds(PalaceIdentitySet, content=st.sampled_from(["we build parsers", "we build lexers"])),
 )

@@ -238,7 +238,7 @@ async def running_stack(
         provided_prompts = ProvidedPrompts(prompt_documents, providers)
         operators = Operators(store, journal, documents.writing, key=SUBJECT_KEY)
         knowledge = KnowledgeGraph(store, journal, clock=lambda: datetime.now(UTC))
-        palace = Palace.over(store, journal, drawers, log.keep)
+        palace = Palace.over(store, journal, drawers, log.keep, lambda: datetime.now(UTC))
         layered = Layered.over(
             store,
             journal,

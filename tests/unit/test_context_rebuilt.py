@@ -63,7 +63,7 @@ async def assembled(path: Path, batch: int) -> str:
         recall = RecallService(store, lambda _: None, analyzer=analyzer, budget_bytes=1 << 24, clock=lambda: NOW)
         owned, registry, queries = PromptDocuments(store), Registry(store), JournalQueries(store)
         drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=1 << 24, clock=lambda: NOW)
-        palace = Palace.over(store, unused, drawers, no_record)
+        palace = Palace.over(store, unused, drawers, no_record, lambda: datetime.now(UTC))
         layered = Layered.over(
             store, unused, unused, palace, unused, owned, registry, queries, recall, analyzer, no_record, Settings(),
             lambda: NOW,

@@ -105,3 +105,14 @@ def test_every_field_of_an_entry_has_a_row(name: str) -> None:
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_every_page_is_in_the_index(page: str) -> None:
     assert page == "README.md" or f"({page})" in PAGES["README.md"]
+
+
+def test_every_test_that_the_page_of_the_palace_names_exists() -> None:
+    named = set(re.findall(r"`(test_[a-z0-9_]+)`", PAGES["palace.md"]))
+    there = {
+        name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^(?:async )?def (test_\w+)", file.read_text("utf-8"), flags=re.MULTILINE)
+    }
+    assert len(named) > 20
+    assert named <= there

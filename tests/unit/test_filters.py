@@ -28,6 +28,21 @@ def test_types_are_repeatable_comma_separated_and_have_two_names() -> None:
     assert filters.types == ("run.started", "run.failed", "x.y")
 
 
+@pytest.mark.parametrize("name", ["types", "exclude_types"])
+def test_a_star_means_all_types_that_begin_so_in_sql_and_in_python(name: str) -> None:
+    filters = parse_filters([(name, "drawer.*,note.taken")])
+    con = duckdb.connect()
+    for kind in ("drawer.filed", "drawer.filed.twice", "drawers.filed", "drawer", "note.taken", "note.made"):
+        entry = JournalEntry(id="e1", ts=EPOCH, workspace_id="w1", entry_type=kind, summary="x", actor_type="system")
+        (found,) = filters.conditions("w1")
+        sql = f"SELECT {found.sql} FROM (SELECT ?::VARCHAR AS entry_type)"
+        asked = kind == "note.taken" or kind.startswith("drawer.")
+        assert filters.matches(entry) is (asked if name == "types" else not asked), kind
+        assert con.execute(sql, [*found.params, kind]).fetchall() == [(filters.matches(entry),)], kind
+    with pytest.raises(InvalidQuery, match="not an entry type"):
+        parse_filters([(name, "*")])
+
+
 def test_blank_values_are_no_constraint() -> None:
     assert parse_filters([(name, "  ") for name in FILTER_PARAMETERS]) == parse_filters([])
 

@@ -8,6 +8,7 @@ import pytest
 
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.operations.palace_graph import PalaceGraphRequest, TraverseRequest, TunnelsRequest
+from crew_journal.schemas.operations.tunnels import ExplicitTunnel
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.palace_graph import Place
 from crew_journal.services.desk import Caller
@@ -23,7 +24,11 @@ async def places(workspace_id: str) -> Sequence[Place]:
     return PLACES[workspace_id]
 
 
-NAVIGATION = Navigation(places)
+async def no_tunnels(*_: str) -> tuple[ExplicitTunnel, ...]:
+    return ()
+
+
+NAVIGATION = Navigation(places, no_tunnels)
 CALLER = Caller.of(Principal(token_id="t", role=Role.OWNER, workspace_id="acme"))
 
 

@@ -63,14 +63,16 @@ class EntryFilters:
         for column, values in (
             ("crew_id", self.crew_ids),
             ("agent_id", self.agent_ids),
-            ("entry_type", self.types),
             ("severity", self.severities),
             ("actor_type", self.actor_types),
         ):
             if values:
                 found.append(any_of(column, values))
+        if self.types:
+            found.append(_of_types(self.types))
         if self.exclude_types:
-            found.append(none_of("entry_type", self.exclude_types))
+            excluded = _of_types(self.exclude_types)
+            found.append(Condition(f"NOT {excluded.sql}", excluded.params))
         for column, value in (
             ("mission_id", self.mission_id),
             ("trace_id", self.trace_id),
@@ -94,8 +96,8 @@ class EntryFilters:
         return (
             (not self.crew_ids or entry.crew_id in self.crew_ids)
             and (not self.agent_ids or entry.agent_id in self.agent_ids)
-            and (not self.types or entry.entry_type in self.types)
-            and entry.entry_type not in self.exclude_types
+            and (not self.types or _is_one_of(entry.entry_type, self.types))
+            and not _is_one_of(entry.entry_type, self.exclude_types)
             and (not self.severities or entry.severity in self.severities)
             and (not self.actor_types or entry.actor_type in self.actor_types)
             and (not self.priorities or entry.priority in self.priorities)
@@ -116,9 +118,19 @@ def any_of(column: str, values: Sequence[str]) -> Condition:
     return Condition(f"{column} IN ({', '.join('?' * len(values))})", tuple(values))
 
 
-def none_of(column: str, values: Sequence[str]) -> Condition:
-    """Condition that ``column`` (never null) is none of ``values``."""
-    return Condition(f"{column} NOT IN ({', '.join('?' * len(values))})", tuple(values))
+def _of_types(types: Sequence[str]) -> Condition:
+    """Condition that the type is one of ``types``, in which ``drawer.*`` is any that begins with ``drawer.``."""
+    names = [one for one in types if not one.endswith(_WILDCARD)]
+    begins = [one.removesuffix("*") for one in types if one.endswith(_WILDCARD)]
+    parts = [any_of("entry_type", names).sql] if names else []
+    parts += ["starts_with(entry_type, ?)"] * len(begins)
+    return Condition(f"({' OR '.join(parts)})", (*names, *begins))
+
+
+def _is_one_of(entry_type: str, types: Sequence[str]) -> bool:
+    return entry_type in types or any(
+        one.endswith(_WILDCARD) and entry_type.startswith(one.removesuffix("*")) for one in types
+    )
 
 
 def quiet_condition(asked: Sequence[str]) -> Condition | None:
@@ -175,7 +187,8 @@ FILTER_PARAMETERS: Final[dict[str, str]] = {
     "trace_id": "Entries of this run or session.",
     "actor_id": "Entries of this actor.",
     "run_id": "Entries whose trace_id, actor_id or payload.run_id is this.",
-    "types": "Entries of any of these types. If absent, all but records of recalls (memory.searched).",
+    "types": "Entries of any of these types; drawer.* is every type that begins with drawer. If absent, all but records of "
+    "recalls (memory.searched).",
     "entry_type": "The same as types.",
     "exclude_types": "Entries of none of these types.",
     "severities": "Entries of any of these severities: info, notice, warn, error.",
@@ -251,10 +264,10 @@ def _list(field: str, names: Sequence[str], given: dict[str, list[str]]) -> tupl
                 f"{shown} holds an unknown value", hint=f"{shown}: use any of {', '.join(allowed)}", field=shown
             )
     elif field in ("types", "exclude_types"):
-        if not all(is_entry_type(value) for value in unique):
+        if not all(is_entry_type(value.removesuffix(_WILDCARD)) for value in unique):
             raise InvalidQuery(
                 f"{shown} contains a value that is not an entry type",
-                hint=f"{shown}: one to four lower-case words joined by dots, like run.completed",
+                hint=f"{shown}: one to four lower-case words joined by dots, like run.completed, or run.* for all of a kind",
                 field=shown,
             )
     else:

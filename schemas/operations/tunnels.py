@@ -1,0 +1,162 @@
+"""Operations on explicit tunnels: connections between two rooms of the palace that somebody named."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints
+
+from ..events.tunnels import LABEL_CHARS
+from ..views.drawers import DRAWERS_PROJECTION
+from ..views.tunnels import TUNNELS_PROJECTION
+from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from .palace import Place
+
+_VIEWS: Final = (DRAWERS_PROJECTION, TUNNELS_PROJECTION)
+_DrawerId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=320)]
+_TunnelId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
+
+
+class CreateTunnelRequest(Request):
+    """Connect two rooms of the palace; one tunnel serves both directions.
+
+    If the two are connected already, the label and the drawers of the tunnel are set anew, and its strength stays.
+    """
+
+    source_wing: Place = Field(description="Wing of the one room.")
+    source_room: Place = Field(description="The one room; it holds drawers.")
+    target_wing: Place = Field(description="Wing of the other room.")
+    target_room: Place = Field(description="The other room; it holds drawers.")
+    label: Annotated[str, StringConstraints(strip_whitespace=True, max_length=LABEL_CHARS)] = Field(
+        default="", description="What connects them."
+    )
+    source_drawer_id: _DrawerId | None = Field(default=None, description="The drawer of the one room that is meant.")
+    target_drawer_id: _DrawerId | None = Field(default=None, description="The drawer of the other room that is meant.")
+    workspace_id: Workspace = None
+
+
+class ListTunnelsRequest(Request):
+    """List the explicit tunnels, the strongest first."""
+
+    wing: Place | None = Field(default=None, description="Only tunnels of which one end is in this wing.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class DeleteTunnelRequest(Request):
+    """Delete an explicit tunnel."""
+
+    tunnel_id: _TunnelId = Field(description="Id of the tunnel.")
+    workspace_id: Workspace = None
+
+
+class FollowTunnelsRequest(Request):
+    """Show what the explicit tunnels of a room lead to, the strongest first.
+
+    Each following is recorded and makes the tunnels stronger.
+    """
+
+    wing: Place = Field(description="The wing.")
+    room: Place = Field(description="The room in it.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class ExplicitTunnel(Answer):
+    """A tunnel; ``strength`` is that of now, 0.05 to 5."""
+
+    id: str
+    source_wing: str
+    source_room: str
+    target_wing: str
+    target_room: str
+    label: str
+    source_drawer_id: str | None
+    target_drawer_id: str | None
+    strength: float
+    follow_count: int
+    created_at: str
+    last_followed_at: str | None
+
+
+class TunnelAnswer(Answer):
+    """A tunnel; ``created`` is false if there was one between these rooms."""
+
+    tunnel: ExplicitTunnel
+    created: bool
+    seq: int
+
+
+class TunnelListAnswer(Answer):
+    """Tunnels, the strongest first."""
+
+    tunnels: tuple[ExplicitTunnel, ...]
+    count: int
+
+
+class TunnelDeletedAnswer(Answer):
+    """Whether there was such a tunnel."""
+
+    deleted: bool
+    info: str
+    seq: int | None = None
+
+
+class Connection(Answer):
+    """The other end of a tunnel: its room, and its drawer or the room's newest drawer, 300 characters of it."""
+
+    tunnel_id: str
+    label: str
+    strength: float
+    wing: str
+    room: str
+    drawers: int
+    drawer_id: str | None
+    preview: str
+
+
+class FollowTunnelsAnswer(Answer):
+    """Other ends, the strongest connection first."""
+
+    connections: tuple[Connection, ...]
+    count: int
+
+
+CREATE_TUNNEL: Final = Operation(
+    name="create_tunnel",
+    request=CreateTunnelRequest,
+    answer=TunnelAnswer,
+    route="POST /v1/palace/tunnels",
+    effect=Effect.CREATES,
+    errors=(404, 409),
+    command="palace tunnel-create",
+)
+LIST_TUNNELS: Final = Operation(
+    name="list_tunnels",
+    request=ListTunnelsRequest,
+    answer=TunnelListAnswer,
+    route="GET /v1/palace/tunnels",
+    effect=Effect.READS,
+    views=_VIEWS,
+    command="palace tunnel-list",
+)
+DELETE_TUNNEL: Final = Operation(
+    name="delete_tunnel",
+    request=DeleteTunnelRequest,
+    answer=TunnelDeletedAnswer,
+    route="DELETE /v1/palace/tunnels/{tunnel_id}",
+    effect=Effect.DESTROYS,
+    errors=(422,),
+    command="palace tunnel-delete",
+)
+FOLLOW_TUNNELS: Final = Operation(
+    name="follow_tunnels",
+    request=FollowTunnelsRequest,
+    answer=FollowTunnelsAnswer,
+    route="POST /v1/palace/tunnels/follow",
+    effect=Effect.CHANGES,
+    views=_VIEWS,
+    command="palace tunnel-follow",
+    repeatable=False,
+)
+OPERATIONS: Final = (CREATE_TUNNEL, LIST_TUNNELS, DELETE_TUNNEL, FOLLOW_TUNNELS)

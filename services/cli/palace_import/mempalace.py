@@ -1,0 +1,140 @@
+"""Reads a MemPalace store: drawers from Chroma's SQLite file, facts from its knowledge graph, and ``tunnels.json``.
+
+Chroma keeps texts and metadata in ``chroma.sqlite3`` (tables ``collections``, ``segments``, ``embeddings`` and
+``embedding_metadata``); the vectors beside it are not read, because drawers are embedded here by the model in use.
+
+Invariant: files are opened for reading only.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from ....schemas.errors import CrewJournalError
+from ....schemas.rules.palace.places import DIARY, agent_slug
+from .source import Source, utc
+
+CHROMA: Final = "chroma.sqlite3"
+_COLLECTION: Final = "mempalace_drawers"
+_KNOWLEDGE: Final = "knowledge_graph.sqlite3"
+_TUNNELS: Final = "tunnels.json"
+_TEXT: Final = "chroma:document"
+_REGISTRY: Final = "registry"
+"""``ingest_mode`` of rows that only say that a file was read."""
+_DRAWERS: Final = """SELECT stored.embedding_id, said.key,
+        coalesce(said.string_value, CAST(said.int_value AS TEXT), CAST(said.float_value AS TEXT))
+    FROM collections JOIN segments ON segments.collection = collections.id AND segments.scope = 'METADATA'
+        JOIN embeddings AS stored ON stored.segment_id = segments.id
+        JOIN embedding_metadata AS said ON said.id = stored.id
+    WHERE collections.name = ? ORDER BY stored.id"""
+_FACTS: Final = """SELECT triples.*, one.name AS subject_name, one.type AS subject_type, other.name AS object_name,
+        other.type AS object_type
+    FROM triples LEFT JOIN entities AS one ON one.id = triples.subject
+        LEFT JOIN entities AS other ON other.id = triples.object ORDER BY triples.extracted_at, triples.id"""
+
+
+def palace_folder(path: Path) -> Path | None:
+    """The folder of a MemPalace store at ``path`` or in its folder ``palace``; None if there is none."""
+    return next((one for one in (path, path / "palace") if (one / CHROMA).is_file()), None)
+
+
+def read_mempalace(folder: Path) -> Source:
+    """The store in a folder.
+
+    Raises:
+        CrewJournalError: If a file is not what MemPalace writes.
+    """
+    source = Source(f"mempalace:{folder.resolve()}")
+    for name, said in _metadata(folder / CHROMA):
+        if said.get("ingest_mode") == _REGISTRY:
+            source.left_out["rows that only say that a file was read"] += 1
+        elif not said.get(_TEXT, "").strip():
+            source.left_out["drawers without a text"] += 1
+        else:
+            source.add(_drawer(name, said))
+    for file in (folder / _KNOWLEDGE, folder.parent / _KNOWLEDGE):
+        if file.is_file():
+            for row in _rows(file, _FACTS):
+                source.add_fact(_fact(row))
+            break
+    _read_tunnels(folder.parent / _TUNNELS, source)
+    return source
+
+
+def _metadata(file: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Id and metadata of each drawer."""
+    found: dict[str, dict[str, str]] = {}
+    for name, key, value in _rows(file, _DRAWERS, _COLLECTION):
+        found.setdefault(name, {})[key] = value
+    yield from found.items()
+
+
+def _drawer(name: str, said: dict[str, str]) -> dict[str, Any]:
+    drawer = {
+        "drawer_id": name,
+        "wing": said.get("wing") or "general",
+        "room": said.get("room") or "general",
+        "hall": said.get("hall") or "",
+        "content": said[_TEXT],
+        "source_file": (said.get("source_file") or "")[-512:],
+        "added_by": said.get("added_by") or said.get("agent") or "mempalace",
+        "filed_at": utc(said.get("filed_at")),
+    }
+    if said.get("type") != "diary_entry":
+        return drawer
+    hall = agent_slug(said.get("agent") or "mempalace")
+    return {**drawer, "wing": DIARY, "room": said.get("topic") or DIARY, "hall": hall, "memory_type": DIARY}
+
+
+def _fact(row: sqlite3.Row) -> dict[str, Any]:
+    given = dict(row)
+    types = {name: given[name] for name in ("subject_type", "object_type") if given[name] not in (None, "", "unknown")}
+    return {
+        "subject": given["subject_name"] or given["subject"],
+        "predicate": given["predicate"],
+        "object": given["object_name"] or given["object"],
+        "valid_from": given["valid_from"] or None,
+        "valid_to": given["valid_to"] or None,
+        "confidence": given["confidence"],
+        "source_closet": given.get("source_drawer_id") or None,
+        **types,
+    }
+
+
+def _read_tunnels(file: Path, source: Source) -> None:
+    if not file.is_file():
+        return
+    rooms = {(one.wing, one.room) for one in source.drawers.values()}
+    try:
+        for one in json.loads(file.read_text(encoding="utf-8")):
+            ends = {"source": one["source"], "target": one["target"]}
+            if not all((end["wing"], end["room"]) in rooms for end in ends.values()):
+                source.left_out["tunnels to rooms without drawers"] += 1
+                continue
+            tunnel = {f"{name}_{part}": end[part] for name, end in ends.items() for part in ("wing", "room")}
+            named = {
+                f"{name}_drawer_id": end["drawer_id"]
+                for name, end in ends.items()
+                if end.get("drawer_id") in source.drawers
+            }
+            source.tunnels.append({**tunnel, **named, "label": (one.get("label") or "")[:256]})
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unreadable(file, error) from None
+
+
+def _rows(file: Path, sql: str, *params: str) -> list[sqlite3.Row]:
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as opened:
+            opened.row_factory = sqlite3.Row
+            return opened.execute(sql, params).fetchall()
+    except sqlite3.Error as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: Path, error: Exception) -> CrewJournalError:
+    return CrewJournalError(f"{file} cannot be read: {error}", hint="name the folder of a MemPalace store")

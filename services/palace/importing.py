@@ -1,0 +1,107 @@
+"""Imports drawers of another store under the ids that they have there.
+
+Invariant: of one drawer and text at most one filing is recorded, however often it is imported. A drawer that was moved,
+classified, merged or superseded here stays as it is while its text is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...schemas.errors import EntryConflict
+from ...schemas.events.drawers import DEFAULT_IMPORTANCE, MOST_DRAWERS, MOST_IMPORTANCE, DrawerDeleted, DrawerFiled
+from ...schemas.operations.palace import ImportDrawersRequest, ImportedDrawer
+from ...schemas.operations.palace_answers import ImportDrawersAnswer, ImportedDrawerAnswer
+from ...schemas.rules.palace.classifier import classify
+from ...schemas.rules.palace.texts import is_noise
+from ...schemas.timestamps import parse_ts, to_ms
+from ..desk import Caller
+from . import filing
+from .recording import PalaceRecorder
+from .rows import Drawer, DrawerReader
+
+
+class PalaceImport:
+    """The use-case.
+
+    Args:
+        drawers: Reads drawers.
+        recorder: Records writes.
+        one_at_a_time: Held while drawers are counted and filed.
+    """
+
+    def __init__(self, drawers: DrawerReader, recorder: PalaceRecorder, one_at_a_time: asyncio.Lock) -> None:
+        self._drawers = drawers
+        self._recorder = recorder
+        self._one_at_a_time = one_at_a_time
+
+    async def run(self, caller: Caller, asked: ImportDrawersRequest) -> ImportDrawersAnswer:
+        """File drawers, or say what would become of them.
+
+        Raises:
+            BrokerUnavailable: If one could not be recorded; those before it are.
+        """
+        outcomes: dict[str, ImportedDrawerAnswer] = {}
+        seq = None
+        async with self._one_at_a_time:
+            left = max(0, MOST_DRAWERS - await self._drawers.count(caller.workspace_id))
+            for one in asked.drawers:
+                known = await self._drawers.latest(caller.workspace_id, one.drawer_id)
+                outcome = _outcome(one, known, asked.restore)
+                if one.drawer_id in outcomes:
+                    outcome = "unchanged"
+                elif outcome == "added" and not left:
+                    outcome = "no_room"
+                left -= outcome == "added"
+                if outcome in ("added", "replaced") and not asked.dry_run:
+                    seq = await self._file(caller, one, known, asked.imported_from, outcome == "replaced")
+                said = ImportedDrawerAnswer(drawer_id=one.drawer_id, outcome=outcome)
+                outcomes.setdefault(one.drawer_id, said)
+            if seq is not None:
+                await self._recorder.shown(seq)
+        return ImportDrawersAnswer(drawers=tuple(outcomes.values()), room_left=left, seq=seq)
+
+    async def _file(
+        self, caller: Caller, one: ImportedDrawer, known: Drawer | None, source: str, replace: bool
+    ) -> int | None:
+        if replace:
+            gone = DrawerDeleted(drawer_id=one.drawer_id)
+            removed = await self._recorder.record(caller, gone, f"{one.drawer_id} is replaced", wait=False)
+            assert known is not None
+            known = Drawer(known.row._replace(until_seq=removed), known.access_count, known.last_accessed_ms)
+        filed = _filed(caller, one, source)
+        try:
+            return await self._recorder.record(
+                caller, filed, f"{one.drawer_id} is imported", filing.filing_id(caller, filed, known), wait=False
+            )
+        except EntryConflict:  # another node was first
+            return None
+
+
+def _outcome(one: ImportedDrawer, known: Drawer | None, restore: bool) -> str:
+    if is_noise(one.content):
+        return "noise"
+    if known is None:
+        return "added"
+    same = known.row.content == one.content
+    if known.open:
+        return "unchanged" if same else "replaced"
+    return "deleted_here" if same and not restore else "added"
+
+
+def _filed(caller: Caller, one: ImportedDrawer, source: str) -> DrawerFiled:
+    found = classify(one.content, filing.LEAST_CONFIDENCE)
+    importance = max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * found.confidence)
+    return DrawerFiled(
+        drawer_id=one.drawer_id,
+        wing=one.wing,
+        room=one.room,
+        hall=one.hall,
+        content=one.content,
+        memory_type=one.memory_type or found.memory_type,
+        importance=importance if one.importance is None else one.importance,
+        added_by=one.added_by or caller.acts_as[1],
+        source_file=one.source_file,
+        filed_ms=None if one.filed_at is None else to_ms(parse_ts(one.filed_at)),
+        imported_from=source,
+    )

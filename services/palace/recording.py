@@ -1,0 +1,59 @@
+"""Records what somebody does to the palace.
+
+Invariant: a write returns once the view shows it, so a read that follows finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from ...schemas.errors import ViewsBehind
+from ...schemas.events.payload import ControlPayload
+from ...schemas.ports import ViewReader
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ..desk import Caller
+from ..journal.intake.recorder import Recorder
+
+
+class PalaceRecorder:
+    """Records decisions about the palace.
+
+    Args:
+        views: The views, which show a write before it returns.
+        journal: Records writes.
+        projection: The view that is waited for.
+    """
+
+    def __init__(self, views: ViewReader, journal: Recorder, projection: str) -> None:
+        self._views = views
+        self._journal = journal
+        self._projection = projection
+
+    async def record(
+        self, caller: Caller, payload: ControlPayload, summary: str, entry_id: str | None = None, *, wait: bool = True
+    ) -> int:
+        """Record a decision, and wait until the view shows it unless ``wait`` is false; its sequence.
+
+        Raises:
+            EntryConflict: If ``entry_id`` is taken by another decision.
+            BrokerUnavailable: If it could not be recorded.
+        """
+        kind, actor = caller.acts_as
+        recorded = await self._journal.record(
+            caller.workspace_id,
+            payload,
+            summary=summary,
+            entry_id=entry_id,
+            actor_type=kind,
+            actor_id=actor,
+            crew_id=caller.principal.crew_id,
+            agent_id=caller.principal.agent_id,
+        )
+        if wait:
+            await self.shown(recorded.seq)
+        return recorded.seq
+
+    async def shown(self, seq: int) -> None:
+        """Wait until the view has reached a sequence; gives up in silence, because what was recorded stays."""
+        with contextlib.suppress(ViewsBehind):
+            await self._views.wait_for(seq, MIN_SEQ_WAIT_S, self._projection)

@@ -1,0 +1,160 @@
+"""Explicit tunnels: connections between rooms that somebody named, and how strong they are.
+
+Invariant: strength is computed at reading, from what the events say and the time of the request; nothing is rewritten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from ...schemas.errors import FieldProblem, InvalidRequest, NotFound, PalaceFull
+from ...schemas.events.tunnels import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
+from ...schemas.operations import tunnels as ops
+from ...schemas.ports import ViewReader
+from ...schemas.rules.palace.tunnels import Use, strength_at, tunnel_id
+from ...schemas.rules.palace_graph import NODES_SHOWN
+from ...schemas.timestamps import format_ms, to_ms
+from ...schemas.views.tunnels import TUNNELS, TunnelRow
+from ..desk import Caller
+from .recording import PalaceRecorder
+from .rows import DrawerReader
+
+MOST_TUNNELS: Final = 1_000
+"""Tunnels of a workspace; people and agents name them one by one."""
+_PREVIEW_CHARS: Final = 300
+_READ: Final = f"SELECT {', '.join(TunnelRow._fields)} FROM {TUNNELS} WHERE workspace_id = ?"
+
+
+class Tunnels:
+    """The use-cases.
+
+    Args:
+        views: The views.
+        drawers: Reads drawers.
+        recorder: Records writes.
+        clock: The time now, UTC.
+    """
+
+    def __init__(
+        self, views: ViewReader, drawers: DrawerReader, recorder: PalaceRecorder, clock: Callable[[], datetime]
+    ) -> None:
+        self._views = views
+        self._drawers = drawers
+        self._recorder = recorder
+        self._clock = clock
+
+    async def create(self, caller: Caller, asked: ops.CreateTunnelRequest) -> ops.TunnelAnswer:
+        """Connect two rooms.
+
+        Raises:
+            InvalidRequest: If both are the same room.
+            NotFound: If one of the rooms holds no drawer, or a drawer that is named does not exist.
+            PalaceFull: If the workspace has as many tunnels as it may have.
+        """
+        source = TunnelEnd(wing=asked.source_wing, room=asked.source_room, drawer_id=asked.source_drawer_id)
+        target = TunnelEnd(wing=asked.target_wing, room=asked.target_room, drawer_id=asked.target_drawer_id)
+        name = tunnel_id((source.wing, source.room), (target.wing, target.room))
+        if (source.wing, source.room) == (target.wing, target.room):
+            problem = FieldProblem("target_room", "is the room at the other end", "name two different rooms")
+            raise InvalidRequest((problem,))
+        for field, end in (("source_room", source), ("target_room", target)):
+            await self._check(caller, field, end)
+        known = await self._rows(caller)
+        is_new = all(row.tunnel_id != name for row in known)
+        if is_new and len(known) >= MOST_TUNNELS:
+            raise PalaceFull(
+                f"the workspace has {MOST_TUNNELS} tunnels, the most that it may have",
+                hint="delete tunnels that are no longer needed",
+            )
+        made = TunnelCreated(tunnel_id=name, source=source, target=target, label=asked.label)
+        seq = await self._recorder.record(caller, made, f"{name} is created")
+        shown = next((one for one in await self.explicit(caller.workspace_id) if one.id == name), None)
+        if shown is None:
+            raise _no_tunnel(name)
+        return ops.TunnelAnswer(tunnel=shown, created=is_new, seq=seq)
+
+    async def shown(self, caller: Caller, asked: ops.ListTunnelsRequest) -> ops.TunnelListAnswer:
+        """The explicit tunnels."""
+        wings = (asked.wing,) if asked.wing else ()
+        found = await self.explicit(caller.workspace_id, *wings)
+        return ops.TunnelListAnswer(tunnels=found, count=len(found))
+
+    async def delete(self, caller: Caller, asked: ops.DeleteTunnelRequest) -> ops.TunnelDeletedAnswer:
+        """Delete a tunnel; ``deleted`` is false if there is none."""
+        name = asked.tunnel_id
+        if all(row.tunnel_id != name for row in await self._rows(caller)):
+            return ops.TunnelDeletedAnswer(deleted=False, info=f"there is no tunnel {name}")
+        seq = await self._recorder.record(caller, TunnelDeleted(tunnel_id=name), f"{name} is deleted")
+        return ops.TunnelDeletedAnswer(deleted=True, info="deleted", seq=seq)
+
+    async def follow(self, caller: Caller, asked: ops.FollowTunnelsRequest) -> ops.FollowTunnelsAnswer:
+        """What is at the other ends of a room's tunnels; records that they were followed."""
+        here = (asked.wing, asked.room)
+        ends = []
+        for one in await self.explicit(caller.workspace_id, asked.wing):
+            if here == (one.source_wing, one.source_room):
+                ends.append((one, one.target_wing, one.target_room, one.target_drawer_id))
+            elif here == (one.target_wing, one.target_room):
+                ends.append((one, one.source_wing, one.source_room, one.source_drawer_id))
+        found = [await self._connection(caller, *end) for end in ends[:NODES_SHOWN]]
+        if found:
+            followed = TunnelFollowed(tunnel_ids=tuple(one.tunnel_id for one in found))
+            await self._recorder.record(caller, followed, f"{len(found)} tunnels of {asked.wing}/{asked.room} followed")
+        return ops.FollowTunnelsAnswer(connections=tuple(found), count=len(found))
+
+    async def explicit(self, workspace_id: str, *wings: str) -> tuple[ops.ExplicitTunnel, ...]:
+        """The explicit tunnels with an end in each of these wings, the strongest first."""
+        now = to_ms(self._clock())
+        rows = await asyncio.to_thread(self._views.rows, _READ, [workspace_id])
+        found = [TunnelRow(*row) for row in rows]
+        shown = [_shown(row, now) for row in found if set(wings) <= {row.source_wing, row.target_wing}]
+        return tuple(sorted(shown, key=lambda one: (-one.strength, one.id)))
+
+    async def _rows(self, caller: Caller) -> list[TunnelRow]:
+        rows = await asyncio.to_thread(self._views.rows, _READ, [caller.workspace_id])
+        return [TunnelRow(*row) for row in rows]
+
+    async def _check(self, caller: Caller, field: str, end: TunnelEnd) -> None:
+        if not await self._drawers.count(caller.workspace_id, end.wing, end.room):
+            hint = f"file a drawer in {end.wing}/{end.room} first, or list the rooms to see their names"
+            raise NotFound(f"no drawer in {end.wing}/{end.room}", hint=hint, field=field)
+        if end.drawer_id is not None:
+            drawer = await self._drawers.latest(caller.workspace_id, end.drawer_id)
+            if drawer is None or not drawer.live:
+                name = field.replace("room", "drawer_id")
+                raise NotFound(f"no drawer {end.drawer_id}", hint="take the id from a search", field=name)
+
+    async def _connection(
+        self, caller: Caller, tunnel: ops.ExplicitTunnel, wing: str, room: str, drawer_id: str | None
+    ) -> ops.Connection:
+        named = None if drawer_id is None else await self._drawers.latest(caller.workspace_id, drawer_id)
+        newest = await self._drawers.listed(caller.workspace_id, wing, room, limit=1)
+        drawer = named if named is not None and named.live else next(iter(newest), None)
+        return ops.Connection(
+            tunnel_id=tunnel.id,
+            label=tunnel.label,
+            strength=tunnel.strength,
+            wing=wing,
+            room=room,
+            drawers=await self._drawers.count(caller.workspace_id, wing, room),
+            drawer_id=None if drawer is None else drawer.row.drawer_id,
+            preview="" if drawer is None else drawer.row.content[:_PREVIEW_CHARS],
+        )
+
+
+def _shown(row: TunnelRow, now_ms: int) -> ops.ExplicitTunnel:
+    given = {name: value for name, value in row._asdict().items() if name in ops.ExplicitTunnel.model_fields}
+    use = Use(row.strength, row.stability, row.followed_ms)
+    return ops.ExplicitTunnel(
+        **{**given, "strength": round(strength_at(use, now_ms), 4)},
+        id=row.tunnel_id,
+        created_at=format_ms(row.created_ms),
+        last_followed_at=format_ms(row.followed_ms) if row.follow_count else None,
+    )
+
+
+def _no_tunnel(name: str) -> NotFound:
+    return NotFound(f"no tunnel {name}", hint="list the tunnels to see their ids", field="tunnel_id")

@@ -32,6 +32,7 @@ from crew_journal.schemas.views import DOCUMENTS
 from crew_journal.services.desk import Caller
 from crew_journal.services.memory.block import MemoryBlocks
 from crew_journal.services.memory.documents.owned import PromptDocuments
+from crew_journal.services.memory.profiles import Opener
 from crew_journal.services.memory.registry import Registry
 from crew_journal.services.query.chunks.cache import ChunkCache
 from crew_journal.services.query.chunks.documents import DocumentSearch
@@ -126,7 +127,8 @@ async def run(quick: bool, folder: Path) -> Report:
         chunks = ChunkCache(store, budget, lambda: datetime.now(UTC))
         registry, kept = Registry(store), PromptDocuments(store)
         search = DocumentSearch(chunks, recall.queries, analyzer=analyzer, memory_on=_is_on)
-        blocks = MemoryBlocks(store, registry, kept, search, clock=lambda: datetime.now(UTC))
+        unknown = lambda _workspace, user, _agent, _seq: Opener(user, user)  # noqa: E731
+        blocks = MemoryBlocks(store, registry, kept, search, unknown, clock=lambda: datetime.now(UTC))
         principal = Principal(token_id="t", role=Role.AGENT, workspace_id=workspace, agent_id="ada", crew_id="core")
         caller = Caller.of(principal)
 

@@ -77,6 +77,7 @@ class ReactorContext:
         embedder_for: What runs a model in this process, None if nothing does.
         embed_unsettled: Name of a durable → sequences that the embed reactor on it, in this process, took and did not ack
             yet; None where none runs here.
+        subject_key: The key of the hash that names people in events; empty in a process without views.
         embedder_trouble: What ails a model's embedder (its last outcome) and since when, None if nothing does.
     """
 
@@ -92,3 +93,4 @@ class ReactorContext:
     embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None
     embedder_trouble: Callable[[str | None], Trouble | None] = lambda _model: None
     embedding_generation: int = 0
+    subject_key: bytes = b""

@@ -40,7 +40,8 @@ class EntryTypeInfo(BaseModel):
     """Properties of an entry type.
 
     ``noise``: left out of recall by default. ``quiet``: left out of the realtime feed. ``conversation``: a turn of a
-    conversation, to which the rules about sessions and speakers apply.
+    conversation, to which the rules about sessions and speakers apply. ``private``: no list or search has its payload,
+    because it must leave every view at once when a person asks for it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,6 +50,7 @@ class EntryTypeInfo(BaseModel):
     noise: bool = False
     quiet: bool = False
     conversation: bool = False
+    private: bool = False
 
 
 UNKNOWN: Final = EntryTypeInfo(group="other")

@@ -109,6 +109,20 @@ class ConsolidationRunning(CrewJournalError):
     status = 409
 
 
+class ProposalNotPending(CrewJournalError):
+    """The proposal was decided, or there is no decision to undo."""
+
+    title = "The proposal is in another state"
+    status = 409
+
+
+class EvidenceGone(CrewJournalError):
+    """Fewer than two entries of a proposal's evidence exist."""
+
+    title = "The evidence is gone"
+    status = 410
+
+
 class BrokerNotOurs(CrewJournalError):
     """The node does not run the broker, so it cannot change its users; ``hint`` says where to do it."""
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
 from .broker_address import broker_address
+from .layered_settings import LayeredSettings
 from .limits import *  # noqa: F403 - the limits of requests are read from here, too
 
 EmbedderKind = Literal["auto", "ollama", "minilm", "none"]
@@ -99,6 +100,10 @@ check costs about 0.2 ms.
 """
 JUDGE_TIMEOUT_S: Final = 20.0
 """Seconds within which a language model must judge a borderline contradiction."""
+LLM_TIMEOUT_S: Final = 120.0
+"""Seconds for an answer of a chat model; a small one on a CPU reads 20,000 tokens in about a minute."""
+LLM_DEFAULT_MODEL: Final = "gpt-4o-mini"
+"""The model of an OpenAI-compatible endpoint if none is named (seed 5)."""
 
 
 def _cache_home() -> Path:
@@ -110,7 +115,7 @@ def _cache_home() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "crew-journal"
 
 
-class Settings(BaseSettings):
+class Settings(LayeredSettings):
     """Settings of a node; each field is read from the variable ``CREW_JOURNAL_<NAME>``."""
 
     model_config = SettingsConfigDict(
@@ -151,7 +156,29 @@ class Settings(BaseSettings):
     )
     judge_model: str | None = Field(
         default=None,
-        description="Chat model of Ollama that judges borderline contradictions; none if absent.",
+        description="Chat model that judges borderline contradictions, of llm_base_url if set, else of Ollama.",
+    )
+    llm_model: str | None = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_CLASSIFY_MODEL") or None,
+        description="Chat model of Ollama, or of llm_base_url; no text is sent to a model without one of both.",
+    )
+    llm_base_url: str | None = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_LLM_BASE_URL") or None,
+        description="URL of an OpenAI-compatible endpoint; Ollama is used if absent.",
+    )
+    llm_api_key: str | None = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_LLM_API_KEY") or None,
+        description="Key of that endpoint.",
+        repr=False,
+    )
+    heuristic_high: str | None = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_MEM_HEURISTIC_HIGH"),
+        description="Confidence from which the classifier of the palace decides a type alone; CRAWBL_MEM_HEURISTIC_HIGH is "
+        "read too. If absent, 0.8 without a chat model, else 999 (never); what is no number counts as 999.",
+    )
+    heuristic_low: str | None = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_MEM_HEURISTIC_LOW"),
+        description="The same with the help of a centroid; CRAWBL_MEM_HEURISTIC_LOW is read too. If absent, 0.5 or 999.",
     )
     query_log: bool = Field(
         default=True,

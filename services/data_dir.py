@@ -19,6 +19,8 @@ from ..schemas.errors import DataDirBusy
 RUNTIME_FILE: Final = "runtime.json"
 LOCK_FILE: Final = "lock"
 NODE_FILE: Final = "node.id"
+SUBJECT_KEY_FILE: Final = "subject.key"
+_KEY_BYTES: Final = 32
 _LOCK_TRIES: Final = 100
 _LOCK_PAUSE_S: Final = 0.005
 """Half a second in total; a probe holds the lock for some microseconds."""
@@ -100,3 +102,21 @@ def node_id(data_dir: Path) -> str:
     minted = uuid7_hex()
     path.write_text(minted + "\n", "ascii")
     return minted
+
+
+def subject_key(data_dir: Path) -> bytes:
+    """The key of the hash that names people in events, made at the first start.
+
+    It is no part of the journal: without it, a hash does not tell whom it names. All nodes of a journal need the same.
+    """
+    path = data_dir / SUBJECT_KEY_FILE
+    with contextlib.suppress(FileNotFoundError):
+        return bytes.fromhex(path.read_text("ascii"))
+    made = os.urandom(_KEY_BYTES)
+    candidate = path.with_suffix(".tmp")
+    with os.fdopen(os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(made.hex() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    candidate.replace(path)
+    return made

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from ...schemas.entry import problems_of
+from ...schemas.catalogue import info_of
+from ...schemas.entry import JournalEntry, problems_of
 from ...schemas.errors import FoldError
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.payload import ControlPayload
@@ -28,6 +29,11 @@ def payload_of(event: EntryRecorded, model: type[P]) -> P:
     except ValidationError as error:
         fields = ", ".join(sorted({problem.field for problem in problems_of(error)})[:5])
         raise FoldError(f"the payload of {model.ENTRY_TYPE} at {event.seq} is not valid: {fields}") from None
+
+
+def shown_payload(entry: JournalEntry) -> dict[str, Any]:
+    """The payload as lists and searches have it: empty if its type is private."""
+    return {} if info_of(entry.entry_type).private else entry.payload
 
 
 def json_text(value: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.rules.text import date_prefix, strings_in, words_of
 from ..projection import Batch
+from .payloads import shown_payload
 from .words import KnownWords
 
 DATE_TOKENS: Final = 3
@@ -77,7 +78,8 @@ def _cut(entries: list[EntryRecorded]) -> BatchTokens:
 
 def _blank_separated(entry: EntryRecorded) -> bytes:
     body = entry.entry
-    text = body.summary if not body.payload else " ".join((body.summary, *strings_in(body.payload)))
+    payload = shown_payload(body)
+    text = body.summary if not payload else " ".join((body.summary, *strings_in(payload)))
     date = _date(entry.ts_ms // _DAY_MS)
     if text.isascii():
         return date + text.encode().translate(_ASCII)

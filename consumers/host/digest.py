@@ -19,6 +19,8 @@ from .tables import digest_queries
 
 _SALT: Final = "crew-journal"
 _FETCH_ROWS: Final = 10_000
+_VALUE_CHARS: Final = 200
+"""Characters of a value that a difference names."""
 
 
 class DigestedView(Protocol):
@@ -52,12 +54,16 @@ class Difference:
         key: Leading columns of the row and their values; binary ones as hex.
         column: First column that differs, None if the row is there once only.
         kind: ``changed``, ``only live`` or ``only fresh``.
+        live: The beginning of the value in the first copy, if it is changed.
+        fresh: That in the second copy.
     """
 
     table: str
     key: Mapping[str, str]
     column: str | None
     kind: str
+    live: str | None = None
+    fresh: str | None = None
 
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value}" for name, value in self.key.items())
@@ -126,14 +132,17 @@ def _compare(
             if _order(mine[0]) < _order(theirs[0]):
                 return Difference(table, _key(names, mine, 1), None, "only live")
             return Difference(table, _key(names, theirs, 1), None, "only fresh")
-        return Difference(table, _key(names, mine, at), names[at], "changed")
+        return Difference(table, _key(names, mine, at), names[at], "changed", _shown(mine[at]), _shown(theirs[at]))
 
 
 def _order(value: Any) -> tuple[bool, Any]:
     return value is not None, value
 
 
+def _shown(value: Any) -> str:
+    return (value.hex() if isinstance(value, bytes) else str(value))[:_VALUE_CHARS]
+
+
 def _key(names: Sequence[str], row: Sequence[Any], width: int) -> dict[str, str]:
     """The leading ``width`` columns, but not more than three: enough to find the row, not its text."""
-    shown = [value.hex() if isinstance(value, bytes) else str(value) for value in row[: min(width, 3)]]
-    return dict(zip(names, shown, strict=False))
+    return dict(zip(names, map(_shown, row[: min(width, 3)]), strict=False))

@@ -209,6 +209,7 @@ class ViewStore:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             await asyncio.wait([task])
+            task.exception()  # of work that the cancelled caller no longer waits for; else the loop reports it as lost
             raise
 
     def write_blocking(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
+from pydantic import BaseModel, ConfigDict, StrictBool
+
+from ...schemas.chat import Prompt
 
 VERSION: Final = 1
 MAX_CHARS: Final = 1_000
 """Characters of each note that are shown."""
+MAX_TOKENS: Final = 32
+"""Most tokens of an answer; a verdict needs about eight."""
 
 SYSTEM: Final = (
     "You compare two notes from a team's journal. They contradict each other only if both cannot be true of the same thing "
@@ -30,14 +34,7 @@ class Verdict(BaseModel):
     contradicts: StrictBool
 
 
-def question(newer: str, older: str) -> str:
-    """The user's turn: both notes as JSON."""
-    return json.dumps({"newer": newer[:MAX_CHARS], "older": older[:MAX_CHARS]}, ensure_ascii=True)
-
-
-def verdict_of(answer: str) -> bool | None:
-    """What the model said; None for anything that is no verdict."""
-    try:
-        return Verdict.model_validate_json(answer).contradicts
-    except ValidationError:
-        return None
+def question(newer: str, older: str) -> Prompt:
+    """Both notes as JSON."""
+    notes = {"newer": newer[:MAX_CHARS], "older": older[:MAX_CHARS]}
+    return Prompt(SYSTEM, json.dumps(notes, ensure_ascii=True), MAX_TOKENS)

@@ -36,6 +36,7 @@ def encode_control(
     crew_id: str | None = None,
     priority: Priority = Priority.NORMAL,
     refs: Mapping[str, list[str]] | None = None,
+    data_subject_id: str | None = None,
 ) -> OutgoingMessage:
     """A control entry of a reactor as its message.
 
@@ -51,6 +52,7 @@ def encode_control(
         crew_id: The crew it concerns.
         priority: Its priority.
         refs: Ids beside the one it is derived from.
+        data_subject_id: Whose personal data this is.
     """
     record: dict[str, Any] = {
         "id": fact_id,
@@ -69,6 +71,8 @@ def encode_control(
         record["ts"] = format_ms(ts_ms)
     if crew_id is not None:
         record["crew_id"] = crew_id
+    if data_subject_id is not None:
+        record["data_subject_id"] = data_subject_id
     identity = message_id(workspace_id, fact_id)
     named = f"{payload.ENTRY_TYPE}\x00{identity}\x00{cause}".encode()
     headers = {

@@ -1,11 +1,12 @@
 """What the reactors that sweep have in common: they wait for a tick, do their work over the views, and say what they did.
 
-Invariants: ticks are worked off one at a time, in the journal's order, so nights that were slept through are caught up
-in order; each is finished once (a ``sweep.finished`` with counts, or with the error), also when it comes again; a sweep that
-fails is finished with its error, for the next tick begins again, and only broker and views that are away make it wait.
+Invariants: ticks of a workspace are worked off one at a time, in the journal's order, so nights that were slept through are
+caught up in order; each is finished once (a ``sweep.finished`` with counts, or with the error), also when it comes again;
+a sweep that fails is finished with its error, for the next tick begins again, and only broker and views that are away make
+it wait.
 
-Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while the sweep runs), unlimited deliveries, one
-unacked tick over all processes.
+Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while the sweep runs), unlimited deliveries, at
+most ``at_once`` unacked ticks over all processes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ClassVar, Final
@@ -112,6 +113,8 @@ class SweepReactor(PullReactor):
     sweep: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     """Projections that must have passed the tick."""
+    at_once: ClassVar[int] = SWEEP_ACK_PENDING
+    """Ticks in hand at once; those of one workspace are worked off one after the other."""
 
     def __init__(
         self,
@@ -128,7 +131,7 @@ class SweepReactor(PullReactor):
             name=f"sweep-{self.name}-v{self.version}",
             filter_subjects=FILTER_SUBJECTS,
             ack_wait_s=limits.ack_wait_s,
-            max_ack_pending=SWEEP_ACK_PENDING,
+            max_ack_pending=self.at_once,
             description=f"ticks of the {self.sweep} sweep",
             sparse=True,
         )
@@ -145,17 +148,28 @@ class SweepReactor(PullReactor):
         """
 
     async def turn(self) -> None:
-        """Work off the next tick; ticks of other sweeps are passed over."""
+        """Work off the next ticks; those of other sweeps are passed over."""
         limits = self._limits
-        for message in await self._source.take(1, wait_s=limits.wait_s, window_s=limits.window_s):
+        found: dict[str, list[tuple[Msg, Tick]]] = {}
+        for message in await self._source.take(self.at_once, wait_s=limits.wait_s, window_s=limits.window_s):
             tick = tick_of(message, self.sweep)
             if tick is None:
                 await message.ack()
-                continue
-            self._leases.hold(message)
+            else:
+                self._leases.hold(message)
+                found.setdefault(tick.workspace_id, []).append((message, tick))
+        if found:
             async with self._leases.renewed():
-                await self._views.wait_for(tick.seq, limits.views_wait_s, *self.needs)
-                await self._sweep_once(tick)
+                ended = await asyncio.gather(*map(self._work_off, found.values()), return_exceptions=True)
+            for error in ended:
+                if error is not None:
+                    raise error
+
+    async def _work_off(self, ticks: Sequence[tuple[Msg, Tick]]) -> None:
+        """The ticks of one workspace, in order."""
+        for message, tick in ticks:
+            await self._views.wait_for(tick.seq, self._limits.views_wait_s, *self.needs)
+            await self._sweep_once(tick)
             await self._leases.ack(message)
 
     async def _sweep_once(self, tick: Tick) -> None:

@@ -1,149 +1,237 @@
 """Learns rules from what recurs among a crew's entries when a consolidation is due, and promotes rules that proved useful.
 
-Invariant: a rule is an entry whose evidence exists, each entry once; ids follow from the tick, so a run that is repeated
-records nothing twice. No run reads what runs record.
+A chat model words the rules if there is one; without one, or when it fails, entries whose summaries share much of their
+words are rules.
+
+Invariant: a rule is an entry whose evidence exists, each entry once; ids follow from the tick and the evidence, so a run
+that is repeated records nothing twice. No run reads what runs record.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar, Final
 
-from Stemmer import Stemmer
+import structlog
+from nats.aio.client import Client
 
+from ...schemas.chat import ChatError, ChatModel
 from ...schemas.entry import MAX_SUMMARY, Priority, Severity
 from ...schemas.events import headers as h
 from ...schemas.events.derived import OutgoingMessage
-from ...schemas.events.learning import MemoryConsolidated, RuleLearned, RulePromoted
+from ...schemas.events.learning import MemoryConsolidated, RulePromoted
 from ...schemas.events.payload import ControlPayload
+from ...schemas.events.proposals import RuleProposed
 from ...schemas.ids import derived_id
-from ...schemas.rules.consolidation import (
-    REPEAT_DAYS,
-    Usefulness,
-    is_promoted,
-    is_worthwhile,
-    normalised,
-    score,
-)
-from ...schemas.rules.recurrence import Occurrence, Recurrence, recurrences
+from ...schemas.ports import Publisher, ViewReader
+from ...schemas.rules.consolidation import is_worthwhile
 from ...schemas.rules.relations import EVIDENCE_REF
 from ...schemas.rules.sweeps import SCHEDULES
-from ...schemas.rules.text import Analyzer, tokens_of
 from ...schemas.views import (
     ENTRIES_PROJECTION,
     LEARNING_PROJECTION,
+    NUDGES_PROJECTION,
     RECEIPTS_PROJECTION,
     STANDINGS_PROJECTION,
 )
+from ..prompts.consolidation import ProposedRules, question
 from ..reacting.control_facts import encode_control
-from ..reacting.sweeping import SweepReactor, Swept, Tick
+from ..reacting.llm_calls import MeteredChat
+from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
 from ..reactor import Reactor, ReactorContext
+from .consolidate_find import Learned, learned_of, promotion_of, proposed_groups, recurring_groups
 from .consolidate_reads import (
-    DAY_MS,
     Candidate,
     KnownRule,
     Search,
     candidates_of,
     crews_of,
+    proposals_of,
+    reviews_rules,
     rules_of,
     searches_of,
     types_of,
 )
 
-_ACTIONS: Final = ("resolution", "fix", "recommendation", "answer", "reason")
-"""Fields of a payload that say what to do, the best first."""
-_TEXT_CHARS: Final = 500
-"""Characters of a pattern or action."""
-_SAME_EVIDENCE: Final = 0.5
-"""Share of the smaller evidence from which two findings are the same."""
+CREWS_AT_ONCE: Final = 4
+"""Crews of a workspace that are consolidated at once: a model answers after seconds, and its server queues what is more."""
+WORKSPACES_AT_ONCE: Final = 4
+"""Workspaces that are consolidated at once, for the same reason."""
+_MODEL_CHARS: Final = 96
+"""Characters of a model's name in a rule."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a run reads of a crew."""
+
+    candidates: Sequence[Candidate]
+    known: Sequence[KnownRule]
+    new: int
+    worthwhile: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a run found for a crew."""
+    """What a run found for a crew; ``model`` is the one that worded the rules, ``error`` why it did not."""
 
-    scanned: int
-    candidates: int
-    worthwhile: bool
-    learned: tuple[RuleLearned, ...]
-    typical: tuple[str, ...]
-    confirmed: tuple[str, ...]
+    read: Read
+    learned: Learned
     promoted: tuple[RulePromoted, ...]
+    model: str | None
+    error: str | None
 
 
 class ConsolidateReactor(SweepReactor):
-    """Consumes ``sweep.ticked`` of the consolidation."""
+    """Consumes ``sweep.ticked`` of the consolidation.
+
+    Args:
+        client: A connection that reconnects for ever; not closed here.
+        publisher: Publishes to JOURNAL; not closed here.
+        views: The views it looks at.
+        chat: Words the rules; closed at the end; None if there is none.
+        clock: The time for ``status``; sweeps take theirs from the tick.
+        limits: Times.
+        draw: Uniform in [0, 1), spreads the pauses of several processes.
+    """
 
     name: ClassVar[str] = "consolidate"
     version: ClassVar[int] = 1
     sweep: ClassVar[str] = "consolidation"
+    at_once: ClassVar[int] = WORKSPACES_AT_ONCE
     needs: ClassVar[tuple[str, ...]] = (
         ENTRIES_PROJECTION,
         STANDINGS_PROJECTION,
         RECEIPTS_PROJECTION,
         LEARNING_PROJECTION,
+        NUDGES_PROJECTION,
     )
+
+    def __init__(
+        self,
+        client: Client,
+        publisher: Publisher,
+        views: ViewReader,
+        *,
+        clock: Callable[[], datetime],
+        chat: ChatModel | None = None,
+        limits: SweepLimits | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        super().__init__(client, publisher, views, clock=clock, limits=limits, draw=draw)
+        self._recorded_seq = 0
+        self._chat = None if chat is None else MeteredChat(chat, publisher, self.identity)
+
+    async def stop(self) -> None:
+        """Stop, then close the model."""
+        await super().stop()
+        if self._chat is not None:
+            await self._chat.close()
 
     async def work(self, tick: Tick) -> Swept:
         """Look at each crew with new entries, or at the one that was asked for."""
+        await self._views.wait_for(self._recorded_seq, self._limits.views_wait_s, LEARNING_PROJECTION)
         since_ms = tick.since_ms if tick.since_ms is not None else tick.due_ms - SCHEDULES[self.sweep].period_ms
-        counts = {"crews": 0, "skipped": 0, "learned": 0, "confirmed": 0, "promoted": 0}
         searches = await asyncio.to_thread(searches_of, self._views, tick)
-        for crew_id in await asyncio.to_thread(crews_of, self._views, tick, since_ms):
-            found = await asyncio.to_thread(self._find, tick, crew_id, since_ms, searches)
-            counts["crews"] += 1
-            counts["skipped"] += not found.worthwhile
-            counts["learned"] += len(found.learned)
-            counts["confirmed"] += len(found.confirmed)
-            counts["promoted"] += len(found.promoted)
-            await self._record(tick, crew_id, found)
-        return Swept(counts)
+        turns = asyncio.Semaphore(1 if self._chat is None else CREWS_AT_ONCE)
 
-    def _find(self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search]) -> Found:
+        async def consolidate(crew_id: str) -> Found:
+            async with turns:
+                found = await self._find(tick, crew_id, since_ms, searches)
+                await self._record(tick, crew_id, found, reviewed=reviewed)
+                return found
+
+        reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
+        crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
+        every = await asyncio.gather(*map(consolidate, crews))
+        rules = sum(len(found.learned.rules) for found in every)
+        counts = {
+            "crews": len(every),
+            "skipped": sum(not found.read.worthwhile for found in every),
+            "learned": 0 if reviewed else rules,
+            "proposed": rules if reviewed else 0,
+            "confirmed": sum(len(found.learned.confirmed) for found in every),
+            "promoted": sum(len(found.promoted) for found in every),
+        }
+        return Swept(counts, next((found.error for found in every if found.error), None))
+
+    async def _find(self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search]) -> Found:
+        read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
+        groups, model, error = [], None, None
+        if read.worthwhile and self._chat is not None:
+            asked = question([(one.entry_type, one.summary) for one in read.candidates])
+            try:
+                answer = await self._chat.complete(tick.workspace_id, self.sweep, asked, ProposedRules, crew_id=crew_id)
+                groups = proposed_groups(answer, read.candidates)
+                model = self._chat.model_id[:_MODEL_CHARS]
+            except ChatError as failure:
+                _log.warning("consolidate.no_model", model=self._chat.model_id, error=type(failure).__name__)
+                error = f"rules were found by recurrence: {failure}"
+        if read.worthwhile and model is None:
+            groups = await asyncio.to_thread(recurring_groups, read.candidates)
+        learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model)
+        promoted = await asyncio.to_thread(self._promoted, tick, read.known, searches)
+        return Found(read, learned, promoted, model, error)
+
+    def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
         candidates = candidates_of(self._views, tick, crew_id, since_ms)
         new = [one for one in candidates if one.is_new]
-        known = rules_of(self._views, tick, crew_id)
         worthwhile = is_worthwhile(len(new), permanent=any(one.is_permanent for one in new))
-        learned, typical, confirmed = _learned(crew_id, tick, candidates, known) if worthwhile else ((), (), ())
+        known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
+        return Read(candidates, known, len(new), worthwhile)
+
+    def _promoted(self, tick: Tick, known: Sequence[KnownRule], searches: Sequence[Search]) -> tuple[RulePromoted, ...]:
         evidence = sorted({entry_id for rule in known for entry_id in rule.evidence})
         types = types_of(self._views, tick.workspace_id, evidence)
-        promoted = tuple(filter(None, (_promotion(rule, types, searches, tick) for rule in known)))
-        return Found(len(new), len(candidates), worthwhile, learned, typical, confirmed, promoted)
+        return tuple(filter(None, (promotion_of(rule, types, searches, tick) for rule in known)))
 
-    async def _record(self, tick: Tick, crew_id: str, found: Found) -> None:
+    async def _record(self, tick: Tick, crew_id: str, found: Found, *, reviewed: bool) -> None:
         ids: list[str] = []
         evidence: list[str] = []
-        for rule, typical in zip(found.learned, found.typical, strict=True):
-            fact = self._fact(
-                tick,
-                crew_id,
-                rule,
-                f"rule/{typical}",
-                f"Learned: {rule.pattern}",
-                severity=Severity.NOTICE,
-                priority=Priority.HIGH,
-                refs={EVIDENCE_REF: list(rule.evidence), "source_entry_ids": list(rule.evidence)},
-            )
-            await self.publish(fact)
+        for rule, name in zip(found.learned.rules, found.learned.names, strict=True):
+            refs = {EVIDENCE_REF: list(rule.evidence), "source_entry_ids": list(rule.evidence)}
+            if reviewed:
+                fields = {name: getattr(rule, name) for name in RuleProposed.model_fields}
+                said = f"Proposed: {rule.pattern}"
+                fact = self._fact(tick, crew_id, RuleProposed(**fields), f"rule/{name}", said, refs=refs)
+            else:
+                fact = self._fact(
+                    tick,
+                    crew_id,
+                    rule,
+                    f"rule/{name}",
+                    f"Learned: {rule.pattern}",
+                    severity=Severity.NOTICE,
+                    priority=Priority.HIGH,
+                    refs=refs,
+                )
+            done = await self.publish(fact)
+            self._recorded_seq = max(self._recorded_seq, done.seq)
             ids.append(fact.headers[h.ENTRY_ID])
             evidence += rule.evidence
         for promotion in found.promoted:
             said = f"The rule {promotion.rule_id} proved useful: score {promotion.score:.2f}"
             await self.publish(self._fact(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", said))
-        if not found.worthwhile:
+        if not found.read.worthwhile:
             return
         run = MemoryConsolidated(
             crew_id=crew_id,
-            rules_count=len(ids),
-            rules=tuple(ids),
-            confirmed=found.confirmed,
+            rules_count=0 if reviewed else len(ids),
+            rules=() if reviewed else tuple(ids),
+            proposed=tuple(ids) if reviewed else (),
+            confirmed=found.learned.confirmed,
             promoted=tuple(one.rule_id for one in found.promoted),
-            candidates=found.candidates,
-            entries_scanned=found.scanned,
+            candidates=len(found.read.candidates),
+            entries_scanned=found.read.new,
+            model=found.model,
         )
-        said = f"Consolidation of crew {crew_id}: {len(ids)} rules learned from {found.scanned} entries"
+        what = "proposed" if reviewed else "learned"
+        said = f"Consolidation of crew {crew_id}: {len(ids)} rules {what} from {found.read.new} entries"
         severity = Severity.NOTICE if ids else Severity.INFO
         refs = {"source_entry_ids": list(dict.fromkeys(evidence))}
         await self.publish(self._fact(tick, crew_id, run, "run", said, severity=severity, refs=refs))
@@ -175,90 +263,16 @@ class ConsolidateReactor(SweepReactor):
         )
 
 
-_Learned = tuple[tuple[RuleLearned, ...], tuple[str, ...], tuple[str, ...]]
-
-
-def _learned(crew_id: str, tick: Tick, candidates: Sequence[Candidate], known: Sequence[KnownRule]) -> _Learned:
-    """New rules with the entry that is typical of each, and the rules that were found again."""
-    by_id = {one.entry_id: one for one in candidates}
-    analyzer = Analyzer(Stemmer)
-    told = [Occurrence(one.entry_id, one.ts_ms // DAY_MS, _terms(analyzer, one)) for one in candidates]
-    recent = {normalised(one.pattern) for one in known if one.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS}
-    learned, typical, confirmed = [], [], []
-    for group in recurrences(told):
-        members = [by_id[entry_id] for entry_id in group.evidence]
-        if not any(one.is_new for one in members):
-            continue
-        pattern = " ".join(by_id[group.typical].summary.split())[:_TEXT_CHARS]
-        same = next((rule for rule in reversed(known) if _is_same(rule, group)), None)
-        if same is not None:
-            if not same.is_retracted and any(one.seq > same.last_seq for one in members):
-                confirmed.append(same.rule_id)
-        elif normalised(pattern) not in recent:
-            recent.add(normalised(pattern))
-            typical.append(group.typical)
-            learned.append(
-                RuleLearned(
-                    crew_id=crew_id,
-                    pattern=pattern,
-                    action=_action(members),
-                    evidence=group.evidence,
-                    confidence=group.confidence,
-                    days=group.days,
-                )
-            )
-    return tuple(learned), tuple(typical), tuple(dict.fromkeys(confirmed))
-
-
-def _terms(analyzer: Analyzer, one: Candidate) -> frozenset[int]:
-    """The terms of a summary; words with digits name one occurrence and are left out."""
-    words = [word for word in tokens_of(one.summary) if word.isalpha()]
-    return frozenset(key for key in analyzer.keys_of(words) if key)
-
-
-def _is_same(rule: KnownRule, group: Recurrence) -> bool:
-    shared = len(rule.evidence.intersection(group.evidence))
-    return shared >= _SAME_EVIDENCE * min(len(rule.evidence), len(group.evidence))
-
-
-def _action(members: Sequence[Candidate]) -> str:
-    """What the newest entry of the evidence says to do; empty if none says so."""
-    for name in _ACTIONS:
-        for one in reversed(members):
-            said = one.payload.get(name)
-            if isinstance(said, str) and said.strip():
-                return " ".join(said.split())[:_TEXT_CHARS]
-    return ""
-
-
-def _promotion(rule: KnownRule, types: dict[str, str], searches: Sequence[Search], tick: Tick) -> RulePromoted | None:
-    """The promotion of a rule that has proved useful and is not promoted yet."""
-    if rule.is_promoted or rule.is_retracted:
-        return None
-    about = rule.evidence | {rule.rule_id}
-    found = [one for one in searches if not about.isdisjoint(one.hits)]
-    last = max((one.ts_ms for one in found), default=None)
-    measured = Usefulness(
-        relevance=rule.confidence,
-        recalls=len(found),
-        queries=len({one.query for one in found}),
-        days_since=None if last is None else (tick.due_ms - last) / DAY_MS,
-        runs=rule.runs,
-        evidence=len(rule.evidence),
-        types=len({types[entry_id] for entry_id in rule.evidence if entry_id in types}),
-    )
-    if not is_promoted(measured):
-        return None
-    return RulePromoted(
-        rule_id=rule.rule_id, score=round(score(measured), 4), recalls=measured.recalls, queries=measured.queries
-    )
-
-
 def create(context: ReactorContext) -> Reactor | None:
     """The consolidation reactor of a node, or None in a process without views."""
     if context.views is None:
         return None
-    return ConsolidateReactor(context.client, context.publisher, context.views, clock=context.clock)
+    chat = None
+    if context.settings.llm_model or context.settings.llm_base_url:
+        from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
+
+        chat = chat_model_of(context.settings)
+    return ConsolidateReactor(context.client, context.publisher, context.views, chat=chat, clock=context.clock)
 
 
 REACTOR: Final = create

@@ -1,6 +1,7 @@
 """What a consolidation reads of a crew: candidates, the rules it has, and the searches that found them; blocking.
 
-Invariant: as of the tick: what came after it in the journal does not count, so a run that is repeated finds the same. An
+Invariant: candidates and searches are those before the tick, so a run that is repeated finds the same; rules are all there
+are, because of several ticks that come at once the later ones must know what the first one learned. An
 entry that is retracted is no candidate. ``published_ms`` decides what is new, ``ts_ms`` on which day something happened.
 """
 
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from ...schemas.events.workspaces import REVIEW_RULES
 from ...schemas.ports import ViewReader
 from ...schemas.rules.consolidation import (
     HISTORY_DAYS,
@@ -21,8 +23,8 @@ from ...schemas.rules.consolidation import (
     is_candidate,
     normalised,
 )
-from ...schemas.views import ENTRIES, LIVE_PRIORITIES, RECEIPTS, RETRACTIONS
-from ...schemas.views.learning import RULE_MARKS, RULES
+from ...schemas.views import ENTRIES, LIVE_PRIORITIES, RECEIPTS, RETRACTIONS, WORKSPACE_SETTINGS
+from ...schemas.views.learning import PROPOSALS, RULE_MARKS, RULES
 from ...schemas.views.table import PRESENT
 from ..reacting.sweeping import Tick
 
@@ -44,14 +46,17 @@ _CANDIDATES: Final = f"""SELECT e.seq, e.id, e.entry_type, e.ts_ms, e.summary, e
     ORDER BY e.seq DESC LIMIT {_READ_MAX}"""
 _RULES: Final = f"""SELECT rule_id, pattern, confidence, evidence, learned_ms, seq,
     (SELECT count(*) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
-        AND m.mark = 'confirmed' AND m.seq < $seq),
+        AND m.mark = 'confirmed'),
     (SELECT max(m.seq) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
-        AND m.mark = 'confirmed' AND m.seq < $seq),
+        AND m.mark = 'confirmed'),
     EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
-        AND m.mark = 'promoted' AND m.seq < $seq),
+        AND m.mark = 'promoted'),
     EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = r.workspace_id AND x.kind = 'entry'
         AND x.target_id = r.rule_id AND x.{PRESENT})
-    FROM {RULES} r WHERE r.workspace_id = $workspace AND r.crew_id = $crew AND r.seq < $seq ORDER BY r.seq"""
+    FROM {RULES} r WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
+_PROPOSALS: Final = f"""SELECT proposal_id, pattern, confidence, evidence, made_ms, seq FROM {PROPOSALS} p
+    WHERE workspace_id = $workspace AND crew_id = $crew ORDER BY seq"""
+_SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 _TYPES: Final = f"SELECT id, entry_type FROM {ENTRIES} WHERE workspace_id = $workspace AND list_contains($ids, id)"
 _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
     WHERE workspace_id = $workspace AND seq < $seq AND ts_ms > $since AND ts_ms <= $due"""
@@ -63,6 +68,7 @@ class Candidate:
 
     seq: int
     entry_id: str
+    entry_type: str
     ts_ms: int
     summary: str
     payload: dict[str, Any]
@@ -108,13 +114,13 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
     for seq, entry_id, entry_type, ts_ms, summary, raw, is_new, permanent in views.rows(_CANDIDATES, params):
         payload: dict[str, Any] = orjson.loads(raw)
         if is_candidate(entry_type, payload, permanent=permanent):
-            found.append(Candidate(seq, entry_id, ts_ms, summary, payload, is_new, permanent))
+            found.append(Candidate(seq, entry_id, entry_type, ts_ms, summary, payload, is_new, permanent))
     return found[:MAX_ENTRIES][::-1]
 
 
 def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
     """The rules of a crew, retracted ones too, oldest first."""
-    params = {"workspace": tick.workspace_id, "crew": crew_id, "seq": tick.seq}
+    params = {"workspace": tick.workspace_id, "crew": crew_id}
     return [
         KnownRule(
             rule_id,
@@ -131,6 +137,32 @@ def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
             _RULES, params
         )
     ]
+
+
+def proposals_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
+    """Rules that were proposed, whatever became of them: none is proposed again, and none is found again."""
+    params = {"workspace": tick.workspace_id, "crew": crew_id}
+    return [
+        KnownRule(
+            proposal_id,
+            pattern,
+            confidence,
+            frozenset(orjson.loads(evidence)),
+            made_ms,
+            seq,
+            0,
+            is_promoted=False,
+            is_retracted=True,
+        )
+        for proposal_id, pattern, confidence, evidence, made_ms, seq in views.rows(_PROPOSALS, params)
+    ]
+
+
+def reviews_rules(views: ViewReader, workspace_id: str) -> bool:
+    """Whether rules of the workspace wait for a person."""
+    return any(
+        orjson.loads(settings).get(REVIEW_RULES) is True for (settings,) in views.rows(_SETTINGS, [workspace_id])
+    )
 
 
 def types_of(views: ViewReader, workspace_id: str, ids: list[str]) -> dict[str, str]:

@@ -1,6 +1,7 @@
-"""Embeds the texts of memory documents: whatever chunk has no vector of the active model when a document is written.
+"""Embeds the texts of memory documents and drawers: what has no vector of the active model when one is written or filed.
 
-Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones.
+Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones;
+and what was filed while no model ran is found with the next write.
 A vector is stored by text, so what was embedded once is never embedded again. Invariants: it waits until the views have
 passed its cause; ids depend on text and model alone, so running twice publishes once; a model that is away is waited for, a
 text that it refuses gets a tombstone.
@@ -26,6 +27,7 @@ from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import BrokerError, EmbedderError, EmbedderInputRejected, FoldError, ViewsBehind
 from ...schemas.events.chunk_vectors import encode_chunk_vector
 from ...schemas.events.derived import FLOAT_BYTES
+from ...schemas.events.drawers import DrawerFiled, DrawerRestored
 from ...schemas.events.embeddings import MODEL_DECISIONS
 from ...schemas.events.envelope import ChunkVectorDerived
 from ...schemas.ids import SYSTEM_WORKSPACE
@@ -40,6 +42,9 @@ from ...schemas.views import (
     CHUNKS,
     DOCUMENTS,
     DOCUMENTS_PROJECTION,
+    DRAWERS,
+    DRAWERS_PROJECTION,
+    LIVE_DRAWER,
     VECTORS_PROJECTION,
     VERSIONS,
 )
@@ -50,24 +55,29 @@ from ..reactor import Reactor, ReactorContext
 from .embed_batch import Embedded, Failed, embed_in_pieces
 from .index_rows import known
 
+_DRAWER_EVENTS: Final = (DrawerFiled.ENTRY_TYPE, DrawerRestored.ENTRY_TYPE)
 FILTER_SUBJECTS: Final = (
     f"{Family.DOCUMENT.value}.>",
-    *(f"{Family.CONTROL.value}.*.{entry_type}" for entry_type in MODEL_DECISIONS),
+    *(f"{Family.CONTROL.value}.*.{entry_type}" for entry_type in (*MODEL_DECISIONS, *_DRAWER_EVENTS)),
 )
-NEEDS: Final = (DOCUMENTS_PROJECTION, CHUNK_VECTORS_PROJECTION, VECTORS_PROJECTION)
+NEEDS: Final = (DOCUMENTS_PROJECTION, DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, VECTORS_PROJECTION)
 TAKEN: Final = 256
 """Causes of one turn; all of a workspace are answered by one look."""
 WINDOW_S: Final = 0.5
 """Seconds to gather causes: a look at 100,000 chunks costs 50 ms."""
 MAX_ACK_PENDING: Final = 1_024
 VIEWS_WAIT_S: Final = 30.0
-_WORKSPACES: Final = f"SELECT DISTINCT workspace_id FROM {CHUNKS}"
-_MISSING: Final = f"""SELECT c.text_hash, any_value(c.breadcrumb), any_value(c.text), min(v.write_id)
-    FROM {CHUNKS} c JOIN {DOCUMENTS} d ON d.key = c.key JOIN {VERSIONS} v ON v.seq = d.seq
-    WHERE c.workspace_id = $workspace AND c.text_hash > $after AND NOT EXISTS (
+_WORKSPACES: Final = f"SELECT workspace_id FROM {CHUNKS} UNION SELECT workspace_id FROM {DRAWERS}"
+_MISSING: Final = f"""SELECT text_hash, any_value(said).breadcrumb, any_value(said).text, min(write_id) FROM (
+        SELECT c.text_hash, {{'breadcrumb': c.breadcrumb, 'text': c.text}} AS said, v.write_id
+        FROM {CHUNKS} c JOIN {DOCUMENTS} d ON d.key = c.key JOIN {VERSIONS} v ON v.seq = d.seq
+        WHERE c.workspace_id = $workspace
+        UNION ALL SELECT text_hash, {{'breadcrumb': '', 'text': content}}, entry_id
+        FROM {DRAWERS} WHERE workspace_id = $workspace AND {LIVE_DRAWER}) AS known
+    WHERE text_hash > $after AND NOT EXISTS (
         SELECT 1 FROM {CHUNK_VECTORS} e
-        WHERE e.workspace_id = $workspace AND e.model = $model AND e.text_hash = c.text_hash)
-    GROUP BY c.text_hash ORDER BY c.text_hash LIMIT {EMBED_BATCH}"""
+        WHERE e.workspace_id = $workspace AND e.model = $model AND e.text_hash = known.text_hash)
+    GROUP BY text_hash ORDER BY text_hash LIMIT {EMBED_BATCH}"""
 _AWAY: Final = (BrokerError, NatsError, ViewsBehind, EmbedderError)
 _log = structlog.get_logger(__name__)
 

@@ -22,24 +22,26 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
+from ...schemas.chat import ChatUnavailable
 from ...schemas.decode import decode
 from ...schemas.errors import BrokerError, FoldError, Unavailable
 from ...schemas.events.derived import encode_link
 from ...schemas.events.envelope import VectorDerived
 from ...schemas.ports import Publisher
 from ...schemas.rules.relations import CONTRADICTS
-from ...schemas.settings import Settings
+from ...schemas.settings import JUDGE_TIMEOUT_S
 from ...schemas.subjects import DerivedKind, Family, parse_subject
 from ..feed.jetstream import LINK_ACK_PENDING
 from ..feed.positions import position_of
 from ..reacting.backoff import doubled
 from ..reacting.durable import Durable
+from ..reacting.llm_calls import MeteredChat
 from ..reacting.pull_reactor import PullLimits, PullReactor
 from ..reactor import Reactor, ReactorContext, ReactorStatus
 from .link_finder import LinkFinder
 
 if TYPE_CHECKING:
-    from ..adapters.ollama_judge import Judge
+    from ..adapters.judge import Judge
 
 FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
 _AWAY: Final = (BrokerError, Unavailable, NatsError)
@@ -192,25 +194,29 @@ def create(context: ReactorContext) -> Reactor | None:
     """The link reactor of a node, or None in a process that has no views."""
     if context.views is None or context.similar is None:
         return None
-    settings = context.settings
-    judge, trouble = _judge_of(settings)
-    finder = LinkFinder(context.views, context.similar, threshold=settings.similar_threshold, judge=judge)
+    judge, trouble = _judge_of(context)
+    finder = LinkFinder(context.views, context.similar, threshold=context.settings.similar_threshold, judge=judge)
     return LinkReactor(
         context.client, context.publisher, finder, judge=judge, judge_trouble=trouble, clock=context.clock
     )
 
 
-def _judge_of(settings: Settings) -> tuple[Judge | None, str | None]:
+def _judge_of(context: ReactorContext) -> tuple[Judge | None, str | None]:
     """The judge, or why there is none although one is set: a second opinion is no reason to keep a node from starting."""
+    settings = context.settings
     if not settings.judge_model:
         return None, None
-    from ..adapters.ollama_judge import OllamaJudge  # the HTTP client is imported where it is used
+    from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
+    from ..adapters.judge import ChatJudge
 
     try:
-        return OllamaJudge(settings.ollama_host, settings.judge_model), None
-    except Unavailable as error:
+        chat = chat_model_of(settings, settings.judge_model, timeout_s=JUDGE_TIMEOUT_S)
+    except ChatUnavailable as error:
         _log.warning("link.no_judge", model=settings.judge_model, error=error.message, hint=error.hint)
         return None, f"no judge of contradictions: {error.message}; {error.hint}"
+    if chat is None:
+        return None, None
+    return ChatJudge(MeteredChat(chat, context.publisher, f"{LinkReactor.name}@{LinkReactor.version}")), None
 
 
 REACTOR: Final = create

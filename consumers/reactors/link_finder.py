@@ -22,7 +22,7 @@ from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES
 from ...schemas.views import ENTRIES
 
 if TYPE_CHECKING:
-    from ..adapters.ollama_judge import Judge
+    from ..adapters.judge import Judge
 
 PARENT_REF: Final = "parent_entry_id"
 _TEXTS: Final = f"""SELECT seq, id, summary, payload, refs FROM (SELECT unnest(?::UBIGINT[]) AS wanted)
@@ -78,16 +78,16 @@ class LinkFinder:
             return []
         links = [_link(fact, other, SIMILAR, other.cosine, "", reactor) for other in near[:SIMILAR_EDGES]]
         for seen in await asyncio.to_thread(self._contradicted, fact, near):
-            found = await self._judged(seen)
+            found = await self._judged(fact.workspace_id, seen)
             if found is not None:
                 links.append(_link(fact, seen.other, CONTRADICTS, found.confidence, found.reason, reactor))
         return links
 
-    async def _judged(self, seen: _Seen) -> Contradiction | None:
+    async def _judged(self, workspace_id: str, seen: _Seen) -> Contradiction | None:
         found = seen.found
         if not found.is_borderline or self._judge is None:
             return found
-        verdict = await self._judge.contradicts(seen.newer, seen.older)
+        verdict = await self._judge.contradicts(workspace_id, seen.newer, seen.older)
         if verdict is None:
             return found
         return found.confirmed() if verdict else None

@@ -24,6 +24,9 @@ from ...schemas.events.drawers import (
 )
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.memory import MemoryReferenced, MemorySearched
+from ...schemas.ids import hash64, name_key
+from ...schemas.rules import text
+from ...schemas.rules.text import Analyzer
 from ...schemas.views.drawers import (
     DRAWER_USES,
     DRAWERS,
@@ -34,6 +37,7 @@ from ...schemas.views.drawers import (
     PalaceIdentityRow,
 )
 from ...schemas.views.table import Tables
+from ..folds.chunk_terms import chunk_terms
 from ..folds.history import end, succeed
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
@@ -46,18 +50,69 @@ class DrawersProjection:
     """Folds ``drawer.*``, and what says that drawers were read."""
 
     name: ClassVar = DRAWERS_PROJECTION
-    version: ClassVar = 1
+    version: ClassVar = 2 + text.VERSION
     tables: ClassVar[Tables] = (DRAWERS, DRAWER_USES, PALACE_IDENTITIES)
 
+    def __init__(self) -> None:
+        import Stemmer
+
+        self._analyzer = Analyzer(Stemmer.Stemmer)
+
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Fold each event in stream order."""
-        for event in batch.control(*_FOLDS):
+        """Fold each event in stream order; new drawers are written together."""
+        new: dict[int, DrawerRow] = {}
+        for event in batch.control(DrawerFiled.ENTRY_TYPE, *_FOLDS):
+            if event.entry.entry_type == DrawerFiled.ENTRY_TYPE:
+                row = self._row(event)
+                if row.key not in new and not (former := _rows(tx, event, row.drawer_id)):
+                    new[row.key] = row
+                elif row.key not in new and not any(one.until_seq is None and _counts(one) for one in former):
+                    succeed(tx, DRAWERS, [row])
+                continue
+            tx.add(DRAWERS, list(new.values()))
+            new.clear()
             _FOLDS[event.entry.entry_type](event, tx)
+        tx.add(DRAWERS, list(new.values()))
+
+    def _row(self, event: EntryRecorded) -> DrawerRow:
+        filed = payload_of(event, DrawerFiled)
+        terms, counts = chunk_terms(self._analyzer, filed.content)
+        return DrawerRow(
+            name_key((event.workspace_id, filed.drawer_id)),
+            event.workspace_id,
+            filed.drawer_id,
+            event.entry.id,
+            filed.wing,
+            filed.room,
+            filed.hall,
+            filed.content,
+            filed.memory_type,
+            filed.importance,
+            filed.pipeline_tier.value,
+            filed.state.value,
+            summary="",
+            superseded_by=None,
+            cluster_id=None,
+            added_by=filed.added_by,
+            added_by_agent=filed.added_by_agent,
+            source_file=filed.source_file,
+            conversation=filed.conversation,
+            filed_ms=event.published_ms,
+            text_hash=hash64(filed.content),
+            terms=terms,
+            counts=counts,
+            since_seq=event.seq,
+        )
+
+
+def _rows(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> list[DrawerRow]:
+    """All rows of a drawer, past ones included."""
+    found = tx.find(DRAWERS, [name_key((event.workspace_id, drawer_id))])
+    return [row for row in found if (row.workspace_id, row.drawer_id) == (event.workspace_id, drawer_id)]
 
 
 def _open(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> DrawerRow | None:
-    rows = tx.get(DRAWERS, workspace_id=event.workspace_id, drawer_id=drawer_id, until_seq=None)
-    return rows[0] if rows else None
+    return next((row for row in _rows(tx, event, drawer_id) if row.until_seq is None), None)
 
 
 def _counts(row: DrawerRow) -> bool:
@@ -70,35 +125,6 @@ def _change(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, **values:
         changed = row._replace(**values)
         if changed != row:
             succeed(tx, DRAWERS, [changed._replace(since_seq=event.seq)])
-
-
-def _filed(event: EntryRecorded, tx: FoldTransaction) -> None:
-    filed = payload_of(event, DrawerFiled)
-    known = _open(tx, event, filed.drawer_id)
-    if known is not None and _counts(known):
-        return
-    row = DrawerRow(
-        event.workspace_id,
-        filed.drawer_id,
-        event.entry.id,
-        filed.wing,
-        filed.room,
-        filed.hall,
-        filed.content,
-        filed.memory_type,
-        filed.importance,
-        filed.pipeline_tier.value,
-        filed.state.value,
-        summary="",
-        superseded_by=None,
-        cluster_id=None,
-        added_by=filed.added_by,
-        added_by_agent=filed.added_by_agent,
-        source_file=filed.source_file,
-        filed_ms=event.published_ms,
-        since_seq=event.seq,
-    )
-    succeed(tx, DRAWERS, [row])
 
 
 def _classified(event: EntryRecorded, tx: FoldTransaction) -> None:
@@ -138,18 +164,22 @@ def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 
 def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:
-    drawer_id = payload_of(event, DrawerDeleted).drawer_id
-    end(tx, DRAWERS, event.seq, workspace_id=event.workspace_id, drawer_id=drawer_id)
+    _remove(event, tx, payload_of(event, DrawerDeleted).drawer_id)
 
 
 def _pruned(event: EntryRecorded, tx: FoldTransaction) -> None:
     for drawer_id in dict.fromkeys(payload_of(event, DrawerPruned).drawer_ids):
-        end(tx, DRAWERS, event.seq, workspace_id=event.workspace_id, drawer_id=drawer_id)
+        _remove(event, tx, drawer_id)
+
+
+def _remove(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> None:
+    key = name_key((event.workspace_id, drawer_id))
+    end(tx, DRAWERS, event.seq, key=key, workspace_id=event.workspace_id, drawer_id=drawer_id)
 
 
 def _restored(event: EntryRecorded, tx: FoldTransaction) -> None:
     drawer_id = payload_of(event, DrawerRestored).drawer_id
-    rows = tx.get(DRAWERS, workspace_id=event.workspace_id, drawer_id=drawer_id)
+    rows = _rows(tx, event, drawer_id)
     if not rows:
         return
     last = max(rows, key=lambda row: (row.until_seq is None, row.until_seq or 0))
@@ -191,7 +221,6 @@ def _count_reads(event: EntryRecorded, counts: Mapping[str, int], tx: FoldTransa
 
 
 _FOLDS: Final[dict[str, Callable[[EntryRecorded, FoldTransaction], None]]] = {
-    DrawerFiled.ENTRY_TYPE: _filed,
     DrawerClassified.ENTRY_TYPE: _classified,
     DrawerUpdated.ENTRY_TYPE: _updated,
     DrawerMerged.ENTRY_TYPE: _merged,

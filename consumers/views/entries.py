@@ -29,7 +29,7 @@ from ...schemas.views.documents import SHOWN_WRITES, ShownWriteRow
 from ...schemas.views.journal import ARCHIVED, EMBED_POLICIES, ENTRIES, ENTRIES_PROJECTION, EmbedPolicyRow, EntryRow
 from ...schemas.views.table import Tables
 from ..folds.compaction import Compaction, compactions
-from ..folds.payloads import json_text, payload_of
+from ..folds.payloads import json_text, payload_of, shown_payload
 from ..folds.tokenise import DATE_TOKENS, batch_tokens
 from ..projection import Batch, FoldTransaction, in_order
 
@@ -86,7 +86,7 @@ class EntriesProjection:
             **dict(zip(_LIKE_FIELDS, zip(*map(_FIELDS, entries), strict=True), strict=True)),
             **dict(zip(_OF_EVENT, zip(*map(_EVENT_FIELDS, events), strict=True), strict=True)),
         }
-        columns["payload"] = [json_text(entry.payload) for entry in entries]
+        columns["payload"] = [json_text(shown_payload(entry)) for entry in entries]
         columns["refs"] = [json_text(entry.refs) for entry in entries]
         columns["supersedes"] = [json.dumps(entry.supersedes) if entry.supersedes else "[]" for entry in entries]
         columns["valid_ms"] = [None if entry.valid_at is None else to_ms(entry.valid_at) for entry in entries]
@@ -178,7 +178,7 @@ def _archive(one: Compaction, tx: FoldTransaction) -> None:
 
 
 def _words(entry: JournalEntry) -> int:
-    return len(words_of(" ".join((entry.summary, *strings_in(entry.payload)))))
+    return len(words_of(" ".join((entry.summary, *strings_in(shown_payload(entry))))))
 
 
 PROJECTION = EntriesProjection

@@ -6,11 +6,18 @@ specific and never less: only ``kg.entity_named`` replaces a name or a type that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
 
 from ...schemas.events.envelope import EntryRecorded
-from ...schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
+from ...schemas.events.facts import (
+    EntityNamed,
+    FactAsserted,
+    FactEnded,
+    FactEntity,
+    FactVerified,
+    VerificationRequested,
+)
 from ...schemas.facts import GENERAL_TYPE, span_of
 from ...schemas.ids import name_key
 from ...schemas.views.facts import FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow
@@ -18,27 +25,33 @@ from ...schemas.views.table import Tables
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 
-_MODELS: Final = (FactAsserted, FactEnded, EntityNamed)
-_Said = FactAsserted | FactEnded | EntityNamed
+_Said = FactAsserted | FactEnded | FactVerified | VerificationRequested | EntityNamed
+_MODELS: Final = (FactAsserted, FactEnded, FactVerified, VerificationRequested, EntityNamed)
 
 
 class FactsProjection:
     """Folds assertions and ends of facts, and names of entities."""
 
     name: ClassVar = FACTS_PROJECTION
-    version: ClassVar = 1
+    version: ClassVar = 2
     tables: ClassVar[Tables] = (KG_ENTITIES, FACTS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Take in the batch's events in stream order."""
-        models = {model.ENTRY_TYPE: model for model in _MODELS}
-        events = [(event, _read(event, models)) for event in batch.control(*models)]
+        models: dict[str, type[_Said]] = {model.ENTRY_TYPE: model for model in _MODELS}
+        events: list[tuple[EntryRecorded, _Said]] = [
+            (event, payload_of(event, models[event.entry.entry_type])) for event in batch.control(*models)
+        ]
         if not events:
             return
         entities, facts = _Entities(events, tx), _Facts(events, tx)
         for event, said in events:
             if isinstance(said, FactEnded):
                 facts.end(event, said)
+            elif isinstance(said, FactVerified):
+                facts.verify(event, said)
+            elif isinstance(said, VerificationRequested):
+                facts.request_verification(event, said)
             elif isinstance(said, EntityNamed):
                 entities.name(event, said)
             elif facts.add(event, said):
@@ -46,10 +59,6 @@ class FactsProjection:
                 entities.mention(event, said.object)
         tx.replace(KG_ENTITIES, list(entities.written.values()), entities.former)
         tx.replace(FACTS, list(facts.written.values()), facts.former)
-
-
-def _read(event: EntryRecorded, models: Mapping[str, type[_Said]]) -> _Said:
-    return payload_of(event, models[event.entry.entry_type])
 
 
 class _Entities:
@@ -124,9 +133,30 @@ class _Facts:
             ended_by_type=None,
             ended_by=None,
             end_reason="",
+            entry_id=by.id,
+            namespace=said.namespace,
+            text=said.text,
+            fact_type=said.fact_type.value,
+            half_life_hours=said.half_life_hours,
+            single_valued=said.single_valued,
+            verified_ms=None,
+            verify_asked_ms=None,
             since_seq=event.seq,
         )
         return True
+
+    def verify(self, event: EntryRecorded, said: FactVerified) -> None:
+        """Note that a fact that is known was found to hold."""
+        if (known := self._open.get(_key(event, said.fact_id))) is not None:
+            confidence = known.confidence if said.confidence is None else said.confidence
+            self._put(event, known, verified_ms=event.published_ms, verify_asked_ms=None, confidence=confidence)
+
+    def request_verification(self, event: EntryRecorded, said: VerificationRequested) -> None:
+        """Note since when a verification of those that are known is wanted; the first request counts."""
+        for fact_id in dict.fromkeys(said.fact_ids):
+            known = self._open.get(_key(event, fact_id))
+            if known is not None and known.verify_asked_ms is None:
+                self._put(event, known, verify_asked_ms=event.published_ms)
 
     def end(self, event: EntryRecorded, said: FactEnded) -> None:
         """End those of the facts that are known and have no end."""
@@ -135,16 +165,20 @@ class _Facts:
             known = self._open.get(_key(event, fact_id))
             if known is None or known.valid_to is not None:
                 continue
-            ended = known._replace(
+            self._put(
+                event,
+                known,
                 valid_to=said.ended,
                 to_ms=span_of(said.ended).last_ms,
                 ended_by_type=by.actor_type.value,
                 ended_by=by.actor_id,
                 end_reason=said.reason,
-                since_seq=event.seq,
             )
-            self.written[known.key, known.since_seq] = known._replace(until_seq=event.seq)
-            self._open[known.key] = self.written[ended.key, event.seq] = ended
+
+    def _put(self, event: EntryRecorded, known: FactRow, **changes: Any) -> None:
+        """What counts of a fact from an event on."""
+        self.written[known.key, known.since_seq] = known._replace(until_seq=event.seq)
+        self._open[known.key] = self.written[known.key, event.seq] = known._replace(**changes, since_seq=event.seq)
 
 
 def _named_in(said: _Said) -> Iterable[FactEntity]:
@@ -154,9 +188,9 @@ def _named_in(said: _Said) -> Iterable[FactEntity]:
 
 
 def _fact_ids(said: _Said) -> Iterable[str]:
-    if isinstance(said, FactAsserted):
+    if isinstance(said, (FactAsserted, FactVerified)):
         return (said.fact_id,)
-    return said.fact_ids if isinstance(said, FactEnded) else ()
+    return said.fact_ids if isinstance(said, (FactEnded, VerificationRequested)) else ()
 
 
 def _key(event: EntryRecorded, name: str) -> int:

@@ -1,4 +1,4 @@
-"""``memory_rules``, ``memory_rule_marks``, ``memory_lessons``: what crews have learned.
+"""``memory_rules``, ``memory_rule_marks``, ``memory_proposals``, ``memory_lessons``: what crews have learned.
 
 Invariant: rules and recorded lessons come from control entries alone; the lesson of a mission is the entry that ended it, so
 retracting that entry undoes the lesson.
@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.learning import LessonRecorded, RuleLearned, RulePromoted
+from ...schemas.events.proposals import ProposalDecided, RuleProposed
 from ...schemas.ids import is_id
 from ...schemas.rules.consolidation import CONSOLIDATED
 from ...schemas.rules.documents import finding_in
@@ -19,9 +20,13 @@ from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views.learning import (
     LEARNING_PROJECTION,
     LESSONS,
+    PROPOSAL_DECISIONS,
+    PROPOSALS,
     RULE_MARKS,
     RULES,
     LessonRow,
+    ProposalDecisionRow,
+    ProposalRow,
     RuleMarkRow,
     RuleRow,
 )
@@ -34,11 +39,11 @@ PROMOTED: Final = "promoted"
 
 
 class LearningProjection:
-    """Folds learned rules, their marks, recorded lessons and ends of missions."""
+    """Folds learned rules, their marks, proposals, recorded lessons and ends of missions."""
 
     name: ClassVar = LEARNING_PROJECTION
     version: ClassVar = 1
-    tables: ClassVar[Tables] = (RULES, RULE_MARKS, LESSONS)
+    tables: ClassVar[Tables] = (RULES, RULE_MARKS, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Append a row for each."""
@@ -53,6 +58,8 @@ class LearningProjection:
             _recorded(event, payload_of(event, LessonRecorded)) for event in batch.control(LessonRecorded.ENTRY_TYPE)
         ]
         lessons += [_of_mission(event) for event in batch.entries if event.entry.entry_type == MISSION]
+        tx.add(PROPOSALS, [_proposal(event) for event in batch.control(RuleProposed.ENTRY_TYPE)])
+        tx.add(PROPOSAL_DECISIONS, [_decision(event) for event in batch.control(ProposalDecided.ENTRY_TYPE)])
         tx.add(RULES, rules)
         tx.add(RULE_MARKS, marks)
         tx.add(LESSONS, [lesson for lesson in lessons if lesson is not None])
@@ -72,7 +79,31 @@ def _rule(event: EntryRecorded, rule: RuleLearned) -> RuleRow:
         finding_in(f"{rule.pattern}\n{rule.action}"),
         event.ts_ms,
         event.seq,
+        rule.proposal_id,
     )
+
+
+def _proposal(event: EntryRecorded) -> ProposalRow:
+    rule = payload_of(event, RuleProposed)
+    return ProposalRow(
+        event.workspace_id,
+        rule.crew_id,
+        event.entry.id,
+        rule.pattern,
+        rule.action,
+        rule.confidence,
+        json.dumps(rule.evidence),
+        rule.days,
+        rule.model,
+        finding_in(f"{rule.pattern}\n{rule.action}"),
+        event.ts_ms,
+        event.seq,
+    )
+
+
+def _decision(event: EntryRecorded) -> ProposalDecisionRow:
+    made = payload_of(event, ProposalDecided)
+    return ProposalDecisionRow(event.workspace_id, made.proposal_id, made.decision, made.reason, event.seq)
 
 
 def _confirmed(event: EntryRecorded) -> list[str]:

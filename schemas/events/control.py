@@ -18,10 +18,11 @@ from .drawers import (
     DrawerSuperseded,
     DrawerUpdated,
     PalaceIdentitySet,
+    PalaceIngestAsked,
 )
 from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
 from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
-from .facts import EntityNamed, FactAsserted, FactEnded
+from .facts import EntityNamed, FactAsserted, FactConflictFound, FactEnded, FactVerified, VerificationRequested
 from .health import HealthRecorded
 from .learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
@@ -32,8 +33,11 @@ from .memory_documents import (
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
 )
+from .operators import OperatorDeleted, OperatorForgotten, OperatorProfileUpdated
 from .payload import ControlPayload
+from .proposals import ProposalDecided, RuleProposed
 from .relations import RelationAsserted, RelationRetracted
+from .restored import JournalRestored
 from .retractions import RetractionMade, RetractionRestored
 from .sweeps import SweepFinished, SweepTicked
 from .tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
@@ -72,12 +76,16 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     ErasureScoped,
     ErasureCompleted,
     LossAccepted,
+    JournalRestored,
     MemoryConfigUpdated,
     MemoryVersionsSwept,
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
     FactAsserted,
     FactEnded,
+    FactVerified,
+    VerificationRequested,
+    FactConflictFound,
     EntityNamed,
     DrawerFiled,
     DrawerClassified,
@@ -88,10 +96,16 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     DrawerDeleted,
     DrawerRestored,
     PalaceIdentitySet,
+    PalaceIngestAsked,
     RuleLearned,
     RulePromoted,
     LessonRecorded,
     MemoryConsolidated,
+    RuleProposed,
+    ProposalDecided,
+    OperatorProfileUpdated,
+    OperatorForgotten,
+    OperatorDeleted,
 )
 
 

@@ -17,6 +17,8 @@ CONTENT_CHARS: Final = 10_000
 """Most characters of a drawer (contract of the palace, §12)."""
 IDENTITY_CHARS: Final = 2_000
 """Most characters of a workspace's identity (likewise)."""
+MOST_DRAWERS: Final = 10_000
+"""Live drawers of a workspace (likewise)."""
 MOST_IMPORTANCE: Final = 5.0
 DEFAULT_IMPORTANCE: Final = 3.0
 PLACE_CHARS: Final = 128
@@ -54,6 +56,7 @@ class DrawerFiled(ControlPayload):
         added_by: ``auto-ingest``, ``mobile`` or the name of who filed it.
         added_by_agent: Id of the agent, empty if none.
         source_file: Where the text is from, empty if unknown.
+        conversation: Session of the exchange that was filed, empty if it is no exchange.
     """
 
     ENTRY_TYPE = "drawer.filed"
@@ -67,6 +70,7 @@ class DrawerFiled(ControlPayload):
     added_by: _Name = ""
     added_by_agent: str = Field(default="", max_length=64)
     source_file: _Name = ""
+    conversation: _Name = ""
     pipeline_tier: PipelineTier = PipelineTier.LLM
     state: DrawerState = DrawerState.RAW
 
@@ -139,3 +143,10 @@ class PalaceIdentitySet(ControlPayload):
 
     ENTRY_TYPE = "drawer.identity_set"
     content: str = Field(min_length=1, max_length=IDENTITY_CHARS)
+
+
+class PalaceIngestAsked(ControlPayload):
+    """The chat of a workspace is to be filed, as far as it is not filed yet; None for all of it."""
+
+    ENTRY_TYPE = "drawer.ingest_asked"
+    since_seq: int | None = Field(default=None, ge=0)

@@ -5,7 +5,8 @@ Invariant: ids and dates are those that the command found; a fold computes none 
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from enum import StrEnum
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -17,9 +18,20 @@ MAX_NAME: Final = 256
 MAX_ALIASES: Final = 50
 MAX_REFERENCE: Final = 256
 MAX_REASON: Final = 1_000
+MAX_FACT_TEXT: Final = 2_000
+MAX_HALF_LIFE_HOURS: Final = 1_000_000.0
 
 FactDate = Annotated[str, AfterValidator(normal_date)]
 """A date, or a UTC time to the second."""
+
+
+class FactType(StrEnum):
+    """How fast a fact goes stale (``rules/salience``)."""
+
+    PERMANENT = "permanent"
+    STABLE = "stable"
+    DEFAULT = "default"
+    VOLATILE = "volatile"
 
 
 class FactEntity(BaseModel):
@@ -35,6 +47,12 @@ class FactAsserted(ControlPayload):
     """A fact was asserted: ``subject predicate object``, valid from and to, both included; null is open.
 
     ``source_drawer_id`` and ``source_entry_id`` say what it was taken from.
+
+    Attributes:
+        namespace: Facts of different namespaces never contradict each other; empty for the knowledge graph's own.
+        text: The fact in words; None for subject, predicate and object.
+        fact_type: Its half-life, unless ``half_life_hours`` gives one of its own.
+        single_valued: Whether the subject has one value of the predicate at a time.
     """
 
     ENTRY_TYPE = "fact.asserted"
@@ -47,6 +65,11 @@ class FactAsserted(ControlPayload):
     confidence: float = Field(default=1.0, ge=0.0, le=1.0, allow_inf_nan=False)
     source_drawer_id: str | None = Field(default=None, max_length=MAX_REFERENCE)
     source_entry_id: Id | None = None
+    namespace: str = Field(default="", max_length=MAX_NAME)
+    text: str | None = Field(default=None, min_length=1, max_length=MAX_FACT_TEXT)
+    fact_type: FactType = FactType.DEFAULT
+    half_life_hours: float | None = Field(default=None, gt=0.0, le=MAX_HALF_LIFE_HOURS, allow_inf_nan=False)
+    single_valued: bool = False
 
 
 class FactEnded(ControlPayload):
@@ -56,6 +79,41 @@ class FactEnded(ControlPayload):
     fact_ids: tuple[Id, ...] = Field(min_length=1)
     ended: FactDate
     reason: str = Field(default="", max_length=MAX_REASON)
+
+
+class FactVerified(ControlPayload):
+    """A fact was checked and holds: it is fresh again. ``confidence`` is its new one; null leaves it."""
+
+    ENTRY_TYPE = "fact.verified"
+    fact_id: Id
+    confidence: float | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False)
+    note: str = Field(default="", max_length=MAX_REASON)
+
+
+class VerificationRequested(ControlPayload):
+    """Facts are to be checked: because they are stale, because they contradict each other, or because someone asked."""
+
+    ENTRY_TYPE = "fact.verification_requested"
+    fact_ids: tuple[Id, ...] = Field(min_length=1, max_length=1_000)
+    cause: Literal["stale", "conflict", "asked"]
+    note: str = Field(default="", max_length=MAX_REASON)
+
+
+class FactConflictFound(ControlPayload):
+    """Two facts that hold now contradict each other; both stay.
+
+    Attributes:
+        fact_ids: The two, in order.
+        namespace: That of both.
+        subject: Name of the entity that both are about.
+        kind: ``values``: a single-valued predicate has two; ``polarity``: one negates the other.
+    """
+
+    ENTRY_TYPE = "fact.conflict_found"
+    fact_ids: tuple[Id, Id]
+    namespace: str = ""
+    subject: str
+    kind: Literal["values", "polarity"]
 
 
 class EntityNamed(ControlPayload):

@@ -27,6 +27,7 @@ class RuleLearned(ControlPayload):
         confidence: How sure the run is.
         days: Different days (UTC) of the evidence.
         model: The language model that worded it; None if it was found by recurrence.
+        proposal_id: The proposal that a person approved; None if the rule was not reviewed.
     """
 
     ENTRY_TYPE = "rule.learned"
@@ -37,6 +38,7 @@ class RuleLearned(ControlPayload):
     confidence: float = Field(ge=0.0, le=1.0, allow_inf_nan=False)
     days: int = Field(default=1, ge=1)
     model: str | None = Field(default=None, max_length=96)
+    proposal_id: Id | None = None
 
 
 class RulePromoted(ControlPayload):
@@ -74,6 +76,7 @@ class MemoryConsolidated(ControlPayload):
         rules: Rules that it learned.
         confirmed: Rules of earlier runs that it found again.
         promoted: Rules that it promoted.
+        proposed: Rules that it proposed to people, in a workspace whose rules are reviewed.
         candidates: Entries that rules could be learned from.
         entries_scanned: Those of them within the look-back.
         model: The language model; None if rules were found by recurrence.
@@ -85,6 +88,7 @@ class MemoryConsolidated(ControlPayload):
     rules: tuple[Id, ...] = ()
     confirmed: tuple[Id, ...] = ()
     promoted: tuple[Id, ...] = ()
+    proposed: tuple[Id, ...] = ()
     candidates: int = Field(default=0, ge=0)
     entries_scanned: int = Field(default=0, ge=0)
     model: str | None = Field(default=None, max_length=96)

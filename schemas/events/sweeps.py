@@ -14,7 +14,7 @@ class SweepFinished(ControlPayload):
     """A sweep finished, with its counts."""
 
     ENTRY_TYPE = "sweep.finished"
-    sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators"]
+    sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators", "peer_cards", "reflection"]
     due: str
     counts: dict[str, int] = Field(default_factory=dict)
     error: str | None = Field(default=None, max_length=500)
@@ -31,7 +31,7 @@ class SweepTicked(ControlPayload):
     """
 
     ENTRY_TYPE = "sweep.ticked"
-    sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators"]
+    sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators", "peer_cards", "reflection"]
     due: str
     crew_id: Id | None = None
     since: str | None = None

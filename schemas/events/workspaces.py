@@ -15,6 +15,19 @@ EMBED_CHAT: Final = "embed_chat"
 EVIDENCE_FLOOR: Final = "evidence_floor"
 """In ``settings``: confidence below which ``inject`` leaves out a hit, 0 to 1; absent for that of the constants."""
 
+REVIEW_RULES: Final = "review_rules"
+"""In ``settings``: whether rules that a consolidation finds wait for a person; absent means no."""
+PALACE_INGEST: Final = "palace_ingest"
+"""In ``settings``: whether exchanges of ``chat.*`` entries are filed as drawers; absent means no."""
+CONTEXT_BUDGET_TOKENS: Final = "context_budget_tokens"
+"""In ``settings``: tokens of a whole context; absent for the node's."""
+CONTEXT_SYSTEM_TOKENS: Final = "context_system_tokens"
+"""In ``settings``: tokens reserved for the system's text; absent for the node's."""
+SALIENCE_WEIGHTS: Final = "salience_weights"
+"""In ``settings``: fields of ``rules/salience.Weights`` that differ from the node's."""
+EPISODIC_TTL_HOURS: Final = "episodic_ttl_hours"
+"""In ``settings``: time to live of episodes; absent for the node's."""
+
 
 class WorkspaceConfigured(ControlPayload):
     """All settings of a workspace; the last event counts."""
@@ -27,6 +40,16 @@ class WorkspaceConfigured(ControlPayload):
     def embeds_chat(self) -> bool:
         """Whether ``chat.*`` entries of the workspace get vectors."""
         return self.settings.get(EMBED_CHAT) is True
+
+    @property
+    def reviews_rules(self) -> bool:
+        """Whether rules that a consolidation finds wait for a person."""
+        return self.settings.get(REVIEW_RULES) is True
+
+    @property
+    def files_chat(self) -> bool:
+        """Whether exchanges of the workspace are filed as drawers."""
+        return self.settings.get(PALACE_INGEST) is True
 
 
 MEMORY_BUDGET_MAX: Final = 1_000_000

@@ -21,12 +21,14 @@ TierName = Annotated[
     Field(
         min_length=1,
         max_length=32,
-        description="AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.",
+        description="AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.",
     ),
 ]
 DocumentKey = Annotated[
     str | None,
-    Field(description="Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none."),
+    Field(
+        description="Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere none."
+    ),
 ]
 ScopeName = Annotated[
     Literal["agent", "crew", "workspace"] | None,

@@ -26,7 +26,7 @@ def _named(name: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_named)]
-_DATE: Final[JsonDict] = {"x-fix": DATE_FIX}
+DATE_HINT: Final[JsonDict] = {"x-fix": DATE_FIX}
 Day = Annotated[str, AfterValidator(normal_date)] | None
 AsOfSeq = Annotated[StrictInt, Field(ge=1, le=MAX_SEQ)] | None
 _AS_OF_SEQ: Final = "Show the graph as it was known right after this sequence of the journal."
@@ -41,9 +41,9 @@ class KgAddRequest(Request):
     subject: Name = Field(description="Name of the entity that the fact is about.")
     predicate: Name = Field(description="How the two relate: uses, owns. Compared exactly.")
     object: Name = Field(description="Name of the other entity.")
-    valid_from: Day = Field(default=None, description="Date since when it holds.", json_schema_extra=_DATE)
+    valid_from: Day = Field(default=None, description="Date since when it holds.", json_schema_extra=DATE_HINT)
     valid_to: Day = Field(
-        default=None, description="Date until when it held, included; open if absent.", json_schema_extra=_DATE
+        default=None, description="Date until when it held, included; open if absent.", json_schema_extra=DATE_HINT
     )
     confidence: float = Field(
         default=1.0, ge=0.0, le=1.0, allow_inf_nan=False, description="How certain it is, 0 to 1."
@@ -68,7 +68,7 @@ class KgQueryRequest(Request):
 
     entity: Name = Field(description="Name of the entity, or an alias.")
     as_of: Day = Field(
-        default=None, description="Only facts that held then; both ends included.", json_schema_extra=_DATE
+        default=None, description="Only facts that held then; both ends included.", json_schema_extra=DATE_HINT
     )
     direction: Literal["outgoing", "incoming", "both"] = Field(
         default="both", description="Facts in which the entity is subject, object, or either."
@@ -88,7 +88,7 @@ class KgInvalidateRequest(Request):
     predicate: Name = Field(description="How the two relate.")
     object: Name = Field(description="Name of the other entity.")
     ended: Day = Field(
-        default=None, description="The last date on which it held; today if absent.", json_schema_extra=_DATE
+        default=None, description="The last date on which it held; today if absent.", json_schema_extra=DATE_HINT
     )
     reason: str = Field(default="", max_length=MAX_REASON, description="Why; it is recorded.")
     min_seq: MinSeq = None

@@ -48,7 +48,7 @@ class DiscardRequest(Request):
 
 
 class DeadLetter(Answer):
-    """An event that a projection could not fold."""
+    """An event that a projection could not fold; ``body`` is the beginning of what it holds, null once it is settled."""
 
     projection: str
     version: int
@@ -58,6 +58,7 @@ class DeadLetter(Answer):
     parked_ms: int
     state: str
     workspace_id: str
+    body: str | None = None
 
 
 class DeadLettersAnswer(Answer):

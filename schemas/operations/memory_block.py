@@ -9,7 +9,13 @@ from pydantic import Field, StrictInt
 from ..entry import Name
 from ..events.workspaces import MEMORY_BUDGET_MAX
 from ..limits import RECALL_QUERY_MAX_CHARS
-from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION, LEARNING_PROJECTION, STANDINGS_PROJECTION
+from ..views import (
+    AGENTS_PROJECTION,
+    DOCUMENTS_PROJECTION,
+    LEARNING_PROJECTION,
+    OPERATORS_PROJECTION,
+    STANDINGS_PROJECTION,
+)
 from .documents import OF_PROVIDERS, ForAgent, ForCrew
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
@@ -32,7 +38,8 @@ class MemoryBlockRequest(Request):
         | None
     ) = Field(default=None, description="What the session is about: decides which topics stay if not all fit.")
     opener: Name | None = Field(
-        default=None, description="The person who opened the session, whose card of the agent is shown."
+        default=None,
+        description="The person who opened the session: their operator model and the agent's card of them are shown.",
     )
     as_of: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Any sequence: the block as it was right after it."
@@ -68,7 +75,7 @@ MEMORY_BLOCK: Final = Operation(
     answer=MemoryBlockAnswer,
     route="GET /v1/memory/block",
     effect=Effect.READS,
-    views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION, LEARNING_PROJECTION, STANDINGS_PROJECTION),
+    views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION, LEARNING_PROJECTION, STANDINGS_PROJECTION, OPERATORS_PROJECTION),
     errors=(410, *OF_PROVIDERS),
 )
 OPERATIONS: Final = (MEMORY_BLOCK,)

@@ -5,6 +5,7 @@ Invariant: all agents of a workspace share its drawers; no operation reads or wr
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Final
 
 from pydantic import Field, StrictFloat, StrictInt, StringConstraints
@@ -12,7 +13,7 @@ from pydantic import Field, StrictFloat, StrictInt, StringConstraints
 from ..events.drawers import CONTENT_CHARS, IDENTITY_CHARS, MOST_IMPORTANCE, PLACE_CHARS
 from ..rules.palace.layers import RECALL_DRAWERS
 from ..views.drawers import DRAWERS_PROJECTION
-from .operation import Effect, MinSeq, Operation, Request, Workspace
+from .operation import Access, Effect, MinSeq, Operation, Request, Workspace
 from .palace_answers import (
     AddDrawerAnswer,
     CheckDuplicateAnswer,
@@ -74,10 +75,18 @@ class PalaceTaxonomyRequest(PalaceReadRequest):
     """Show the wings, their rooms and the numbers of drawers in them."""
 
 
-class PalaceSearchRequest(PalaceReadRequest):
-    """Search the drawers by their words.
+class PalaceRecipe(StrEnum):
+    """How a search of drawers ranks: docs/palace.md, Search."""
 
-    ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes first.
+    DEFAULT = "default"
+    PALACE_SEED = "palace-seed"
+
+
+class PalaceSearchRequest(PalaceReadRequest):
+    """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
+
+    ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best that a text could
+    reach. The best hit comes first.
     """
 
     query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4_000)] = Field(
@@ -86,12 +95,13 @@ class PalaceSearchRequest(PalaceReadRequest):
     limit: Annotated[StrictInt, Field(ge=1, le=MOST_HITS)] = Field(default=SEARCH_LIMIT, description="Most hits.")
     wing: _Wing = None
     room: _Room = None
+    recipe: PalaceRecipe = Field(default=PalaceRecipe.DEFAULT, description="How the hits are ranked.")
 
 
 class CheckDuplicateRequest(PalaceReadRequest):
-    """Show drawers that say almost the same in the same words.
+    """Show drawers that say almost the same.
 
-    Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+    Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
     """
 
     content: Text = Field(description="The text to compare.")
@@ -195,6 +205,18 @@ class PalaceRecallRequest(PalaceReadRequest):
     wing: _Wing = None
     room: _Room = None
     limit: Annotated[StrictInt, Field(ge=1, le=MOST_HITS)] = Field(default=RECALL_DRAWERS, description="Most drawers.")
+
+
+class PalaceIngestRequest(Request):
+    """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+
+    Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
+    """
+
+    since_seq: Annotated[StrictInt, Field(ge=0)] | None = Field(
+        default=None, description="Only turns from this sequence on; all if absent."
+    )
+    workspace_id: Workspace = None
 
 
 PALACE_STATUS: Final = Operation(
@@ -351,6 +373,16 @@ PALACE_RECALL: Final = Operation(
     views=_VIEWS,
     command="palace recall",
 )
+PALACE_INGEST: Final = Operation(
+    name="palace_ingest",
+    request=PalaceIngestRequest,
+    answer=InfoAnswer,
+    route="POST /v1/palace/ingest",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+    command="palace ingest",
+    repeatable=False,
+)
 OPERATIONS: Final = (
     PALACE_STATUS,
     PALACE_WINGS,
@@ -369,4 +401,5 @@ OPERATIONS: Final = (
     DIARY_READ,
     WAKE_UP,
     PALACE_RECALL,
+    PALACE_INGEST,
 )

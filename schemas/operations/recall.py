@@ -43,7 +43,9 @@ class RecallRequest(Request):
     )
     k: StrictInt = Field(
         default=RECALL_K_DEFAULT,
-        description=f"Number of hits, 1 to {RECALL_K_MAX}; anything else counts as {RECALL_K_DEFAULT}.",
+        ge=1,
+        le=RECALL_K_MAX,
+        description=f"Number of hits, 1 to {RECALL_K_MAX}.",
         json_schema_extra={"x-fix": f"send an integer, 1 to {RECALL_K_MAX}"},
     )
     scope: Literal["own", "crew_shared", "workspace"] | None = Field(
@@ -96,11 +98,6 @@ class RecallRequest(Request):
     @classmethod
     def _empty_is_absent(cls, value: Any) -> Any:
         return None if value == "" else value
-
-    @property
-    def hits_wanted(self) -> int:
-        """``k``, or the default if it is out of range."""
-        return self.k if 1 <= self.k <= RECALL_K_MAX else RECALL_K_DEFAULT
 
     def asked_day(self, now: datetime) -> int | None:
         """The day of the question, days since 1970-01-01 (UTC); None if it is not known."""

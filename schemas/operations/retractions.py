@@ -103,6 +103,5 @@ RESTORE: Final = Operation(
     effect=Effect.CHANGES,
     views=(ENTRIES_PROJECTION, STANDINGS_PROJECTION),
     errors=(404,),
-    command="restore",
 )
 OPERATIONS: Final = (RETRACT, RESTORE)

@@ -12,10 +12,12 @@ from .operation import Access, Answer, Effect, Operation, Request, Workspace
 class SweepRequest(Request):
     """Run a sweep now, after those that were missed.
 
-    Returns when the sweep's event is folded; a compaction when it has finished.
+    Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it has finished.
     """
 
-    sweep: Literal["decay", "health", "index", "compaction"] = Field(description="decay, health, index or compaction.")
+    sweep: Literal["decay", "health", "index", "compaction", "reflection", "peer_cards", "operators"] = Field(
+        description="decay, health, index, compaction, reflection, peer_cards or operators."
+    )
     workspace_id: Workspace = None
 
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 from ..errors import InvalidQuery
+from .layered_tools import LAYERED_TOOLS
 from .operation import Operation
 from .palace_graph_tools import PALACE_GRAPH_TOOLS, PALACE_NAVIGATION_TOOLS
 from .palace_tools import PALACE_DRAWERS
@@ -118,7 +119,11 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool("health", "health", "Show the health of the memory."),
         Tool("dead_letters", "dead_letters", "List the events that could not be folded."),
         Tool("tokens", "tokens", "List the tokens of a workspace."),
+        Tool("operator_show", "show_operator", "Show what is known of a person, with the quotes it rests on."),
+        Tool("operator_forget", "forget_operator", "Forget one key of a person, or all."),
+        Tool("operator_consent", "consent", "Record that a person consents to a model of them, or no longer does."),
     ),
+    "layered": LAYERED_TOOLS,
     "palace": (*PALACE_DRAWERS, *PALACE_GRAPH_TOOLS, *PALACE_NAVIGATION_TOOLS),
 }
 """Every toolset by its name."""

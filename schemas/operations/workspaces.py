@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, StrictBool, StrictInt
 
@@ -47,6 +47,9 @@ class ConfigureWorkspaceRequest(Request):
     embed_chat: StrictBool | None = Field(
         default=None, description="Whether chat.* entries get vectors, so that recall finds them by meaning."
     )
+    palace_ingest: StrictBool | None = Field(
+        default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."
+    )
     evidence_floor: float | None = Field(
         default=None,
         ge=0.0,
@@ -54,7 +57,41 @@ class ConfigureWorkspaceRequest(Request):
         description="Confidence below which recall in mode inject leaves out a hit.",
         examples=[0.1],
     )
-    reset: tuple[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"], ...] = Field(
+    review_rules: StrictBool | None = Field(
+        default=None, description="Whether rules that a consolidation finds wait for a person (`proposal list`)."
+    )
+    context_budget_tokens: Annotated[StrictInt, Field(ge=100, le=2_000_000)] | None = Field(
+        default=None, description="Tokens of a whole assembled context."
+    )
+    context_system_tokens: Annotated[StrictInt, Field(ge=0, le=2_000_000)] | None = Field(
+        default=None, description="Tokens of it that are reserved for the system's text."
+    )
+    salience_weights: dict[str, float] | None = Field(
+        default=None,
+        description="Weights of salience that differ from the node's: relevance, recency, confidence, usage, freshness, and "
+        "half_life_hours of recency.",
+    )
+    episodic_ttl_hours: float | None = Field(
+        default=None,
+        gt=0.0,
+        le=1_000_000.0,
+        allow_inf_nan=False,
+        description="Hours for which queries return episodes.",
+    )
+    reset: tuple[
+        Literal[
+            "cost_nudge_usd",
+            "embed_chat",
+            "evidence_floor",
+            "palace_ingest",
+            "review_rules",
+            "context_budget_tokens",
+            "context_system_tokens",
+            "salience_weights",
+            "episodic_ttl_hours",
+        ],
+        ...,
+    ] = Field(
         default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
     )
     workspace_id: Workspace = None
@@ -123,12 +160,18 @@ class NudgesAnswer(Answer):
 
 
 class WorkspaceSettingsAnswer(Answer):
-    """Settings of a workspace; ``evidence_floor`` is null where that of the constants counts."""
+    """Settings of a workspace; null where the value of the node or of the constants counts."""
 
     workspace_id: str
     cost_nudge_usd: float
     embed_chat: bool
+    palace_ingest: bool
     evidence_floor: float | None
+    review_rules: bool = False
+    context_budget_tokens: int | None = None
+    context_system_tokens: int | None = None
+    salience_weights: dict[str, float] | None = None
+    episodic_ttl_hours: float | None = None
     view_seq: int
 
 

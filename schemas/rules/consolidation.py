@@ -24,7 +24,7 @@ DECISION: Final = "keeper.decision"
 CONSOLIDATED: Final = "memory.consolidated"
 LEARNED: Final = "rule.learned"
 LESSON: Final = "lesson.recorded"
-OWN_OUTPUT: Final = ("rule.", "lesson.", CONSOLIDATED)
+OWN_OUTPUT: Final = ("rule.", "lesson.", "proposal.", CONSOLIDATED)
 """What types begin with that no run reads, not even if they are permanent."""
 MIN_ENTRIES: Final = 10
 """Candidates within the look-back below which a run is skipped, unless an entry within it is permanent."""

@@ -6,7 +6,7 @@ Invariant: pure; the text is YAML, and no text of a lesson can begin another one
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,12 +60,22 @@ def mission_outcome(entry: JournalEntry) -> tuple[str, str, str] | None:
     """Mission, kind and new status of an entry that ends a mission; None of any other."""
     if entry.entry_type != MISSION:
         return None
-    said: Any = next((entry.payload[name] for name in _STATUS_FIELDS if name in entry.payload), None)
-    kind = _KINDS.get(said.strip().upper()) if isinstance(said, str) else None
+    status = _status_of(entry.payload)
+    kind = _KINDS.get(status)
     mission = entry.mission_id or entry.payload.get("mission_id")
     if kind is None or not isinstance(mission, str) or not mission:
         return None
-    return mission, kind, said.strip().upper()
+    return mission, kind, status
+
+
+def ended_well(payload: Mapping[str, Any]) -> bool:
+    """Whether the payload of a ``mission.status_change`` says that the mission is completed."""
+    return _KINDS.get(_status_of(payload)) == "positive"
+
+
+def _status_of(payload: Mapping[str, Any]) -> str:
+    said = next((payload[name] for name in _STATUS_FIELDS if name in payload), None)
+    return said.strip().upper() if isinstance(said, str) else ""
 
 
 def kept(lessons: Sequence[Lesson]) -> list[Lesson]:

@@ -27,9 +27,13 @@ SCHEDULES: Final = {
     "consolidation": Schedule(6 * _HOUR_MS, _HOUR_MS),
     "decay": Schedule(DAY_MS, 3 * _HOUR_MS),
     "health": Schedule(DAY_MS, 3 * _HOUR_MS + _HOUR_MS // 2),
+    "peer_cards": Schedule(DAY_MS, 4 * _HOUR_MS),
+    "operators": Schedule(DAY_MS, 5 * _HOUR_MS),
+    "reflection": Schedule(DAY_MS, 5 * _HOUR_MS),
 }
 """Compaction and decay run nightly (contract §11, §6), health half an hour later, the index sweep every six hours
-(contract, conflict 7), consolidation an hour after it (contract §12).
+(contract, conflict 7), consolidation an hour after it (contract §12), peer cards at 04:00, operator models (contract §13)
+and reflection on facts at 05:00.
 """
 VERSIONS_DUE: Final = Schedule(DAY_MS, 4 * _HOUR_MS + _HOUR_MS // 4)
 """When texts of old versions are swept in workspaces that set a retention; it has no tick, because it is an event itself."""

@@ -112,10 +112,20 @@ TIERS: Final[dict[str, TierRule]] = {
     "topics": TierRule(
         {Scope.CREW: Writer.LEAD}, "topics/{key}.md", "Topic: {key}", key=KeyKind.NAME, cap_bytes=250_000
     ),
+    "procedures": TierRule(
+        {Scope.AGENT: Writer.AGENT, Scope.CREW: Writer.LEAD, Scope.WORKSPACE: Writer.OPERATOR},
+        "procedures/{key}.md",
+        "Procedure: {key}",
+        key=KeyKind.NAME,
+        cap_bytes=32_000,
+    ),
     "files": TierRule({Scope.AGENT: Writer.AGENT}, "files/{key}", "File: {key}", key=KeyKind.PATH, cap_bytes=100_000),
+    "users": TierRule(
+        {Scope.CREW: Writer.OPERATOR}, "users/{key}.md", "users/{key}.md (operator model)", key=KeyKind.SLUG
+    ),
     "lessons": TierRule({Scope.CREW: Writer.OPERATOR, Scope.AGENT: Writer.OPERATOR}, "lessons.md", "lessons.md"),
 }
-"""Every tier by its name, case included. Contract §14 gives the caps but those of WORKSPACE, topics and files."""
+"""Every tier by its name, case included. Contract §14 gives the caps but for WORKSPACE, topics, procedures, files."""
 FILES: Final = "files"
 """Tier of the files that an agent names as it likes."""
 SHARED_FOLDERS: Final = {"crew": Scope.CREW, "workspace": Scope.WORKSPACE}
@@ -126,8 +136,11 @@ _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d\Z")
 
 
 def is_mirrored(tier: str) -> bool:
-    """Whether a mirror keeps documents of the tier as files; those of tools, whose keys are paths, stay in the journal."""
-    return TIERS[tier].key is not KeyKind.PATH
+    """Whether a mirror keeps documents of the tier as files.
+
+    Renderings and the files of tools, whose keys are paths, stay in the journal.
+    """
+    return TIERS[tier].writable and TIERS[tier].key is not KeyKind.PATH
 
 
 def key_problem(rule: TierRule, key: str | None) -> str | None:

@@ -36,7 +36,8 @@ MAX_INTERVALS: Final = 4
 MAX_WORDS: Final = 1_000
 """Words of a turn that are read."""
 _SIDES: Final = {"chat.user_message": True, "chat.agent_response": False}
-_USER_NAMES: Final = frozenset({"user", "human"})
+USER_NAMES: Final = frozenset({"user", "human"})
+"""Names of people who have no names of their own."""
 _ASSISTANT_NAMES: Final = frozenset({"agent", "ai", "assistant", "bot", "chatbot", "model", "system"})
 """Names of the two sides of a chat whose actors have no names of their own."""
 _YEAR: Final = re.compile(r"(?:19|20)\d\d\Z")
@@ -81,7 +82,7 @@ def side_of_type(entry_type: str) -> bool | None:
 def side_of_name(actor_id: str) -> bool | None:
     """The side of an actor named "user" or "assistant", as in ``side_of_type``; None for other names."""
     name = actor_id.casefold()
-    return True if name in _USER_NAMES else False if name in _ASSISTANT_NAMES else None
+    return True if name in USER_NAMES else False if name in _ASSISTANT_NAMES else None
 
 
 def is_users(entry_type: str, actor_type: str, actor_id: str | None) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import documents, drawers, facts, journal, learning, memory, models, standings, workspaces
+from . import documents, drawers, facts, journal, learning, memory, models, operators, standings, workspaces
 from .documents import *  # noqa: F403
 from .drawers import *  # noqa: F403
 from .facts import *  # noqa: F403
@@ -19,6 +19,7 @@ from .journal import ADMISSION_PROJECTION, EntryRow
 from .learning import *  # noqa: F403
 from .memory import *  # noqa: F403
 from .models import *  # noqa: F403
+from .operators import *  # noqa: F403
 from .standings import *  # noqa: F403
 from .table import Table as Table
 from .table import Tables
@@ -26,7 +27,7 @@ from .workspaces import *  # noqa: F403
 
 TABLES: Final[Tables] = tuple(
     one
-    for family in (journal, models, memory, standings, workspaces, documents, drawers, facts, learning)
+    for family in (journal, models, memory, standings, workspaces, documents, drawers, facts, learning, operators)
     for one in vars(family).values()
     if isinstance(one, Table)
 )

@@ -12,6 +12,7 @@ DRAWERS_PROJECTION: Final = "drawers"
 class DrawerRow(NamedTuple):
     """A drawer, with history."""
 
+    key: Seq  # hash of workspace and drawer
     workspace_id: str
     drawer_id: str
     entry_id: str  # of its ``drawer.filed``, by which reads refer to it
@@ -29,7 +30,11 @@ class DrawerRow(NamedTuple):
     added_by: str
     added_by_agent: str
     source_file: str
+    conversation: str
     filed_ms: Ms
+    text_hash: Seq  # ``ids.hash64`` of the content, by which its vector is found in ``memory_chunk_vectors``
+    terms: bytes  # as in ``ChunkRow``
+    counts: bytes
     since_seq: Seq
     until_seq: Seq | None = None
 
@@ -53,7 +58,7 @@ class PalaceIdentityRow(NamedTuple):
     until_seq: Seq | None = None
 
 
-DRAWERS: Final = Table("drawers", DrawerRow, DRAWERS_PROJECTION, key=("workspace_id", "drawer_id"))
+DRAWERS: Final = Table("drawers", DrawerRow, DRAWERS_PROJECTION, key=("key", "workspace_id", "drawer_id"))
 DRAWER_USES: Final = Table("drawer_uses", DrawerUseRow, DRAWERS_PROJECTION, key=("workspace_id", "entry_id"))
 PALACE_IDENTITIES: Final = Table("palace_identities", PalaceIdentityRow, DRAWERS_PROJECTION, key=("workspace_id",))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-from .table import Ms, Seq, Table
+from .table import Default, Ms, Seq, Table
 
 FACTS_PROJECTION: Final = "facts"
 
@@ -23,7 +23,7 @@ class EntityRow(NamedTuple):
 
 
 class FactRow(NamedTuple):
-    """A fact, with history: one row as asserted, one as ended."""
+    """A fact, with history: a row as asserted, one for each verification or request for one, one as ended."""
 
     key: Seq  # hash of workspace and fact
     workspace_id: str
@@ -45,6 +45,14 @@ class FactRow(NamedTuple):
     ended_by_type: str | None
     ended_by: str | None
     end_reason: str
+    entry_id: Annotated[str, Default("''")]  # of its ``fact.asserted``, by which uses refer to it
+    namespace: Annotated[str, Default("''")]
+    text: str | None  # NULL for subject, predicate and object
+    fact_type: Annotated[str, Default("'default'")]
+    half_life_hours: float | None  # NULL for that of its type
+    single_valued: Annotated[bool, Default("false")]
+    verified_ms: Ms | None  # when it was last found to hold
+    verify_asked_ms: Ms | None  # since when a verification is wanted
     since_seq: Seq
     until_seq: Seq | None = None
 

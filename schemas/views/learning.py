@@ -1,4 +1,4 @@
-"""Tables of what crews have learned: rules, what became of them, lessons. All are append-only; a retraction undoes a row."""
+"""Tables of what crews have learned: rules, proposals, lessons. All are append-only; a retraction undoes a row."""
 
 from __future__ import annotations
 
@@ -23,6 +23,34 @@ class RuleRow(NamedTuple):
     days: Int32
     finding: str | None  # ``category/pattern`` of what the scanners block in its text
     learned_ms: Ms
+    seq: Seq
+    proposal_id: str | None = None
+
+
+class ProposalRow(NamedTuple):
+    """A proposed rule; its id is that of its entry."""
+
+    workspace_id: str
+    crew_id: str
+    proposal_id: str
+    pattern: str
+    action: str
+    confidence: float
+    evidence: str  # JSON list of entry ids
+    days: Int32
+    model: str | None
+    finding: str | None
+    made_ms: Ms
+    seq: Seq
+
+
+class ProposalDecisionRow(NamedTuple):
+    """A decision on a proposal other than its approval, which is a rule; the last one counts."""
+
+    workspace_id: str
+    proposal_id: str
+    decision: str
+    reason: str
     seq: Seq
 
 
@@ -53,4 +81,6 @@ class LessonRow(NamedTuple):
 
 RULES: Final = Table("memory_rules", RuleRow, LEARNING_PROJECTION)
 RULE_MARKS: Final = Table("memory_rule_marks", RuleMarkRow, LEARNING_PROJECTION)
+PROPOSALS: Final = Table("memory_proposals", ProposalRow, LEARNING_PROJECTION)
+PROPOSAL_DECISIONS: Final = Table("memory_proposal_decisions", ProposalDecisionRow, LEARNING_PROJECTION)
 LESSONS: Final = Table("memory_lessons", LessonRow, LEARNING_PROJECTION)

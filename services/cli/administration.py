@@ -16,6 +16,7 @@ from typer import Option
 from ...schemas.operations.tokens import CREATE_TOKEN
 from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
 from ...schemas.timestamps import parse_ts
+from .completing import complete_role
 from .connection import client
 from .groups import Fields, grouped
 from .options import Json, Where
@@ -41,14 +42,20 @@ def workspace_settings(
         bool | None,
         Option("--embed-chat/--no-embed-chat", help="Whether chat.* entries get vectors, older ones included."),
     ] = None,
+    palace_ingest: Annotated[
+        bool | None,
+        Option("--palace-ingest/--no-palace-ingest", help="Whether exchanges of chat.* entries are filed as drawers."),
+    ] = None,
     *,
-    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE, without=("embed_chat",))],
+    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE, without=("embed_chat", "palace_ingest"))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
     if embed_chat is not None:
         asked["embed_chat"] = embed_chat
+    if palace_ingest is not None:
+        asked["palace_ingest"] = palace_ingest
     scope = {"workspace_id": asked.pop("workspace_id", None)}
     with client(where) as journal:
         found = journal.configure_workspace(**asked, **scope) if asked else journal.workspace_settings(**scope)
@@ -58,7 +65,7 @@ def workspace_settings(
 @tokens.command("create")
 @grouped
 def create_token(
-    role: Annotated[str, Option("--role", help="OWNER, ADMIN, LEAD or AGENT.")] = "AGENT",
+    role: Annotated[str, Option("--role", help="OWNER, ADMIN, LEAD or AGENT.", autocompletion=complete_role)] = "AGENT",
     may_publish: Annotated[
         str, Option("--may-publish", help="For LEAD and AGENT: further types, like 'keeper.*,approval.*'.")
     ] = "",

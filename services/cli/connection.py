@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -148,8 +147,7 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
             f"there is no journal in {where.data_dir.absolute()}",
             hint="start one with `crew-journal up`, or say where it is with --data-dir or --url",
         )
-    if sys.stderr.isatty():
-        say(f"no `up` runs on {where.data_dir}: starting the journal for this command")
+    say(f"no `up` runs on {where.data_dir}: starting the journal for this command")
     settings = settings_from(data_dir=where.data_dir, http=ANY_PORT, embedder=embedder or "none")
     if "log_level" not in settings.model_fields_set:
         settings = settings.model_copy(update={"log_level": "error"})

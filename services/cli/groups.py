@@ -9,14 +9,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import datetime
 from functools import wraps
 from types import NoneType
-from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from typer import Argument, Option
 
-from ...schemas.operations.operation import Operation, plain_types
+from ...schemas.operations.operation import Effect, Operation, plain_types
+from .completing import OF_FIELDS, Complete, among
 from .options import json_object
+from .times import moment_of
 
 _R = TypeVar("_R")
 _SHORT: Final = {"--workspace": "-w", "--limit": "-n", "--k": "-k"}
@@ -59,8 +62,14 @@ class Fields:
             name: value for name, value in taken.items() if value is not None and value is not False and value != []
         }
         for name in found:
+            if datetime in _kinds(self.operation, name):
+                found[name] = moment_of(found[name])
             if is_object(self.operation, name):
-                found[name] = json_object(found[name], option_of(self.operation, name))
+                word, given_value = option_of(self.operation, name), found[name]
+                several = isinstance(given_value, list)
+                found[name] = (
+                    [json_object(one, word) for one in given_value] if several else json_object(given_value, word)
+                )
         return found
 
 
@@ -106,18 +115,32 @@ def grouped(command: Callable[..., _R]) -> Callable[..., _R]:
 
 def _of_field(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
     field, word, kind = operation.request.model_fields[name], option_of(operation, name), cli_type(operation, name)
+    more: dict[str, Any] = {"help": field.description, "autocompletion": completion_of(operation, name)}
+    if name == "workspace_id" and operation.effect is not Effect.CREATES:
+        more["envvar"] = "CREW_JOURNAL_WORKSPACE"
     if is_argument(operation, name):
-        argument = Argument(metavar=word, help=field.description)
+        argument = Argument(metavar=word, **more)
         if not field.is_required():
             return _keyword(name, Annotated[kind | None, argument], None)
         return _keyword(name, Annotated[kind, argument])
     names = [word, _SHORT[word]] if word in _SHORT else [word]
     if field.is_required():
-        return _keyword(name, Annotated[kind, Option(*names, help=field.description)])
+        return _keyword(name, Annotated[kind, Option(*names, **more)])
     default = field.default if kind is bool or isinstance(field.default, (int, str)) else None
     if kind is not bool and not default:  # so that an option that is not given is not sent
         kind, default = kind | None, None
-    return _keyword(name, Annotated[kind, Option(*names, help=field.description)], default)
+    return _keyword(name, Annotated[kind, Option(*names, **more)], default)
+
+
+def completion_of(operation: Operation[Any, Any], name: str) -> Complete | None:
+    """How a shell completes a field: by its name, or to the values that it may have."""
+    values = [
+        value
+        for kind in plain_types(operation.request.model_fields[name].annotation)
+        if get_origin(kind) is Literal
+        for value in get_args(kind)
+    ]
+    return OF_FIELDS.get(name) or (among(lambda: map(str, values)) if values else None)
 
 
 def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
@@ -149,8 +172,10 @@ def cli_type(operation: Operation[Any, Any], name: str) -> Any:
 
 
 def is_object(operation: Operation[Any, Any], name: str) -> bool:
-    """Whether a field is a JSON object, which the command line reads as text."""
-    return any(get_origin(kind) is dict for kind in _kinds(operation, name))
+    """Whether a field is a JSON object, or several, which the command line reads as text."""
+    kinds = _kinds(operation, name)
+    inner = [one for kind in kinds if get_origin(kind) is tuple for one in plain_types(get_args(kind)[0])]
+    return any(get_origin(kind) is dict or hasattr(kind, "model_fields") for kind in (*kinds, *inner))
 
 
 def _kinds(operation: Operation[Any, Any], name: str) -> list[Any]:

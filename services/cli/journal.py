@@ -16,6 +16,7 @@ from .connection import client
 from .groups import grouped
 from .options import Json, MinSeq, Where, Workspace
 from .output import emit, plain, print_entry, print_pairs, say, show
+from .times import moment_of
 
 if TYPE_CHECKING:
     from ...schemas.api import TailGap
@@ -33,25 +34,33 @@ class Filters:
     trace_id: Annotated[str | None, Option("--trace", help="This run or session.")] = None
     actor_id: Annotated[str | None, Option("--actor", help="This actor.")] = None
     run_id: Annotated[str | None, Option("--run", help="trace_id, actor_id or payload.run_id is this.")] = None
-    types: Annotated[Texts, Option("--type", "-t", help="Any of these entry types (repeatable).")] = None
+    types: Annotated[
+        Texts, Option("--type", "-t", help="Any of these entry types (repeatable); if absent, all but memory.searched.")
+    ] = None
     exclude_types: Annotated[Texts, Option("--exclude-type", help="None of these types (repeatable).")] = None
     severities: Annotated[Texts, Option("--severity", help="Any of these severities (repeatable).")] = None
     actor_types: Annotated[Texts, Option("--actor-type", help="Any of these kinds of actor (repeatable).")] = None
     priorities: Annotated[Texts, Option("--priority", help="Any of these priorities (repeatable).")] = None
-    since: Annotated[str | None, Option("--since", help="At or after this RFC 3339 time.")] = None
-    until: Annotated[str | None, Option("--until", help="At or before this RFC 3339 time.")] = None
+    since: Annotated[
+        str | None, Option("--since", help="At or after this time: 2h (ago), 2026-11-21, or RFC 3339.")
+    ] = None
+    until: Annotated[
+        str | None, Option("--until", help="At or before this time: 2h (ago), 2026-11-21, or RFC 3339.")
+    ] = None
     q: Annotated[
         str | None,
         Option(
             "--q",
             "-q",
-            help="Contains this phrase (at most 200 characters); recalls that quote it only with --type memory.searched.",
+            help="Contains this phrase (at most 200 characters).",
         ),
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Those that filter."""
-        return {name: value for name, value in asdict(self).items() if value}
+        """Those that filter; times as RFC 3339."""
+        found = {name: value for name, value in asdict(self).items() if value}
+        ends = {"since": False, "until": True}
+        return found | {name: moment_of(found[name], end=end) for name, end in ends.items() if name in found}
 
 
 @grouped

@@ -19,13 +19,19 @@ from ...schemas.operations.embeddings import ACTIVATE_MODEL
 from . import learning
 from .administration import tokens, workspaces
 from .agents import agents, crews
+from .backing_up import backup, restore
 from .broker import broker
+from .bundles import bundles
 from .checks import doctor
+from .cleaning import clean
+from .configuration import configured
 from .connect import connect
+from .contexts import config, contexts
 from .demo import demo
 from .embeddings import app as embeddings
 from .embeddings import embedder
 from .evaluate import evaluate
+from .exporting import export
 from .health import health
 from .importing.command import import_command
 from .journal import get, list_entries, tail
@@ -35,8 +41,9 @@ from .memory import memory
 from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
+from .operators import operators
 from .output import JSON_FLAG, report_error, show
-from .palace import palace
+from .palace import layered, palace
 from .provider_parity import provider_parity
 from .publishing import publish, schema
 from .recall import recall
@@ -72,10 +79,11 @@ USING: Final = (
     recall,
     evaluate,
     schema,
+    export,
     mirror,
     sidecar,
 )
-OPERATING: Final = (status, health, doctor, rebuild, verify, salvage, provider_parity)
+OPERATING: Final = (status, health, doctor, backup, restore, rebuild, verify, salvage, clean, provider_parity)
 RENAMED: Final = {
     "import_command": "import",
     "list_entries": "list",
@@ -93,11 +101,17 @@ GROUPS: Final = {
     "agent": agents,
     "crew": crews,
     "consolidate": learning.consolidate,
+    "proposal": learning.proposals,
     "lesson": learning.lessons,
+    "operator": operators,
+    "bundle": bundles,
     "token": tokens,
     "workspace": workspaces,
     "kg": knowledge,
     "palace": palace,
+    "context": contexts,
+    "config": config,
+    "layered": layered,
     "broker": broker,
 }
 for name, group in GROUPS.items():
@@ -130,7 +144,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = JSON_FLAG in arguments
     try:
-        answer = app(args=arguments, prog_name=NAME, standalone_mode=False)
+        with configured(arguments):
+            answer = app(args=arguments, prog_name=NAME, standalone_mode=False)
         sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
     except SystemExit as exit_:  # typer's own answer to a closed pipe is 1

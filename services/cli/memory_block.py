@@ -70,6 +70,7 @@ def block_of_directory(path: Path, crew_dir: Path, asked: dict[str, Any], *, lea
     from ..desk import Caller
     from ..memory.block_input import BlockState, block_input
     from ..memory.documents.owned import OwnedDocuments
+    from ..memory.profiles import Opener
 
     agent, crew = asked.get("agent_id"), asked.get("crew_id")
     if agent is None:
@@ -81,8 +82,10 @@ def block_of_directory(path: Path, crew_dir: Path, asked: dict[str, Any], *, lea
     principal = Principal(token_id="directory", role=role, workspace_id=workspace, agent_id=agent, crew_id=crew)
     own = _documents(path, Scope.AGENT)
     of_crew = OwnedDocuments() if crew is None else _documents(crew_dir, Scope.CREW)
-    state = BlockState(datetime.now(UTC).date(), None, frozenset(), own, of_crew, OwnedDocuments())
-    given = block_input(Caller.of(principal), state, agent, crew, asked.get("opener"))
+    opener = asked.get("opener")
+    opened = None if opener is None else Opener(opener, slug=opener)  # models and cards are not in directories
+    state = BlockState(datetime.now(UTC).date(), None, frozenset(), own, of_crew, OwnedDocuments(), opener=opened)
+    given = block_input(Caller.of(principal), state, agent, crew)
     made = build_memory_block(given, asked.get("max_chars", BUDGET_DEFAULT))
     sections = [
         {name: getattr(one, name) for name in ("block", "name", "label", "chars", "cut", "blocked")}

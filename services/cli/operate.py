@@ -6,8 +6,9 @@ and turns the verdict into an exit code.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer import Argument, Option
@@ -22,15 +23,18 @@ from ...schemas.errors import (
     VerificationFailed,
 )
 from ...schemas.operations.letters import RETRY_DEAD_LETTER
+from .completing import complete_view
 from .connection import client
 from .groups import Fields, grouped
 from .options import Json, Where, Workspace
-from .output import counted, emit, plain, print_pairs, progress_bar, safe, say, show
-from .status_page import status_lines
+from .output import age, counted, emit, plain, print_pairs, progress_bar, safe, say, show
+from .status_page import lag_of, status_lines
 
 dlq = typer.Typer(
     help="Dead letters: events that could not be folded. List, retry or discard them.", no_args_is_help=True
 )
+PACE_S: Final = 1.0
+"""Seconds between two looks at views that are behind, from which their rate follows."""
 Seqs = Annotated[list[int], Argument(metavar="SEQ…", help="Sequences of the dead letters.")]
 
 
@@ -45,14 +49,20 @@ def status(
 ) -> None:
     """Show how the journal is doing: what is wrong and since when, views, broker, disk, embedder; --json has all of it."""
     with client(where, embedder="auto") as journal:
-        report = journal.status(workspace_id=workspace)
+        report = plain(journal.status(workspace_id=workspace))
+        if not json_output and lag_of(report):
+            began = time.monotonic()
+            time.sleep(PACE_S)
+            later = plain(journal.status(workspace_id=workspace))
+            report = later | {"per_second": (later["view_seq"] - report["view_seq"]) / (time.monotonic() - began)}
     show(report, json_output, lambda report: print_pairs(status_lines(report)))
 
 
 @grouped
 def rebuild(
     projections: Annotated[
-        list[str] | None, Argument(metavar="[PROJECTION]…", help="Views to rebuild; all if left out.")
+        list[str] | None,
+        Argument(metavar="[PROJECTION]…", help="Views to rebuild; all if left out.", autocompletion=complete_view),
     ] = None,
     accept_loss: Annotated[
         bool,
@@ -128,7 +138,8 @@ def first_difference(result: Mapping[str, Any]) -> str:
         return f"{view['projection']}, {view['live']['rows']} rows live and {view['fresh']['rows']} fresh"
     key = ", ".join(f"{name} {value}" for name, value in found["key"].items())
     column = f", column {found['column']}" if found.get("column") else ""
-    return f"{view['projection']}, table {found['table']}, row {key}{column}: {found['kind']}"
+    values = f" (live {found['live']}, fresh {found['fresh']})" if found.get("live") is not None else ""
+    return f"{view['projection']}, table {found['table']}, row {key}{column}: {found['kind']}{values}"
 
 
 @dlq.command("retry")
@@ -194,6 +205,16 @@ def _print_settled(answer: Mapping[str, Any]) -> None:
         print(f"{letter['seq']}  {safe(letter['state'])}{again}")
 
 
+def _pace(record: Mapping[str, Any], seconds: float) -> str:
+    """``1,200 of 5,000 messages, 600/s, 6 s left``."""
+    done, total = record["done"], record.get("total")
+    text = f"{done:,}{f' of {total:,}' if total else ''} messages"
+    if not done or seconds <= 0:
+        return text
+    left = f", {age((total - done) * seconds / done)} left" if total and total > done else ""
+    return f"{text}, {done / seconds:,.0f}/s{left}"
+
+
 def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:
     """Show progress records as a bar; the last one holds the result.
 
@@ -201,10 +222,11 @@ def follow(title: str, records: Iterable[Any]) -> dict[str, Any]:
         Unavailable: If the records end without a result.
     """
     with progress_bar(title, unit="messages") as bar:
+        began = time.monotonic()
         for item in records:
             record = plain(item)
             if "result" in record:
                 return dict(record["result"])
             if "done" in record:
-                bar(record["done"], record.get("total"))
+                bar(record["done"], record.get("total"), note=_pace(record, time.monotonic() - began))
     raise Unavailable(f"{title} ended without a result", hint="see the log of `up`, then try again")

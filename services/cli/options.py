@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
+from .completing import complete_workspace
+
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
 
@@ -30,7 +32,14 @@ DataDir = Annotated[
     ),
 ]
 Workspace = Annotated[
-    str | None, Option("--workspace", "-w", help="Workspace, for a token of all workspaces (default: `default`).")
+    str | None,
+    Option(
+        "--workspace",
+        "-w",
+        envvar="CREW_JOURNAL_WORKSPACE",
+        help="Workspace, for a token of all workspaces (default: `default`).",
+        autocompletion=complete_workspace,
+    ),
 ]
 Json = Annotated[bool, Option("--json", help="JSON on stdout; a failure is JSON on stderr.")]
 Embedder = Annotated[

@@ -12,8 +12,11 @@ from typing import Any, Final
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
 from .knowledge import print_change, print_facts
+from .operators import print_operator
 from .output import counted, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
 
+_BODY_CHARS: Final = 300
+"""Characters of a dead letter's body on a screen; --json has 2,000."""
 Printer = Callable[[Mapping[str, Any]], None]
 
 
@@ -42,6 +45,11 @@ def _dead_letters(answer: Mapping[str, Any]) -> None:
     rows = [[letter[name] for name in columns] for letter in answer["dead_letters"]]
     if rows:
         print_table(columns, rows, right=("seq",))
+        for letter in answer["dead_letters"]:
+            if letter.get("body"):
+                cut = letter["body"] if len(letter["body"]) <= _BODY_CHARS else f"{letter['body'][:_BODY_CHARS]}…"
+                print(safe(f"{letter['seq']}  {letter['subject']}"))
+                print(f"    {safe(cut)}")
     else:
         say("there are no dead letters")
 
@@ -93,9 +101,11 @@ def _sweep_embeddings(answer: Mapping[str, Any]) -> None:
 
 
 def _reindex(answer: Mapping[str, Any]) -> None:
+    again = counted(answer["refused"], "refused text")
+    without = counted(answer["missing"], "entry", "entries")
     print(
-        f"reindex by policy {answer['policy']} recorded at {answer['seq']}: {answer['refused']} refused texts are tried "
-        f"again, {answer['missing']} entries had no vector (crew-journal status shows how far it is)"
+        f"reindex by policy {answer['policy']} recorded at {answer['seq']}: {again} to be tried again, {without} without a "
+        "vector (crew-journal status shows how far it is)"
     )
 
 
@@ -120,7 +130,9 @@ def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
 def _activated(answer: Mapping[str, Any]) -> None:
     say(f"recall uses {safe(answer['model'])} from here on" if answer["changed"] else "it was active already")
     if answer["missing"]:
-        say(f"warning: {answer['missing']} of {answer['embeddable']} entries have no vector of it yet")
+        say(
+            f"warning: {counted(answer['missing'], 'entry', 'entries')} of {answer['embeddable']:,} without a vector of it"
+        )
 
 
 def _tokens(answer: Mapping[str, Any]) -> None:
@@ -236,7 +248,7 @@ def _documents(answer: Mapping[str, Any]) -> None:
         rows.append((one["owner"], one["id"], *numbers, one["updated_at"][:16] + "Z", state))
     if rows:
         print_table(columns, rows, right=columns[2:6])
-    say(f"{len(rows)} documents, {answer['bytes']} bytes")
+    say(f"{counted(len(rows), 'document')}, {counted(answer['bytes'], 'byte')}")
 
 
 def _stats(answer: Mapping[str, Any]) -> None:
@@ -337,6 +349,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "kg_add": print_change,
     "kg_invalidate": print_change,
     "kg_query": print_facts,
+    "show_operator": print_operator,
     "kg_timeline": print_facts,
 }
 """By the name of the operation."""

@@ -20,6 +20,8 @@ from .options import Json, Where, Workspace, json_object, json_value
 from .output import plain, safe, say_warnings, show
 
 STDIN: Final = "-"
+NOTE: Final = "note.written"
+"""Type of an entry of which only the text is given."""
 Text = str | None
 
 
@@ -27,7 +29,7 @@ Text = str | None
 class EntryOptions:
     """The fields of an entry as options."""
 
-    entry_type: Annotated[Text, Option("--type", "-t", help="Entry type, like peer.escalation.")] = None
+    entry_type: Annotated[Text, Option("--type", "-t", help="Entry type; note.written for a text alone.")] = None
     id: Annotated[Text, Option("--id", help="Id; publishing the same id and content again stores nothing.")] = None
     summary: Annotated[Text, Option("--summary", help="What happened; the same as the argument.")] = None
     severity: Annotated[Text, Option("--severity", help="info, notice, warn or error.")] = None
@@ -78,6 +80,8 @@ def publish(
         if text is not None and "summary" in given:
             raise typer.BadParameter("is given twice: as the argument, and with this option", param_hint="--summary")
         more = {"summary": text, "workspace_id": workspace}
+        if text is not None and "entry_type" not in given:
+            given["entry_type"] = NOTE
         records = given | {name: value for name, value in more.items() if value is not None}
     with client(where, create=True) as journal:
         receipts = journal.append_batch(records) if isinstance(records, list) else (journal.append(records),)

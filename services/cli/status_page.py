@@ -7,11 +7,13 @@ has all of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
-from .output import counted, size_text
+from .output import age, counted, size_text
 
 Report = Mapping[str, Any]
+_NAMED: Final = 3
+"""Views that are named; of more, the number."""
 
 
 def status_lines(report: Report) -> Iterator[tuple[str, str]]:
@@ -71,8 +73,24 @@ def _views(report: Report, folding: Report) -> str:
     behind = sorted(((-view["lag"], name) for name, view in views.items() if view.get("lag")))
     text = f"{f'all {len(views)} ' if views else ''}at {report.get('view_seq') or 0:,}"
     if behind:
-        text = "behind: " + ", ".join(f"{name} by {-lag:,}" for lag, name in behind)
+        most = -behind[0][0]
+        every = len(behind) == len(views)
+        names = "all" if every else ", ".join(name for _, name in behind[:_NAMED])
+        more = "" if every or len(behind) <= _NAMED else f" and {len(behind) - _NAMED} more"
+        text = f"{counted(len(behind), 'view')} behind by {most:,} at most ({names}{more}){_left(report, most)}"
     return text + "".join(f"; {name} parked {count:,}" for name, count in sorted((folding.get("parked") or {}).items()))
+
+
+def lag_of(report: Report) -> int:
+    """Sequences by which the view that is furthest behind is behind."""
+    return max((view.get("lag") or 0 for view in (report.get("projections") or {}).values()), default=0)
+
+
+def _left(report: Report, lag: int) -> str:
+    rate = report.get("per_second")
+    if rate is None:
+        return ""
+    return f", {rate:,.0f}/s, {age(lag / rate)} left" if rate > 0 else ", no progress within a second"
 
 
 def _broker(broker: Report, connection: Report) -> str:

@@ -11,6 +11,7 @@ import atexit
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Option
 
+from ...schemas.errors import Unavailable
+from ..data_dir import is_owned
 from .connection import OWNER_TOKEN_FILE, Target, async_client
 from .options import FALLBACK_DATA_DIR, DataDir, Embedder, Json, settings_from
 from .output import emit, plain, safe, say
@@ -58,8 +61,27 @@ def up(
     from ..http.server import parse_address
 
     settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
-    parse_address(settings.http)  # before a broker is started and a data directory made
+    address = parse_address(settings.http)
+    if not is_owned(settings.data_dir):  # of another `up` here, the lock says more than its port
+        refuse_taken(*address)
     uvloop.run(_up(settings, sample=sample, as_json=json_output))
+
+
+def refuse_taken(host: str, port: int) -> None:
+    """Raise if nothing can listen at an address.
+
+    Raises:
+        Unavailable: If another program listens there, or the address is not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another port: `up --http 127.0.0.1:0`"
+            ) from None
 
 
 def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Event:

@@ -233,6 +233,10 @@ class AsyncCrewJournal(AsyncOperations):
         """Read lost entries back from the views: records with ``entry`` or ``decision``; the last one has ``result``."""
         return self._records("salvage")
 
+    def backup(self) -> AsyncIterator[dict[str, Any]]:
+        """Copy the streams: records ``stream`` and ``chunk`` (base64); the last one has ``result``."""
+        return self._records("backup")
+
     def verify(self) -> AsyncIterator[dict[str, Any]]:
         """Compare the views with a fresh rebuild: progress records, the last one with key ``result``."""
         return self._records("verify")

@@ -21,6 +21,8 @@ from ...schemas.operations.agents import (
     CrewAnswer,
     CrewsAnswer,
 )
+from ...schemas.operations.bundles import EXPORT_BUNDLE, IMPORT_BUNDLE, BundleAnswer, ImportBundleAnswer
+from ...schemas.operations.context import CONTEXT_ASSEMBLE, ContextAnswer
 from ...schemas.operations.conversation import (
     CONVERSATION_SEARCH,
     PUBLISH_ENTRY,
@@ -76,6 +78,19 @@ from ...schemas.operations.facts import (
 )
 from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer
 from ...schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
+from ...schemas.operations.layered import (
+    FACT_CONFLICTS,
+    FACT_REQUEST_VERIFICATION,
+    FACT_VERIFY,
+    LAYERED_QUERY,
+    LAYERED_READ,
+    LAYERED_WRITE,
+    FactConflictsAnswer,
+    FactVerifyAnswer,
+    LayeredQueryAnswer,
+    LayeredReadAnswer,
+    LayeredWriteAnswer,
+)
 from ...schemas.operations.learning import (
     ADD_LESSON,
     CONSOLIDATE,
@@ -102,6 +117,16 @@ from ...schemas.operations.memory_settings import (
     VersionsSweptAnswer,
 )
 from ...schemas.operations.operation import Operation
+from ...schemas.operations.operators import (
+    CONSENT,
+    DELETE_OPERATOR,
+    FORGET_OPERATOR,
+    OPERATORS,
+    SHOW_OPERATOR,
+    OperatorAnswer,
+    OperatorChangedAnswer,
+    OperatorsAnswer,
+)
 from ...schemas.operations.palace import (
     ADD_DRAWER,
     CHECK_DUPLICATE,
@@ -110,6 +135,7 @@ from ...schemas.operations.palace import (
     DIARY_WRITE,
     DRAWER,
     DRAWERS,
+    PALACE_INGEST,
     PALACE_RECALL,
     PALACE_ROOMS,
     PALACE_SEARCH,
@@ -146,6 +172,18 @@ from ...schemas.operations.palace_graph import (
     TunnelsAnswer,
 )
 from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
+from ...schemas.operations.proposals import (
+    APPROVE_PROPOSAL,
+    DIFF_PROPOSAL,
+    EXPLAIN_PROPOSAL,
+    PROPOSALS,
+    REJECT_PROPOSAL,
+    UNDO_PROPOSAL,
+    ProposalDecisionAnswer,
+    ProposalDiff,
+    ProposalExplained,
+    ProposalsAnswer,
+)
 from ...schemas.operations.recall import (
     RECALL,
     RECEIPT,
@@ -215,7 +253,7 @@ class Operations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -272,7 +310,7 @@ class Operations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -1031,8 +1069,9 @@ class Operations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1078,8 +1117,9 @@ class Operations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1189,8 +1229,9 @@ class Operations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1226,8 +1267,9 @@ class Operations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1265,8 +1307,9 @@ class Operations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1303,8 +1346,9 @@ class Operations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1347,7 +1391,8 @@ class Operations:
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions are outside it.
             query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session, whose card of the agent is shown.
+            opener: The person who opened the session: their operator model and the agent's card of them are
+                shown.
             as_of: Any sequence: the block as it was right after it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1420,6 +1465,70 @@ class Operations:
             "workspace_id": workspace_id,
         }
         return self._operate(MEMORY_FILE, given)
+
+    def export_bundle(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BundleAnswer:
+        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+        Documents that the injection scanners block, operator models and peer cards are left out.
+
+        Args:
+            agent_id: The agent.
+            crew_id: The crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(EXPORT_BUNDLE, given)
+
+    def import_bundle(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        apply: bool = False,
+        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
+        group: str | None = None,
+        person: str | None = None,
+        workspace_id: str | None = None,
+    ) -> ImportBundleAnswer:
+        """Plan the import of a bundle; with ``apply``, write it.
+
+        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+
+        Args:
+            documents: The files of the bundle.
+            agent_id: The agent that gets documents of an agent.
+            crew_id: The crew that gets documents of a crew; none get in without.
+            apply: Write; without it, only the plan is answered.
+            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
+            group: Of nanoclaw: the group, if there are several.
+            person: The person that a card (USER.md) is about.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "documents": documents,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "apply": apply,
+            "format": format,
+            "group": group,
+            "person": person,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(IMPORT_BUNDLE, given)
 
     def memory_config(
         self,
@@ -1766,11 +1875,12 @@ class Operations:
         limit: int = 5,
         wing: str | None = None,
         room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words.
+        """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
 
-        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
-        first.
+        ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
+        that a text could reach. The best hit comes first.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -1779,6 +1889,7 @@ class Operations:
             limit: Most hits.
             wing: Only this wing.
             room: Only this room.
+            recipe: How the hits are ranked.
         """
         given: dict[str, Any] = {
             "query": query,
@@ -1787,6 +1898,7 @@ class Operations:
             "limit": limit,
             "wing": wing,
             "room": room,
+            "recipe": recipe,
         }
         return self._operate(PALACE_SEARCH, given)
 
@@ -1798,9 +1910,9 @@ class Operations:
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
-        """Show drawers that say almost the same in the same words.
+        """Show drawers that say almost the same.
 
-        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+        Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -2058,6 +2170,23 @@ class Operations:
         }
         return self._operate(PALACE_RECALL, given)
 
+    def palace_ingest(
+        self,
+        *,
+        since_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+
+        Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
+
+        Args:
+            since_seq: Only turns from this sequence on; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"since_seq": since_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_INGEST, given)
+
     def traverse(
         self,
         start_room: str,
@@ -2115,6 +2244,309 @@ class Operations:
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return self._operate(PALACE_GRAPH, given)
+
+    def layered_write(
+        self,
+        kind: Literal["fact", "procedure"],
+        *,
+        namespace: str = "",
+        subject: str | None = None,
+        predicate: str = "is",
+        object: str | None = None,
+        text: str | None = None,
+        confidence: float = 1.0,
+        fact_type: Literal["permanent", "stable", "default", "volatile"] = "default",
+        half_life_hours: float | None = None,
+        single_valued: bool = False,
+        valid_from: str | None = None,
+        valid_to: str | None = None,
+        source_drawer_id: str | None = None,
+        source_entry_id: str | None = None,
+        name: str | None = None,
+        content: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredWriteAnswer:
+        """Write a fact or a procedure.
+
+        A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that
+        is known and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
+        text; each write is a version of the document `procedures/<name>.md`.
+
+        Args:
+            kind: fact or procedure.
+            namespace: Of a fact: facts of different namespaces never contradict each other.
+            subject: Of a fact: what it is about.
+            predicate: Of a fact: how subject and object relate.
+            object: Of a fact: the value, or the other entity.
+            text: Of a fact: its wording; subject, predicate and object if absent.
+            confidence: Of a fact: how certain it is, 0 to 1.
+            fact_type: Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
+                volatile in 1.
+            half_life_hours: Of a fact: a half-life of its own, in hours.
+            single_valued: Of a fact: the subject has one value of the predicate at a time.
+            valid_from: Of a fact: since when it holds.
+            valid_to: Of a fact: until when it holds, included.
+            source_drawer_id: Of a fact: the drawer that it was taken from.
+            source_entry_id: Of a fact: the entry that it was taken from.
+            name: Of a procedure: its name, such as deploy-checkout.
+            content: Of a procedure: the whole text, Markdown.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "namespace": namespace,
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "text": text,
+            "confidence": confidence,
+            "fact_type": fact_type,
+            "half_life_hours": half_life_hours,
+            "single_valued": single_valued,
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "source_drawer_id": source_drawer_id,
+            "source_entry_id": source_entry_id,
+            "name": name,
+            "content": content,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(LAYERED_WRITE, given)
+
+    def layered_read(
+        self,
+        kind: Literal["fact", "procedure", "working"],
+        name: str,
+        *,
+        version: int | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredReadAnswer:
+        """Read a fact by its id, a procedure by its name, or the working memory of a run.
+
+        Working memory is what a run has recorded while it lasts; it is empty after `run.completed`, `run.failed`
+        or `run.cancelled`.
+
+        Args:
+            kind: fact, procedure or working.
+            name: The fact's id, the procedure's name, or the run.
+            version: Of a procedure: the version that a write of this sequence left.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "name": name,
+            "version": version,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(LAYERED_READ, given)
+
+    def layered_query(
+        self,
+        kind: Literal["episode", "fact", "procedure"],
+        *,
+        text: str | None = None,
+        namespace: str | None = None,
+        run_id: str | None = None,
+        types: Sequence[str] = (),
+        limit: int = 20,
+        now: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredQueryAnswer:
+        """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
+
+        Episodes are newest first, without those beyond their time to live where one is set. Facts are in the
+        order of their salience, whose parts are returned; stale ones are among them. Procedures are those whose
+        name contains `text`.
+
+        Args:
+            kind: episode, fact or procedure.
+            text: What facts are about, or a part of a procedure's name; all if absent.
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            types: Of episodes: entry types, run.completed; repeatable.
+            limit: Most results.
+            now: RFC 3339 time as of which salience is computed; now if absent.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "text": text,
+            "namespace": namespace,
+            "run_id": run_id,
+            "types": types,
+            "limit": limit,
+            "now": now,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(LAYERED_QUERY, given)
+
+    def fact_verify(
+        self,
+        fact_id: str,
+        *,
+        confidence: float | None = None,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Record that a fact was checked and holds: it is fresh again. To end one that does not hold, use `kg invalidate`.
+
+        Args:
+            fact_id: The fact.
+            confidence: Its confidence from now on; as it was if absent.
+            note: How it was checked; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "fact_id": fact_id,
+            "confidence": confidence,
+            "note": note,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(FACT_VERIFY, given)
+
+    def fact_request_verification(
+        self,
+        fact_id: str,
+        *,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Ask for a verification of a fact; `layered conflicts` lists it until it is verified.
+
+        Args:
+            fact_id: The fact.
+            note: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"fact_id": fact_id, "note": note, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(FACT_REQUEST_VERIFICATION, given)
+
+    def fact_conflicts(
+        self,
+        *,
+        namespace: str | None = None,
+        now: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactConflictsAnswer:
+        """List facts that contradict each other and facts whose verification is wanted.
+
+        Args:
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            now: RFC 3339 time as of which facts hold; now if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"namespace": namespace, "now": now, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(FACT_CONFLICTS, given)
+
+    def context_assemble(
+        self,
+        prompt: str,
+        *,
+        query: str | None = None,
+        system: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        conversation: Sequence[Mapping[str, Any]] = (),
+        run_id: str | None = None,
+        step: int | None = None,
+        max_steps: int | None = None,
+        phase: Literal["planning", "executing", "reviewing"] | None = None,
+        budget_tokens: int | None = None,
+        system_tokens: int | None = None,
+        namespace: str | None = None,
+        now: str | None = None,
+        record: bool = True,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ContextAnswer:
+        """Assemble the context of a prompt within a budget of tokens, and say what it cost and what was left out.
+
+        Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory
+        compete by salience. The same request with the same `now` at the same `view_seq` gives the same bytes
+        (`record` false).
+
+        Args:
+            prompt: The user's prompt.
+            query: What memory is searched for; the beginning of the prompt if absent.
+            system: System and safety instructions; never cut.
+            tools: Schemas of tools, the most useful first.
+            conversation: Earlier messages, oldest first: role and content.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            step: The step of the run, from 0; with max_steps it gives the phase.
+            max_steps: Most steps of the run.
+            phase: planning, executing or reviewing.
+            budget_tokens: Tokens of the whole context; that of the workspace or the node if absent.
+            system_tokens: Tokens reserved for the system's text; that of the workspace or the node if absent.
+            namespace: Facts of this namespace only; of all if absent.
+            now: RFC 3339 time as of which it is assembled; now if absent.
+            record: Record which memories are in the context: they count as used.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "prompt": prompt,
+            "query": query,
+            "system": system,
+            "tools": tools,
+            "conversation": conversation,
+            "run_id": run_id,
+            "step": step,
+            "max_steps": max_steps,
+            "phase": phase,
+            "budget_tokens": budget_tokens,
+            "system_tokens": system_tokens,
+            "namespace": namespace,
+            "now": now,
+            "record": record,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(CONTEXT_ASSEMBLE, given)
 
     def consolidate(
         self,
@@ -2188,18 +2620,209 @@ class Operations:
         }
         return self._operate(ADD_LESSON, given)
 
+    def proposals(
+        self,
+        *,
+        state: Literal["pending", "approved", "rejected", "undone"] | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalsAnswer:
+        """List proposed rules, the newest first.
+
+        Args:
+            state: pending, approved, rejected or undone; all if absent.
+            crew_id: The crew; all if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"state": state, "crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PROPOSALS, given)
+
+    def explain_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalExplained:
+        """Show a proposed rule with the entries of its evidence.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(EXPLAIN_PROPOSAL, given)
+
+    def diff_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalDiff:
+        """Show how the approval of a proposed rule changes the rules in the prompts of its crew.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(DIFF_PROPOSAL, given)
+
+    def approve_proposal(
+        self,
+        proposal_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Approve a proposed rule: it is learned from then on.
+
+        Args:
+            proposal_id: The proposal.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "workspace_id": workspace_id}
+        return self._operate(APPROVE_PROPOSAL, given)
+
+    def reject_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Reject a proposed rule; it is not proposed again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return self._operate(REJECT_PROPOSAL, given)
+
+    def undo_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return self._operate(UNDO_PROPOSAL, given)
+
+    def show_operator(
+        self,
+        user: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorAnswer:
+        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+
+        For OWNER, ADMIN, and tokens that may speak for the person.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(SHOW_OPERATOR, given)
+
+    def operators(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorsAnswer:
+        """List the operator models of a workspace, by slug.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(OPERATORS, given)
+
+    def forget_operator(
+        self,
+        user: str,
+        *,
+        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
+        | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Forget one key of a person, or all, in their model and in every card.
+
+        What the person said until now no longer counts for it.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
+        return self._operate(FORGET_OPERATOR, given)
+
+    def consent(
+        self,
+        user: str,
+        decision: Literal["granted", "withdrawn"],
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Record that a person consents to a model and cards, or no longer does.
+
+        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            decision: granted or withdrawn.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
+        return self._operate(CONSENT, given)
+
+    def delete_operator(
+        self,
+        user: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Delete a person: model, cards, what agents wrote about them, and consent.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
+        return self._operate(DELETE_OPERATOR, given)
+
     def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "reflection", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it
+        has finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction, reflection, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -2354,8 +2977,26 @@ class Operations:
         *,
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
+        palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
-        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
+        review_rules: bool | None = None,
+        context_budget_tokens: int | None = None,
+        context_system_tokens: int | None = None,
+        salience_weights: Mapping[str, Any] | None = None,
+        episodic_ttl_hours: float | None = None,
+        reset: Sequence[
+            Literal[
+                "cost_nudge_usd",
+                "embed_chat",
+                "evidence_floor",
+                "palace_ingest",
+                "review_rules",
+                "context_budget_tokens",
+                "context_system_tokens",
+                "salience_weights",
+                "episodic_ttl_hours",
+            ]
+        ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -2367,14 +3008,27 @@ class Operations:
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
+            review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
+            context_budget_tokens: Tokens of a whole assembled context.
+            context_system_tokens: Tokens of it that are reserved for the system's text.
+            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
+                usage, freshness, and half_life_hours of recency.
+            episodic_ttl_hours: Hours for which queries return episodes.
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
+            "palace_ingest": palace_ingest,
             "evidence_floor": evidence_floor,
+            "review_rules": review_rules,
+            "context_budget_tokens": context_budget_tokens,
+            "context_system_tokens": context_system_tokens,
+            "salience_weights": salience_weights,
+            "episodic_ttl_hours": episodic_ttl_hours,
             "reset": reset,
             "workspace_id": workspace_id,
         }
@@ -2583,7 +3237,7 @@ class AsyncOperations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -2640,7 +3294,7 @@ class AsyncOperations:
 
         Args:
             query: The question, or any text.
-            k: Number of hits, 1 to 50; anything else counts as 5.
+            k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
@@ -3399,8 +4053,9 @@ class AsyncOperations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3446,8 +4101,9 @@ class AsyncOperations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3557,8 +4213,9 @@ class AsyncOperations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3594,8 +4251,9 @@ class AsyncOperations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3633,8 +4291,9 @@ class AsyncOperations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3671,8 +4330,9 @@ class AsyncOperations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers a slug, of topics a name; elsewhere none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
+                none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3715,7 +4375,8 @@ class AsyncOperations:
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions are outside it.
             query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session, whose card of the agent is shown.
+            opener: The person who opened the session: their operator model and the agent's card of them are
+                shown.
             as_of: Any sequence: the block as it was right after it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -3788,6 +4449,70 @@ class AsyncOperations:
             "workspace_id": workspace_id,
         }
         return await self._operate(MEMORY_FILE, given)
+
+    async def export_bundle(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BundleAnswer:
+        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+        Documents that the injection scanners block, operator models and peer cards are left out.
+
+        Args:
+            agent_id: The agent.
+            crew_id: The crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(EXPORT_BUNDLE, given)
+
+    async def import_bundle(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        apply: bool = False,
+        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
+        group: str | None = None,
+        person: str | None = None,
+        workspace_id: str | None = None,
+    ) -> ImportBundleAnswer:
+        """Plan the import of a bundle; with ``apply``, write it.
+
+        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+
+        Args:
+            documents: The files of the bundle.
+            agent_id: The agent that gets documents of an agent.
+            crew_id: The crew that gets documents of a crew; none get in without.
+            apply: Write; without it, only the plan is answered.
+            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
+            group: Of nanoclaw: the group, if there are several.
+            person: The person that a card (USER.md) is about.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "documents": documents,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "apply": apply,
+            "format": format,
+            "group": group,
+            "person": person,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(IMPORT_BUNDLE, given)
 
     async def memory_config(
         self,
@@ -4134,11 +4859,12 @@ class AsyncOperations:
         limit: int = 5,
         wing: str | None = None,
         room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words.
+        """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
 
-        ``similarity`` is the BM25 score as a fraction of the best that a text could reach; the best hit comes
-        first.
+        ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
+        that a text could reach. The best hit comes first.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -4147,6 +4873,7 @@ class AsyncOperations:
             limit: Most hits.
             wing: Only this wing.
             room: Only this room.
+            recipe: How the hits are ranked.
         """
         given: dict[str, Any] = {
             "query": query,
@@ -4155,6 +4882,7 @@ class AsyncOperations:
             "limit": limit,
             "wing": wing,
             "room": room,
+            "recipe": recipe,
         }
         return await self._operate(PALACE_SEARCH, given)
 
@@ -4166,9 +4894,9 @@ class AsyncOperations:
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
-        """Show drawers that say almost the same in the same words.
+        """Show drawers that say almost the same.
 
-        Similarity is the cosine of the two texts' word counts; 1 for equal texts.
+        Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -4426,6 +5154,23 @@ class AsyncOperations:
         }
         return await self._operate(PALACE_RECALL, given)
 
+    async def palace_ingest(
+        self,
+        *,
+        since_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> InfoAnswer:
+        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+
+        Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
+
+        Args:
+            since_seq: Only turns from this sequence on; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"since_seq": since_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_INGEST, given)
+
     async def traverse(
         self,
         start_room: str,
@@ -4483,6 +5228,309 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
         return await self._operate(PALACE_GRAPH, given)
+
+    async def layered_write(
+        self,
+        kind: Literal["fact", "procedure"],
+        *,
+        namespace: str = "",
+        subject: str | None = None,
+        predicate: str = "is",
+        object: str | None = None,
+        text: str | None = None,
+        confidence: float = 1.0,
+        fact_type: Literal["permanent", "stable", "default", "volatile"] = "default",
+        half_life_hours: float | None = None,
+        single_valued: bool = False,
+        valid_from: str | None = None,
+        valid_to: str | None = None,
+        source_drawer_id: str | None = None,
+        source_entry_id: str | None = None,
+        name: str | None = None,
+        content: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredWriteAnswer:
+        """Write a fact or a procedure.
+
+        A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that
+        is known and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
+        text; each write is a version of the document `procedures/<name>.md`.
+
+        Args:
+            kind: fact or procedure.
+            namespace: Of a fact: facts of different namespaces never contradict each other.
+            subject: Of a fact: what it is about.
+            predicate: Of a fact: how subject and object relate.
+            object: Of a fact: the value, or the other entity.
+            text: Of a fact: its wording; subject, predicate and object if absent.
+            confidence: Of a fact: how certain it is, 0 to 1.
+            fact_type: Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
+                volatile in 1.
+            half_life_hours: Of a fact: a half-life of its own, in hours.
+            single_valued: Of a fact: the subject has one value of the predicate at a time.
+            valid_from: Of a fact: since when it holds.
+            valid_to: Of a fact: until when it holds, included.
+            source_drawer_id: Of a fact: the drawer that it was taken from.
+            source_entry_id: Of a fact: the entry that it was taken from.
+            name: Of a procedure: its name, such as deploy-checkout.
+            content: Of a procedure: the whole text, Markdown.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "namespace": namespace,
+            "subject": subject,
+            "predicate": predicate,
+            "object": object,
+            "text": text,
+            "confidence": confidence,
+            "fact_type": fact_type,
+            "half_life_hours": half_life_hours,
+            "single_valued": single_valued,
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "source_drawer_id": source_drawer_id,
+            "source_entry_id": source_entry_id,
+            "name": name,
+            "content": content,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(LAYERED_WRITE, given)
+
+    async def layered_read(
+        self,
+        kind: Literal["fact", "procedure", "working"],
+        name: str,
+        *,
+        version: int | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredReadAnswer:
+        """Read a fact by its id, a procedure by its name, or the working memory of a run.
+
+        Working memory is what a run has recorded while it lasts; it is empty after `run.completed`, `run.failed`
+        or `run.cancelled`.
+
+        Args:
+            kind: fact, procedure or working.
+            name: The fact's id, the procedure's name, or the run.
+            version: Of a procedure: the version that a write of this sequence left.
+            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "name": name,
+            "version": version,
+            "scope": scope,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(LAYERED_READ, given)
+
+    async def layered_query(
+        self,
+        kind: Literal["episode", "fact", "procedure"],
+        *,
+        text: str | None = None,
+        namespace: str | None = None,
+        run_id: str | None = None,
+        types: Sequence[str] = (),
+        limit: int = 20,
+        now: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredQueryAnswer:
+        """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
+
+        Episodes are newest first, without those beyond their time to live where one is set. Facts are in the
+        order of their salience, whose parts are returned; stale ones are among them. Procedures are those whose
+        name contains `text`.
+
+        Args:
+            kind: episode, fact or procedure.
+            text: What facts are about, or a part of a procedure's name; all if absent.
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            types: Of episodes: entry types, run.completed; repeatable.
+            limit: Most results.
+            now: RFC 3339 time as of which salience is computed; now if absent.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "kind": kind,
+            "text": text,
+            "namespace": namespace,
+            "run_id": run_id,
+            "types": types,
+            "limit": limit,
+            "now": now,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(LAYERED_QUERY, given)
+
+    async def fact_verify(
+        self,
+        fact_id: str,
+        *,
+        confidence: float | None = None,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Record that a fact was checked and holds: it is fresh again. To end one that does not hold, use `kg invalidate`.
+
+        Args:
+            fact_id: The fact.
+            confidence: Its confidence from now on; as it was if absent.
+            note: How it was checked; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "fact_id": fact_id,
+            "confidence": confidence,
+            "note": note,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(FACT_VERIFY, given)
+
+    async def fact_request_verification(
+        self,
+        fact_id: str,
+        *,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Ask for a verification of a fact; `layered conflicts` lists it until it is verified.
+
+        Args:
+            fact_id: The fact.
+            note: Why; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"fact_id": fact_id, "note": note, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(FACT_REQUEST_VERIFICATION, given)
+
+    async def fact_conflicts(
+        self,
+        *,
+        namespace: str | None = None,
+        now: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactConflictsAnswer:
+        """List facts that contradict each other and facts whose verification is wanted.
+
+        Args:
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            now: RFC 3339 time as of which facts hold; now if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"namespace": namespace, "now": now, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(FACT_CONFLICTS, given)
+
+    async def context_assemble(
+        self,
+        prompt: str,
+        *,
+        query: str | None = None,
+        system: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        conversation: Sequence[Mapping[str, Any]] = (),
+        run_id: str | None = None,
+        step: int | None = None,
+        max_steps: int | None = None,
+        phase: Literal["planning", "executing", "reviewing"] | None = None,
+        budget_tokens: int | None = None,
+        system_tokens: int | None = None,
+        namespace: str | None = None,
+        now: str | None = None,
+        record: bool = True,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ContextAnswer:
+        """Assemble the context of a prompt within a budget of tokens, and say what it cost and what was left out.
+
+        Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory
+        compete by salience. The same request with the same `now` at the same `view_seq` gives the same bytes
+        (`record` false).
+
+        Args:
+            prompt: The user's prompt.
+            query: What memory is searched for; the beginning of the prompt if absent.
+            system: System and safety instructions; never cut.
+            tools: Schemas of tools, the most useful first.
+            conversation: Earlier messages, oldest first: role and content.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            step: The step of the run, from 0; with max_steps it gives the phase.
+            max_steps: Most steps of the run.
+            phase: planning, executing or reviewing.
+            budget_tokens: Tokens of the whole context; that of the workspace or the node if absent.
+            system_tokens: Tokens reserved for the system's text; that of the workspace or the node if absent.
+            namespace: Facts of this namespace only; of all if absent.
+            now: RFC 3339 time as of which it is assembled; now if absent.
+            record: Record which memories are in the context: they count as used.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "prompt": prompt,
+            "query": query,
+            "system": system,
+            "tools": tools,
+            "conversation": conversation,
+            "run_id": run_id,
+            "step": step,
+            "max_steps": max_steps,
+            "phase": phase,
+            "budget_tokens": budget_tokens,
+            "system_tokens": system_tokens,
+            "namespace": namespace,
+            "now": now,
+            "record": record,
+            "agent_id": agent_id,
+            "crew_id": crew_id,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(CONTEXT_ASSEMBLE, given)
 
     async def consolidate(
         self,
@@ -4556,18 +5604,209 @@ class AsyncOperations:
         }
         return await self._operate(ADD_LESSON, given)
 
+    async def proposals(
+        self,
+        *,
+        state: Literal["pending", "approved", "rejected", "undone"] | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalsAnswer:
+        """List proposed rules, the newest first.
+
+        Args:
+            state: pending, approved, rejected or undone; all if absent.
+            crew_id: The crew; all if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"state": state, "crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PROPOSALS, given)
+
+    async def explain_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalExplained:
+        """Show a proposed rule with the entries of its evidence.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(EXPLAIN_PROPOSAL, given)
+
+    async def diff_proposal(
+        self,
+        proposal_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ProposalDiff:
+        """Show how the approval of a proposed rule changes the rules in the prompts of its crew.
+
+        Args:
+            proposal_id: The proposal.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(DIFF_PROPOSAL, given)
+
+    async def approve_proposal(
+        self,
+        proposal_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Approve a proposed rule: it is learned from then on.
+
+        Args:
+            proposal_id: The proposal.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "workspace_id": workspace_id}
+        return await self._operate(APPROVE_PROPOSAL, given)
+
+    async def reject_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Reject a proposed rule; it is not proposed again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return await self._operate(REJECT_PROPOSAL, given)
+
+    async def undo_proposal(
+        self,
+        proposal_id: str,
+        reason: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProposalDecisionAnswer:
+        """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again.
+
+        Args:
+            proposal_id: The proposal.
+            reason: Why; it is recorded.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
+        return await self._operate(UNDO_PROPOSAL, given)
+
+    async def show_operator(
+        self,
+        user: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorAnswer:
+        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+
+        For OWNER, ADMIN, and tokens that may speak for the person.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(SHOW_OPERATOR, given)
+
+    async def operators(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorsAnswer:
+        """List the operator models of a workspace, by slug.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(OPERATORS, given)
+
+    async def forget_operator(
+        self,
+        user: str,
+        *,
+        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
+        | None = None,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Forget one key of a person, or all, in their model and in every card.
+
+        What the person said until now no longer counts for it.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
+        return await self._operate(FORGET_OPERATOR, given)
+
+    async def consent(
+        self,
+        user: str,
+        decision: Literal["granted", "withdrawn"],
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Record that a person consents to a model and cards, or no longer does.
+
+        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            decision: granted or withdrawn.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
+        return await self._operate(CONSENT, given)
+
+    async def delete_operator(
+        self,
+        user: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Delete a person: model, cards, what agents wrote about them, and consent.
+
+        Args:
+            user: The person: the `actor_id` of their turns.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
+        return await self._operate(DELETE_OPERATOR, given)
+
     async def sweep(
         self,
-        sweep: Literal["decay", "health", "index", "compaction"],
+        sweep: Literal["decay", "health", "index", "compaction", "reflection", "peer_cards", "operators"],
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; a compaction when it has finished.
+        Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it
+        has finished.
 
         Args:
-            sweep: decay, health, index or compaction.
+            sweep: decay, health, index, compaction, reflection, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
@@ -4722,8 +5961,26 @@ class AsyncOperations:
         *,
         cost_nudge_usd: float | None = None,
         embed_chat: bool | None = None,
+        palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
-        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "evidence_floor"]] = (),
+        review_rules: bool | None = None,
+        context_budget_tokens: int | None = None,
+        context_system_tokens: int | None = None,
+        salience_weights: Mapping[str, Any] | None = None,
+        episodic_ttl_hours: float | None = None,
+        reset: Sequence[
+            Literal[
+                "cost_nudge_usd",
+                "embed_chat",
+                "evidence_floor",
+                "palace_ingest",
+                "review_rules",
+                "context_budget_tokens",
+                "context_system_tokens",
+                "salience_weights",
+                "episodic_ttl_hours",
+            ]
+        ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the settings of a workspace that are given.
@@ -4735,14 +5992,27 @@ class AsyncOperations:
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
             embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
+            review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
+            context_budget_tokens: Tokens of a whole assembled context.
+            context_system_tokens: Tokens of it that are reserved for the system's text.
+            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
+                usage, freshness, and half_life_hours of recency.
+            episodic_ttl_hours: Hours for which queries return episodes.
             reset: Settings that get their defaults again, before what is given is set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
             "cost_nudge_usd": cost_nudge_usd,
             "embed_chat": embed_chat,
+            "palace_ingest": palace_ingest,
             "evidence_floor": evidence_floor,
+            "review_rules": review_rules,
+            "context_budget_tokens": context_budget_tokens,
+            "context_system_tokens": context_system_tokens,
+            "salience_weights": salience_weights,
+            "episodic_ttl_hours": episodic_ttl_hours,
             "reset": reset,
             "workspace_id": workspace_id,
         }

@@ -232,6 +232,10 @@ class CrewJournal(Operations):
         """Read lost entries back from the views: records with ``entry`` or ``decision``; the last one has ``result``."""
         return self._records("salvage")
 
+    def backup(self) -> Iterator[dict[str, Any]]:
+        """Copy the streams: records ``stream`` and ``chunk`` (base64); the last one has ``result``."""
+        return self._records("backup")
+
     def verify(self) -> Iterator[dict[str, Any]]:
         """Compare the views with a fresh rebuild: progress records, the last one with key ``result``."""
         return self._records("verify")

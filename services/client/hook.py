@@ -159,7 +159,7 @@ def _capture(service: _Service, given: Mapping[str, Any]) -> dict[str, Any]:
         for line in lines:
             if not line.endswith(b"\n"):
                 break  # still being written
-            entries += [_entry(turn, session, service.project) for turn in _turns(line)]
+            entries += [entry_of(turn, session, service.project) for turn in turns_of(line)]
             done += len(line)
             if len(entries) >= TURNS_AT_ONCE:
                 break
@@ -175,13 +175,13 @@ def _state_file(session: str) -> Path:
     return folder / "".join(one if one.isalnum() or one in "-_" else "-" for one in session)[:128]
 
 
-def _turns(line: bytes) -> Iterator[tuple[str, str, str, str | None]]:
+def turns_of(line: bytes) -> Iterator[tuple[str, str, str, str | None]]:
     """(id, role, text, time) of what a line of a transcript holds; at most one."""
     try:
         record = json.loads(line)
     except ValueError:
         return
-    if not isinstance(record, dict) or record.get("isMeta"):
+    if not isinstance(record, dict) or record.get("isMeta") or record.get("isSidechain"):
         return
     payload = record.get("payload")  # Codex wraps messages
     message = record.get("message") if isinstance(record.get("message"), dict) else payload
@@ -214,7 +214,8 @@ def without_injected(text: str) -> str:
     return text.strip()
 
 
-def _entry(turn: tuple[str, str, str, str | None], session: str, project: Project) -> dict[str, Any]:
+def entry_of(turn: tuple[str, str, str, str | None], session: str, project: Project) -> dict[str, Any]:
+    """A turn of a session as an entry; its id is that of the transcript."""
     named, role, text, at = turn
     summary = " ".join(text.split())
     entry: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What takes long and answers with lines of JSON: rebuild, salvage, verify, the comparison of two models.
+"""What takes long and answers with lines of JSON: rebuild, salvage, verify, backup, the comparison of two models.
 
 Invariant: what shows or changes the whole node needs an OWNER of all workspaces; the comparison is bound to a workspace.
 """
@@ -62,6 +62,13 @@ async def salvage(request: Request, principal: Principal) -> Response:
     return lines(request, services_of(request).operations.salvage())
 
 
+async def backup(request: Request, principal: Principal) -> Response:
+    """The streams of the node, as the broker copies them."""
+    check_access(Access.NODE_OWNER, principal)
+    log.info("admin.backup", token_id=principal.token_id)
+    return lines(request, services_of(request).operations.backup())
+
+
 async def verify(request: Request, principal: Principal) -> Response:
     """Compare the live views with a fresh rebuild."""
     check_access(Access.NODE_OWNER, principal)
@@ -108,6 +115,16 @@ ADMIN_ROUTES: Final = (
         description="Lines of JSON, each with `entry` (may be imported) or `decision` (the service's own); the last "
         "has counts.",
         serve=salvage,
+        answers={"200": LINES},
+    ),
+    Described(
+        route="POST /v1/admin/backup",
+        name="backup",
+        tag="admin",
+        summary="The streams, as one consistent copy",
+        description="Lines of JSON: `stream` with configuration and state, then its bytes as `chunk` (base64); the last "
+        "has `result`. `crew-journal backup` writes them to a file. For an OWNER of all workspaces.",
+        serve=backup,
         answers={"200": LINES},
     ),
     Described(

@@ -26,6 +26,8 @@ from .block_input import BlockState, block_input, ranked
 from .documents.addressing import check_own
 from .documents.owned import OwnedDocuments
 from .documents.past import Past
+from .learned import NOW
+from .profiles import Opener
 from .prompt_learning import CrewLearning, PromptLearning
 from .registry import Registry
 
@@ -49,6 +51,7 @@ class MemoryBlocks:
         registry: What is registered.
         documents: The present documents.
         search: Ranks topics.
+        opener: What is known of the person who opened the session; ``operators.Operators.opener``.
         clock: The time now, UTC.
     """
 
@@ -58,6 +61,7 @@ class MemoryBlocks:
         registry: Registry,
         documents: DocumentsByOwner,
         search: DocumentSearch,
+        opener: Callable[[str, str, str | None, int], Opener],
         *,
         clock: Callable[[], datetime],
     ) -> None:
@@ -65,6 +69,7 @@ class MemoryBlocks:
         self._registry = registry
         self._documents = documents
         self._search = search
+        self._opener = opener
         self._clock = clock
         self._learning = PromptLearning(views)
         self.close = self._learning.close
@@ -93,7 +98,11 @@ class MemoryBlocks:
         if state.agent is not None and not state.agent.memory_enabled:
             return MemoryBlockAnswer(text="", memory_enabled=False, sections=(), usage={}, view_seq=view_seq)
         budget = _budget(asked.max_chars, state.agent)
-        given = block_input(caller, state, agent_id, crew_id, asked.opener)
+        if asked.opener is not None:
+            seq = NOW if asked.as_of is None else asked.as_of
+            opener = await asyncio.to_thread(self._opener, workspace_id, asked.opener, agent_id, seq)
+            state = replace(state, opener=opener)
+        given = block_input(caller, state, agent_id, crew_id)
         if asked.query is not None and crew_may_overflow(given.crew, budget):
             relevance = await self._relevance(workspace_id, crew_id, asked.query)
             given = replace(given, crew=tuple(ranked(section, relevance) for section in given.crew))

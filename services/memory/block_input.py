@@ -5,7 +5,6 @@ Invariant: pure; a document that does not count makes no section.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -14,6 +13,7 @@ from typing import Final
 from ...schemas.events.workspaces import AgentRole
 from ...schemas.principal import Role
 from ...schemas.rules.assembler import Section
+from ...schemas.rules.documents import finding_in
 from ...schemas.rules.lessons import (
     OUTCOMES_LABEL,
     RULES_LABEL,
@@ -25,15 +25,15 @@ from ...schemas.rules.tiers import TIERS, key_problem
 from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
 from .documents.owned import OwnedDocuments
+from .profiles import Opener
 from .prompt_learning import CrewLearning
 
 _TOPICS: Final = TIERS["topics"].label.partition("{key}")[0]
-_SLUG_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """What a block is made of: the day, the registrations, the documents, what the crew learned."""
+    """What a block is made of: the day, the registrations, the documents, what the crew learned, who opened the session."""
 
     today: date
     agent: AgentRow | None
@@ -42,11 +42,7 @@ class BlockState:
     crew: OwnedDocuments
     workspace: OwnedDocuments
     learned: CrewLearning = field(default_factory=CrewLearning)
-
-
-def peer_slug(user: str, workspace_id: str) -> str:
-    """The key of a person's card: 16 hex digits of SHA-256 of user, NUL and workspace (contract §13)."""
-    return hashlib.sha256(f"{user}\0{workspace_id}".encode()).hexdigest()[:_SLUG_DIGITS]
+    opener: Opener | None = None
 
 
 def block_input(
@@ -54,7 +50,6 @@ def block_input(
     state: BlockState,
     agent_id: str | None,
     crew_id: str | None,
-    opener: str | None,
 ) -> BlockInput:
     """What the documents give to a block.
 
@@ -63,7 +58,6 @@ def block_input(
         state: The documents.
         agent_id: The agent, if there is one.
         crew_id: Its crew, if there is one.
-        opener: The person who opened the session.
     """
     day = state.today.isoformat()
     is_alone = state.members == {agent_id}
@@ -89,7 +83,8 @@ def block_input(
         workspace=_section(state.workspace, "WORKSPACE"),
         pins=tuple(section for section in pins if section is not None),
         persona=persona,
-        peer=_peer(state.own, opener, caller.workspace_id),
+        operator=_operator(state.opener),
+        peer=_peer(state.own, state.opener),
         is_lead=is_lead and is_member,
         has_crew=is_member,
     )
@@ -139,8 +134,22 @@ def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -
     yield from (section for section in found if section is not None and (section.body or section.finding))
 
 
-def _peer(owned: OwnedDocuments, opener: str | None, workspace_id: str) -> Section | None:
-    """The agent's card of a person, kept under the slug of contract §13 or under the person's own name."""
-    if opener is None:
+def _operator(opener: Opener | None) -> Section | None:
+    """The model of the person who opened the session."""
+    if opener is None or not opener.model:
         return None
-    return _section(owned, "peers", peer_slug(opener, workspace_id)) or _section(owned, "peers", opener)
+    label = TIERS["users"].label_of(opener.slug)
+    return Section(label, label, opener.model, finding_in(opener.model))
+
+
+def _peer(owned: OwnedDocuments, opener: Opener | None) -> Section | None:
+    """The agent's card of the person, and what it wrote itself under the slug or the person's own name."""
+    if opener is None or opener.opted_out:
+        return None
+    notes = _section(owned, "peers", opener.slug) or _section(owned, "peers", opener.user)
+    if not opener.card:
+        return notes
+    label = TIERS["peers"].label_of(opener.slug)
+    if notes is None or notes.finding:
+        return Section(label, label, opener.card, finding_in(opener.card))
+    return replace(notes, body=f"{opener.card}{notes.body}")

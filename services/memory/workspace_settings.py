@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from ...schemas.entry import ActorType
-from ...schemas.events.workspaces import EMBED_CHAT, EVIDENCE_FLOOR, WorkspaceConfigured
+from ...schemas.errors import FieldProblem, InvalidRequest
+from ...schemas.events.workspaces import (
+    CONTEXT_BUDGET_TOKENS,
+    CONTEXT_SYSTEM_TOKENS,
+    EMBED_CHAT,
+    EPISODIC_TTL_HOURS,
+    EVIDENCE_FLOOR,
+    PALACE_INGEST,
+    REVIEW_RULES,
+    SALIENCE_WEIGHTS,
+    WorkspaceConfigured,
+)
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspacesAnswer,
@@ -23,6 +34,7 @@ from ...schemas.operations.workspaces import (
 )
 from ...schemas.ports import ViewReader
 from ...schemas.rules.nudges import COST_DEFAULT_USD
+from ...schemas.rules.salience import Weights
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, NUDGES_PROJECTION, TOKENS, WORKSPACE_SETTINGS
@@ -37,6 +49,19 @@ _WORKSPACES: Final = f"""SELECT workspace_id, count(ts_ms), count(DISTINCT agent
           SELECT workspace_id, NULL, NULL, NULL FROM {TOKENS} WHERE workspace_id IS NOT NULL)
     WHERE NOT starts_with(workspace_id, '_') AND ($1 IS NULL OR workspace_id = $1) GROUP BY ALL ORDER BY ALL"""
 
+_NAMES: Final = (
+    EMBED_CHAT,
+    PALACE_INGEST,
+    REVIEW_RULES,
+    EVIDENCE_FLOOR,
+    CONTEXT_BUDGET_TOKENS,
+    CONTEXT_SYSTEM_TOKENS,
+    SALIENCE_WEIGHTS,
+    EPISODIC_TTL_HOURS,
+)
+"""Fields of the request that stand in ``settings``."""
+_SWITCHES: Final = (EMBED_CHAT, PALACE_INGEST, REVIEW_RULES)
+"""Those that are off if absent."""
 _DEFAULT: Final = WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
 
 
@@ -77,10 +102,8 @@ class WorkspaceSettingsService:
             before = await asyncio.to_thread(self._read, workspace_id) or _DEFAULT
             settings = {name: value for name, value in before.settings.items() if name not in asked.reset}
             usd = COST_DEFAULT_USD if "cost_nudge_usd" in asked.reset else before.cost_nudge_usd
-            if asked.embed_chat is not None:
-                settings[EMBED_CHAT] = asked.embed_chat
-            if asked.evidence_floor is not None:
-                settings[EVIDENCE_FLOOR] = asked.evidence_floor
+            settings |= asked.model_dump(include=set(_NAMES), exclude_none=True)
+            _check(settings)
             usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
             chat = "chat is embedded" if configured.embeds_chat else "chat is not embedded"
@@ -124,6 +147,25 @@ def _answer(workspace_id: str, configured: WorkspaceConfigured, view_seq: int) -
         workspace_id=workspace_id,
         cost_nudge_usd=configured.cost_nudge_usd,
         embed_chat=configured.embeds_chat,
-        evidence_floor=configured.settings.get(EVIDENCE_FLOOR),
+        palace_ingest=configured.files_chat,
+        review_rules=configured.reviews_rules,
         view_seq=view_seq,
+        **{name: configured.settings.get(name) for name in _NAMES if name not in _SWITCHES},
     )
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """Refuse weights and budgets that no context could be assembled with.
+
+    Raises:
+        InvalidRequest: If they are not valid.
+    """
+    try:
+        Weights(**settings.get(SALIENCE_WEIGHTS, {}))
+    except (TypeError, ValueError) as error:
+        fix = "give relevance, recency, confidence, usage, freshness or half_life_hours, numbers from 0"
+        raise InvalidRequest((FieldProblem(SALIENCE_WEIGHTS, str(error), fix),)) from None
+    total, system = settings.get(CONTEXT_BUDGET_TOKENS), settings.get(CONTEXT_SYSTEM_TOKENS)
+    if total is not None and system is not None and system >= total:
+        problem = f"reserves {system} of {total} tokens for the system"
+        raise InvalidRequest((FieldProblem(CONTEXT_SYSTEM_TOKENS, problem, "give fewer than the whole budget"),))

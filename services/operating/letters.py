@@ -7,8 +7,9 @@ the token that took it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
-from ...schemas.errors import NotFound, RefusedByOneView
+from ...schemas.errors import BrokerUnavailable, NotFound, RefusedByOneView
 from ...schemas.operations.letters import (
     DeadLetter,
     DeadLetterAnswer,
@@ -23,11 +24,13 @@ from ..desk import Caller
 from .letter_stream import DeadLetters
 from .status import LETTERS
 
-_COLUMNS = tuple(DeadLetter.model_fields)
+_BODY_CHARS = 2_000
+_MOST = 1_000
+_COLUMNS = tuple(name for name in DeadLetter.model_fields if name != "body")
 _DEAD_LETTERS = f"""
 SELECT {", ".join(_COLUMNS)} FROM {LETTERS}
 WHERE ($1 IS NULL OR workspace_id = $1) AND ($2 IS NULL OR state = $2)
-ORDER BY seq DESC, projection LIMIT 1000
+ORDER BY seq DESC, projection LIMIT {_MOST}
 """
 
 
@@ -39,8 +42,22 @@ class Letters:
         self._kept = kept
 
     async def show(self, caller: Caller, asked: DeadLettersRequest) -> DeadLettersAnswer:
-        """Parked events, newest first, at most 1,000."""
-        return DeadLettersAnswer(dead_letters=tuple(await self._letters(caller, asked.state)))
+        """Parked events, newest first, at most 1,000, with the beginnings of their bodies."""
+        letters = await self._letters(caller, asked.state)
+        bodies = await self._bodies() if any(one.state == "parked" for one in letters) else {}
+        shown = (one.model_copy(update={"body": bodies.get((one.projection, one.seq))}) for one in letters)
+        return DeadLettersAnswer(dead_letters=tuple(shown))
+
+    async def _bodies(self) -> dict[tuple[str, int], str]:
+        """Projection and sequence → beginning of the body, of what DEADLETTER keeps; empty if the broker is away."""
+        found: dict[tuple[str, int], str] = {}
+        with contextlib.suppress(BrokerUnavailable):
+            async for letter in self._kept.kept():
+                text = letter.body[: 4 * _BODY_CHARS].decode("utf-8", "backslashreplace")[:_BODY_CHARS]
+                found[letter.projection, letter.seq] = text
+                if len(found) == _MOST:
+                    break
+        return found
 
     async def retry(self, caller: Caller, asked: RetryRequest) -> DeadLetterAnswer:
         """Publish a parked event again as a new one.

@@ -1,4 +1,4 @@
-"""What takes long on a running node: rebuild, salvage and verify.
+"""What takes long on a running node: rebuild, salvage, verify and backup.
 
 Invariant: one long operation at a time; progress is reported as it happens and the last record holds the result.
 """
@@ -23,6 +23,7 @@ class Operations:
         rebuild: ``(names or None, whether a loss is accepted, token of the caller, progress)`` → the result.
         verify: ``(progress)`` → the result with ``equal``.
         salvage: A record for each lost entry, the last with ``result``.
+        backup: Records of a backup, the last with ``result``.
     """
 
     def __init__(
@@ -31,10 +32,12 @@ class Operations:
         rebuild: Callable[[Sequence[str] | None, bool, str | None, Progress], Awaitable[Mapping[str, Any]]],
         verify: Callable[[Progress], Awaitable[Mapping[str, Any]]],
         salvage: Callable[[], Records],
+        backup: Callable[[], Records],
     ) -> None:
         self._rebuild = rebuild
         self._verify = verify
         self._salvage = salvage
+        self._backup = backup
         self._one_at_a_time = asyncio.Lock()
 
     def rebuild(
@@ -49,9 +52,18 @@ class Operations:
 
     async def salvage(self) -> Records:
         """Entries that the journal has lost and the views still have: ``entry`` or ``decision`` records, then ``result``."""
+        async for record in self._alone(self._salvage):
+            yield record
+
+    async def backup(self) -> Records:
+        """The streams as the broker copies them: ``stream`` and ``chunk`` records, then ``result``."""
+        async for record in self._alone(self._backup):
+            yield record
+
+    async def _alone(self, work: Callable[[], Records]) -> Records:
         self._refuse_second()
         async with self._one_at_a_time:
-            async for record in self._salvage():
+            async for record in work():
                 yield record
 
     def verify(self) -> Records:
@@ -60,7 +72,7 @@ class Operations:
 
     def _refuse_second(self) -> None:
         if self._one_at_a_time.locked():
-            raise Unavailable("another rebuild or verify is running", hint="wait for it to end, then ask again")
+            raise Unavailable("another rebuild, verify or backup is running", hint="wait for it to end, then ask again")
 
     async def _long(self, work: Callable[[Progress], Awaitable[Mapping[str, Any]]]) -> Records:
         self._refuse_second()

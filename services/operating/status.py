@@ -62,6 +62,10 @@ _GAUGES: Final = {
     "ingest_requests": ("ingest", "requests"),
     "ingest_overloaded": ("ingest", "overloaded"),
     "broker_restarts": ("broker", "restarts"),
+    "contexts_assembled": ("context", "assembled"),
+    "context_conflicts": ("context", "conflicts"),
+    "context_stale_facts": ("context", "stale"),
+    "context_drops": ("context", "dropped"),
 }
 """Gauge → the part and its figure; of a list the length, of a text whether there is one."""
 

@@ -13,6 +13,7 @@ from typing import Final
 from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, PalaceFull, ViewsBehind
 from ...schemas.events.drawers import (
     DEFAULT_IMPORTANCE,
+    MOST_DRAWERS,
     MOST_IMPORTANCE,
     DrawerDeleted,
     DrawerFiled,
@@ -20,6 +21,7 @@ from ...schemas.events.drawers import (
     DrawerState,
     DrawerUpdated,
     PalaceIdentitySet,
+    PalaceIngestAsked,
     PipelineTier,
 )
 from ...schemas.events.payload import ControlPayload
@@ -28,6 +30,7 @@ from ...schemas.operations.palace import (
     AddDrawerRequest,
     DeleteDrawerRequest,
     DiaryWriteRequest,
+    PalaceIngestRequest,
     RestoreDrawerRequest,
     SetIdentityRequest,
     UpdateDrawerRequest,
@@ -50,8 +53,6 @@ from ..journal.intake.recorder import Recorder
 from .reading import no_drawer
 from .rows import Drawer, DrawerReader
 
-MOST_DRAWERS: Final = 10_000
-"""Live drawers of a workspace (contract of the palace, §12)."""
 LEAST_CONFIDENCE: Final = 0.5
 """A drawer whose classifier is less confident is ``general``."""
 _ID_NAME: Final = "palace_filing"
@@ -188,6 +189,11 @@ class PalaceFiling:
         """Set the identity of the workspace."""
         seq = await self._record(caller, PalaceIdentitySet(content=asked.content), "is set", "the identity")
         return InfoAnswer(info="the identity is set", seq=seq)
+
+    async def ingest(self, caller: Caller, asked: PalaceIngestRequest) -> InfoAnswer:
+        """Ask for what was put off to be filed."""
+        seq = await self._record(caller, PalaceIngestAsked(since_seq=asked.since_seq), "is asked for", "an ingestion")
+        return InfoAnswer(info="the reactor palace_ingest files what is not filed yet", seq=seq)
 
     async def _check_room(self, caller: Caller) -> None:
         if await self._drawers.count(caller.workspace_id) >= MOST_DRAWERS:

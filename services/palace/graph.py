@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest, NotAllowed
-from ...schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
+from ...schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity, FactType
 from ...schemas.events.payload import ControlPayload
 from ...schemas.facts import GENERAL_TYPE, check_interval, entity_id, span_of
 from ...schemas.ids import uuid7_hex
@@ -31,6 +32,20 @@ from .facts import BY_START, LATEST_FIRST, FactReader
 MAX_ENTITIES: Final = 5_000
 MAX_FACTS: Final = 50_000
 """Most entities and facts of a workspace (seed 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layered:
+    """What layered memory says of a fact (``FactAsserted``)."""
+
+    namespace: str = ""
+    text: str | None = None
+    fact_type: FactType = FactType.DEFAULT
+    half_life_hours: float | None = None
+    single_valued: bool = False
+
+
+PLAIN: Final = Layered()
 
 
 class KnowledgeGraph:
@@ -62,8 +77,13 @@ class KnowledgeGraph:
         self._writing = asyncio.Lock()
         self._last_write = 0
 
-    async def add(self, caller: Caller, asked: ops.KgAddRequest) -> ops.KgAddAnswer:
+    async def add(self, caller: Caller, asked: ops.KgAddRequest, layered: Layered = PLAIN) -> ops.KgAddAnswer:
         """Record a fact; returns after the ack.
+
+        Args:
+            caller: Who asserts it.
+            asked: The fact.
+            layered: What layered memory says of it beside that.
 
         Raises:
             InvalidRequest: If the end is before the start, or the workspace has as many facts or entities as it may.
@@ -71,7 +91,8 @@ class KnowledgeGraph:
         _check(asked.valid_from, asked.valid_to, "valid_to")
         async with self._one_write():
             workspace_id = caller.workspace_id
-            known = await self._read.open_facts(workspace_id, asked.subject, asked.predicate, asked.object)
+            found = await self._read.open_facts(workspace_id, asked.subject, asked.predicate, asked.object)
+            known = [fact for fact in found if fact.namespace == layered.namespace]
             if known:
                 fact = known[0]
                 info = "the fact is known and has no end; nothing was added"
@@ -92,6 +113,11 @@ class KnowledgeGraph:
                 confidence=asked.confidence,
                 source_drawer_id=asked.source_closet,
                 source_entry_id=asked.source_entry_id,
+                namespace=layered.namespace,
+                text=layered.text,
+                fact_type=layered.fact_type,
+                half_life_hours=layered.half_life_hours,
+                single_valued=layered.single_valued,
             )
             seq = await self._record(caller, said, f"{subject.name} {asked.predicate} {object_.name}")
         return ops.KgAddAnswer(triple_id=said.fact_id, added=True, info="the fact was added", seq=seq)

@@ -6,7 +6,6 @@ counts as access; wake-up and recall do not.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Final
 
@@ -19,6 +18,7 @@ from ...schemas.operations.palace import (
     DrawerRequest,
     DrawersRequest,
     PalaceRecallRequest,
+    PalaceRecipe,
     PalaceRoomsRequest,
     PalaceSearchRequest,
     PalaceStatusRequest,
@@ -48,8 +48,9 @@ from ...schemas.rules.palace.places import DIARY, agent_slug
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
 from ..query.chunks.documents import RecordSearch
+from .ranking import Ranked
 from .rows import Drawer, DrawerReader
-from .words import DrawerSearch, Likeness
+from .searching import DrawerSearch
 
 MOST_DUPLICATES: Final = 5
 RECIPE: Final = "palace"
@@ -61,13 +62,13 @@ class PalaceReading:
 
     Args:
         drawers: Reads drawers.
-        words: Searches them.
+        search: Searches them.
         record: Records searches that found something.
     """
 
-    def __init__(self, drawers: DrawerReader, words: DrawerSearch, record: RecordSearch) -> None:
+    def __init__(self, drawers: DrawerReader, search: DrawerSearch, record: RecordSearch) -> None:
         self._drawers = drawers
-        self._words = words
+        self._search = search
         self._record = record
 
     async def status(self, caller: Caller, _asked: PalaceStatusRequest) -> PalaceStatusAnswer:
@@ -91,20 +92,25 @@ class PalaceReading:
         return PalaceTaxonomyAnswer(taxonomy={wing: WingRooms(rooms=rooms) for wing, rooms in inside.items()})
 
     async def search(self, caller: Caller, asked: PalaceSearchRequest) -> PalaceSearchAnswer:
-        """Drawers that share words with the query, best first."""
-        found = await asyncio.to_thread(
-            self._words.search, caller.workspace_id, asked.query, asked.limit, asked.wing, asked.room
+        """Drawers that answer the query, best first."""
+        found, model = await self._search.search(
+            caller.workspace_id,
+            asked.query,
+            asked.limit,
+            wing=asked.wing,
+            room=asked.room,
+            recipe=asked.recipe,
+            agent_id=caller.principal.agent_id or "",
+            min_seq=asked.min_seq or 0,
         )
-        shown = await self._hits(caller, found)
-        receipt = self._recorded(caller, asked, shown) if shown else None
-        return PalaceSearchAnswer(results=tuple(hit for _, hit in shown), count=len(shown), receipt=receipt)
+        receipt = self._recorded(caller, asked, found, model) if found else None
+        return PalaceSearchAnswer(results=tuple(map(_hit, found)), count=len(found), receipt=receipt)
 
     async def duplicates(self, caller: Caller, asked: CheckDuplicateRequest) -> CheckDuplicateAnswer:
-        """Drawers in almost the same words."""
+        """Drawers that say almost the same."""
         least = float(asked.threshold) if asked.threshold > 0 else DUPLICATE_THRESHOLD
-        found = await asyncio.to_thread(self._words.alike, caller.workspace_id, asked.content, least, MOST_DUPLICATES)
-        hits = tuple(hit for _, hit in await self._hits(caller, found))
-        return CheckDuplicateAnswer(duplicates=hits, has_duplicate=bool(hits))
+        found = await self._search.alike(caller.workspace_id, asked.content, least, MOST_DUPLICATES, asked.min_seq or 0)
+        return CheckDuplicateAnswer(duplicates=tuple(map(_hit, found)), has_duplicate=bool(found))
 
     async def get(self, caller: Caller, asked: DrawerRequest) -> DrawerAnswer:
         """One drawer.
@@ -139,9 +145,11 @@ class PalaceReading:
 
     async def wake_up(self, caller: Caller, asked: WakeUpRequest) -> PalaceTextAnswer:
         """Identity and essential story."""
-        found = await self._drawers.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS)
-        identity = await self._drawers.identity(caller.workspace_id)
-        return _text(wake_up(identity, map(_told, found)))
+        found = await self._search.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS, asked.min_seq or 0)
+        told = [
+            Told(one.drawer_id, one.room, text, one.importance, one.filed_ms, one.source_file) for one, text in found
+        ]
+        return _text(wake_up(await self._drawers.identity(caller.workspace_id), told))
 
     async def recall(self, caller: Caller, asked: PalaceRecallRequest) -> PalaceTextAnswer:
         """Drawers of a place as a text."""
@@ -152,21 +160,17 @@ class PalaceReading:
         rooms = await self._drawers.rooms(caller.workspace_id, wing)
         return tuple(RoomCount(wing=one, room=room, count=count) for one, room, count in rooms)
 
-    async def _hits(self, caller: Caller, found: list[Likeness]) -> list[tuple[Drawer, DrawerHit]]:
-        """Hits that are still live; one may have been deleted since the search."""
-        read = [(one, await self._drawers.latest(caller.workspace_id, one.drawer_id)) for one in found]
-        return [(drawer, drawer.hit(one.similarity)) for one, drawer in read if drawer is not None and drawer.live]
-
     def _recorded(
-        self, caller: Caller, asked: PalaceSearchRequest, shown: list[tuple[Drawer, DrawerHit]]
+        self, caller: Caller, asked: PalaceSearchRequest, found: list[Ranked], model: str | None
     ) -> str | None:
-        entries = tuple(drawer.row.entry_id for drawer, _ in shown)
+        entries = tuple(one.drawer.entry_id for one in found)
         searched = MemorySearched(
             query=asked.query,
             scope="workspace",
-            recipe=RECIPE,
+            recipe=RECIPE if asked.recipe is PalaceRecipe.DEFAULT else asked.recipe.value,
+            model=model,
             hit_ids=entries,
-            scores=tuple(hit.similarity for _, hit in shown),
+            scores=tuple(round(one.score, 6) for one in found),
             rendered=entries,
             asked_by=caller.principal.token_id,
         )
@@ -176,6 +180,20 @@ class PalaceReading:
 def no_drawer(drawer_id: str) -> NotFound:
     """There is no such drawer."""
     return NotFound(f"no drawer {drawer_id[:320]}", hint="take the id from a search or from the list of drawers")
+
+
+def _hit(found: Ranked) -> DrawerHit:
+    drawer = found.drawer
+    return DrawerHit(
+        id=drawer.drawer_id,
+        wing=drawer.wing,
+        room=drawer.room,
+        content=found.content,
+        memory_type=drawer.memory_type,
+        importance=drawer.importance,
+        similarity=round(found.similarity, 4),
+        filed_at=format_ms(drawer.filed_ms),
+    )
 
 
 def _wings(rooms: tuple[RoomCount, ...]) -> tuple[WingCount, ...]:

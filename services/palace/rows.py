@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...schemas.events.drawers import DrawerState
-from ...schemas.operations.palace_answers import DrawerAnswer, DrawerHit
+from ...schemas.operations.palace_answers import DrawerAnswer
 from ...schemas.ports import ViewReader
 from ...schemas.rules.palace_graph import Place
 from ...schemas.timestamps import format_ms
@@ -21,10 +21,11 @@ _READ: Final = f"""SELECT {_COLUMNS}, uses.access_count, uses.last_accessed_ms
         ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id"""
 _LATEST: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND drawer.drawer_id = ?
     ORDER BY until_seq DESC NULLS FIRST LIMIT 1"""
+_OF_IDS: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND {LIVE_DRAWER}
+    AND drawer.drawer_id IN (SELECT unnest(?))"""
 _PLACE: Final = f"""drawer.workspace_id = $ws AND {LIVE_DRAWER} AND ($wing IS NULL OR wing = $wing)
     AND ($room IS NULL OR room = $room) AND ($hall IS NULL OR hall = $hall)"""
 _LISTED: Final = f"{_READ} WHERE {_PLACE} ORDER BY filed_ms DESC, drawer.entry_id DESC LIMIT $limit OFFSET $offset"
-_IMPORTANT: Final = f"""{_READ} WHERE {_PLACE} ORDER BY importance DESC, filed_ms DESC, drawer_id LIMIT $limit"""
 _COUNT: Final = f"SELECT count(*) FROM {DRAWERS} AS drawer WHERE {_PLACE}"
 _ROOMS: Final = f"""SELECT wing, room, count(*) FROM {DRAWERS} AS drawer WHERE {_PLACE}
     GROUP BY wing, room ORDER BY count(*) DESC, wing, room"""
@@ -67,20 +68,6 @@ class Drawer:
             seq=row.since_seq,
         )
 
-    def hit(self, similarity: float) -> DrawerHit:
-        """The drawer as a hit."""
-        row = self.row
-        return DrawerHit(
-            id=row.drawer_id,
-            wing=row.wing,
-            room=row.room,
-            content=row.content,
-            memory_type=row.memory_type,
-            importance=row.importance,
-            similarity=round(similarity, 4),
-            filed_at=format_ms(row.filed_ms),
-        )
-
 
 class DrawerReader:
     """Reads drawers in worker threads.
@@ -102,6 +89,11 @@ class DrawerReader:
         rows = await self._rows(_LATEST, [workspace_id, drawer_id])
         return _drawer(rows[0]) if rows else None
 
+    async def of_ids(self, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, Drawer]:
+        """The live drawers among these, by id."""
+        rows = await self._rows(_OF_IDS, [workspace_id, list(drawer_ids)]) if drawer_ids else []
+        return {one.row.drawer_id: one for one in map(_drawer, rows)}
+
     async def listed(
         self,
         workspace_id: str,
@@ -115,11 +107,6 @@ class DrawerReader:
         """Live drawers of a place, newest first."""
         asked = {**_place(workspace_id, wing, room, hall), "limit": limit, "offset": offset}
         return [_drawer(row) for row in await self._rows(_LISTED, asked)]
-
-    async def important(self, workspace_id: str, wing: str | None, limit: int) -> list[Drawer]:
-        """The most important live drawers; of equal ones the newest, then by id."""
-        asked = {**_place(workspace_id, wing), "limit": limit}
-        return [_drawer(row) for row in await self._rows(_IMPORTANT, asked)]
 
     async def count(self, workspace_id: str, wing: str | None = None, room: str | None = None) -> int:
         """Number of live drawers of a place."""

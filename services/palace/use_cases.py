@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...schemas.ports import ViewReader
-from ...schemas.rules.text import Analyzer
 from ..journal.intake.recorder import Recorder
 from ..query.chunks.documents import RecordSearch
 from .filing import PalaceFiling
 from .navigation import Navigation
 from .reading import PalaceReading
 from .rows import DrawerReader
-from .words import DrawerSearch
+from .searching import DrawerSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +21,24 @@ class Palace:
     reading: PalaceReading
     filing: PalaceFiling
     navigation: Navigation
+    drawers: DrawerReader
+    search: DrawerSearch
 
     @classmethod
-    def over(cls, views: ViewReader, journal: Recorder, analyzer: Analyzer, record: RecordSearch) -> Palace:
+    def over(cls, views: ViewReader, journal: Recorder, search: DrawerSearch, record: RecordSearch) -> Palace:
         """The palace that these views show.
 
         Args:
             views: The views.
             journal: Records writes.
-            analyzer: Turns texts into terms.
+            search: Searches drawers.
             record: Records searches.
         """
         drawers = DrawerReader(views)
         return cls(
-            PalaceReading(drawers, DrawerSearch(views, analyzer), record),
+            PalaceReading(drawers, search, record),
             PalaceFiling(views, drawers, journal),
             Navigation(drawers.places),
+            drawers,
+            search,
         )

@@ -1,4 +1,4 @@
-"""Arranges hits: repeats become one hit, and what does not count any more stands below what replaced it.
+"""Arranges hits: repeats become one hit, what does not count stands below what replaced it, rules above their evidence.
 
 Two entries repeat each other if they are of one type, agent and actor, and either their texts are equal after folding, or
 one has all content words of the other in their order and few more: none of them a number, a name or a negation, so that
@@ -11,11 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
-from ...schemas.operations.recall import Via
+from ...schemas.operations.recall import ArmShare, HitExplanation, Via
 from ...schemas.operations.retractions import Standing, State
+from ...schemas.rules.consolidation import LEARNED
 from ...schemas.rules.text import STOP_WORDS, Analyzer, fold, tokens_of
+from ...schemas.timestamps import format_ms
 from .hot.records import EntryRecord
 from .search import Explanation
 
@@ -104,6 +106,23 @@ class Shown:
     via: Via | None
     standing: Standing | None
     repeats: int = 0
+
+    def fields(self, now_ms: int) -> dict[str, Any]:
+        """Those of a ``RecallHit``: the answer validates all its hits at once."""
+        return {
+            **self.record._asdict(),
+            "score": self.score,
+            "confidence": self.confidence,
+            "reason": self.reason,
+            "ts": format_ms(self.ts_ms),
+            "age_seconds": max(0, now_ms - self.ts_ms) / 1000,
+            "live_priority": self.live_priority,
+            "seq": self.seq,
+            "explain": _explain(self.explanation) if self.explanation is not None else None,
+            "via": self.via,
+            "standing": self.standing,
+            "repeats": self.repeats,
+        }
 
 
 class Text:
@@ -203,7 +222,7 @@ def _one_of(members: Sequence[Shown]) -> Shown:
 
 
 def _in_order(hits: list[Shown]) -> list[Shown]:
-    if all(hit.standing is None for hit in hits):
+    if all(hit.standing is None and hit.record.entry_type != LEARNED for hit in hits):
         return hits
     place = {hit.record.entry_id: float(at) for at, hit in enumerate(hits)}
     for hit in sorted(hits, key=lambda hit: hit.seq, reverse=True):  # what replaces comes after what it replaces
@@ -211,4 +230,20 @@ def _in_order(hits: list[Shown]) -> list[Shown]:
             above = len(hits) if hit.standing.state in _LAST else place.get(hit.standing.by or "", -1)
             if above >= place[hit.record.entry_id]:
                 place[hit.record.entry_id] = above + 0.5
+    for hit in hits:
+        learned = hit.record.entry_type == LEARNED and hit.standing is None
+        evidence = hit.record.payload.get("evidence") if learned else None
+        if isinstance(evidence, list):
+            first = min((place[one] for one in evidence if one in place), default=len(hits))
+            place[hit.record.entry_id] = min(place[hit.record.entry_id], first - 0.25)
     return sorted(hits, key=lambda hit: place[hit.record.entry_id])
+
+
+def _explain(why: Explanation) -> HitExplanation:
+    return HitExplanation(
+        lexical=ArmShare(rank=why.lexical_rank, score=why.lexical_score),
+        dense=ArmShare(rank=why.dense_rank, score=why.cosine),
+        importance=why.importance,
+        shares=why.shares,
+        meant=dict(why.meant),
+    )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from ...schemas.operations.recall import (
     INJECT,
     LEXICAL_ONLY,
     NO_VECTORS,
-    ArmShare,
     Degraded,
-    HitExplanation,
     RecallAnswer,
     RecallRequest,
     Via,
@@ -32,7 +30,7 @@ from ...schemas.principal import Principal
 from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.timestamps import format_ms, to_ms
+from ...schemas.timestamps import to_ms
 from .arms.walk import Walked, walk
 from .arranging import Shown, arranged
 from .asking import no_table, query_of
@@ -56,10 +54,13 @@ from .query_embedding import (
     ignore_outcome,
 )
 from .recipes import Recipe, default_recipe, recipe_named
-from .search import Explanation, Found, Searched, searched
+from .search import Found, Searched, searched
 
 SEARCHED_MOST: Final = 256
 """Most hits that are searched where repeats take the places of others."""
+AMONG_EVIDENCE: Final = 64
+"""Hits that are searched where the workspace has learned rules: a rule is as like the query as its evidence, of which there
+may be dozens, and is returned above it."""
 DEEPER: Final = 4
 """So many times as many hits are searched again if repeats left too few."""
 FETCH_THREADS: Final = 2
@@ -224,25 +225,25 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
-        asked, now_ms = request.hits_wanted, to_ms(now)
+        asked, now_ms = max(request.k, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
         while True:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
             evidence = weighed(index, query, result, recipe.name, floor)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
             judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence)
             hits = arranged(shown, self._analyzer)
-            direct = [hit for hit in hits if hit.via is None][: request.hits_wanted]
-            if len(direct) == request.hits_wanted or len(found) < asked or not any(hit.repeats for hit in hits):
+            direct = [hit for hit in hits if hit.via is None][: request.k]
+            if len(direct) == request.k or len(found) < asked or not any(hit.repeats for hit in hits):
                 break
             if asked >= SEARCHED_MOST:
                 break
             asked = min(DEEPER * asked, SEARCHED_MOST)
         if len(direct) < len(hits):
             ids = {hit.record.entry_id for hit in direct}
-            direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.hits_wanted]
+            direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.k]
         response = RecallAnswer(
             receipt=None,
-            hits=[_hit(hit, now_ms) for hit in direct],
+            hits=[hit.fields(now_ms) for hit in direct],
             confidence=judged.answer,
             no_evidence=not judged.kept,
             recipe=recipe.name,
@@ -253,7 +254,7 @@ class RecallService:
             awaiting_vectors=lacking.awaiting if self._queries.runs(index.model) else None,
             view_seq=view_seq,
         )
-        cosine = _mean_cosine([found[at] for at in judged.kept])
+        cosine = _mean_cosine([found[at] for at in judged.kept[: request.k]])
         return Answered(principal, workspace_id, request, scope, response, cosine, floor)
 
     async def _hits(
@@ -344,7 +345,8 @@ def _neighbours(index: HotIndex, scope: Scope, request: RecallRequest, found: Se
     depth = request.walk_depth
     if depth is None and scope.agent_id is not None:
         depth = index.walk_depths.get(scope.agent_id, (0, 0))[0]
-    return walk(index, scope, [hit.doc for hit in found], request.hits_wanted) if depth else []
+    most = max(request.k, len(found))
+    return walk(index, scope, [hit.doc for hit in found], most) if depth else []
 
 
 def _via(index: HotIndex, neighbour: Walked) -> Via:
@@ -371,31 +373,3 @@ def _shown(
     explanation, score = (found.explanation, found.score) if isinstance(found, Found) else (None, found.weight)
     live = live_priority or record.priority
     return Shown(record, seq, ts_ms, score, confidence, reason, live, explanation, via, standing)
-
-
-def _hit(shown: Shown, now_ms: int) -> dict[str, Any]:
-    """The fields of a ``RecallHit``: the answer validates all its hits at once."""
-    return {
-        **shown.record._asdict(),
-        "score": shown.score,
-        "confidence": shown.confidence,
-        "reason": shown.reason,
-        "ts": format_ms(shown.ts_ms),
-        "age_seconds": max(0, now_ms - shown.ts_ms) / 1000,
-        "live_priority": shown.live_priority,
-        "seq": shown.seq,
-        "explain": _explain(shown.explanation) if shown.explanation is not None else None,
-        "via": shown.via,
-        "standing": shown.standing,
-        "repeats": shown.repeats,
-    }
-
-
-def _explain(why: Explanation) -> HitExplanation:
-    return HitExplanation(
-        lexical=ArmShare(rank=why.lexical_rank, score=why.lexical_score),
-        dense=ArmShare(rank=why.dense_rank, score=why.cosine),
-        importance=why.importance,
-        shares=why.shares,
-        meant=dict(why.meant),
-    )

@@ -13,6 +13,8 @@ from pydantic import BaseModel
 
 from ...schemas.operations import (
     agents,
+    bundles,
+    context,
     conversation,
     document_search,
     documents,
@@ -20,13 +22,16 @@ from ...schemas.operations import (
     facts,
     files,
     health,
+    layered,
     learning,
     letters,
     memory_block,
     memory_settings,
+    operators,
     palace,
     palace_graph,
     priorities,
+    proposals,
     recall,
     relations,
     remembering,
@@ -51,8 +56,10 @@ from ...schemas.operations.tokens import (
 from ...schemas.principal import Principal
 from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
+from ..layered.use_cases import Layered
 from ..memory.agents import Agents
 from ..memory.block import MemoryBlocks
+from ..memory.bundles import Bundles
 from ..memory.calibration import Calibration
 from ..memory.conversation import Conversations
 from ..memory.documents.use_cases import Documents
@@ -61,7 +68,9 @@ from ..memory.health import MemoryHealth
 from ..memory.learning import Learning
 from ..memory.models import EmbeddingModels
 from ..memory.nudges import NudgeService
+from ..memory.operators import Operators
 from ..memory.priorities import Priorities
+from ..memory.proposals import Proposals
 from ..memory.providers.serving import ProvidedDocuments
 from ..memory.receipts import Receipts
 from ..memory.reindex import Reindexing
@@ -99,6 +108,7 @@ class Handlers:
     retractions: Retractions
     graph: GraphQueries
     agents: Agents
+    bundles: Bundles
     documents: Documents
     provided: ProvidedDocuments
     blocks: MemoryBlocks
@@ -112,11 +122,14 @@ class Handlers:
     timekeeper: Sweeps
     sweeps: SweepNow
     learning: Learning
+    proposals: Proposals
+    operators: Operators
     reindexing: Reindexing
     document_search: DocumentSearch
     memory_search: MemorySearch
     knowledge: KnowledgeGraph
     palace: Palace
+    layered: Layered
 
 
 def bind_operations(desk: Desk, use: Handlers) -> None:
@@ -147,6 +160,12 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(learning.CONSOLIDATE, use.learning.consolidate)
     desk.bind(learning.LEARNED_RULES, use.learning.rules)
     desk.bind(learning.ADD_LESSON, use.learning.add_lesson)
+    desk.bind(proposals.PROPOSALS, use.proposals.list)
+    desk.bind(proposals.EXPLAIN_PROPOSAL, use.proposals.explain)
+    desk.bind(proposals.DIFF_PROPOSAL, use.proposals.diff)
+    desk.bind(proposals.APPROVE_PROPOSAL, use.proposals.approve)
+    desk.bind(proposals.REJECT_PROPOSAL, use.proposals.reject)
+    desk.bind(proposals.UNDO_PROPOSAL, use.proposals.undo)
     desk.bind(sweeps.SWEEP, _sweep(use))
     desk.bind(sweeps.SWEEP_EMBEDDINGS, use.sweeps.index)
     desk.bind(sweeps.REINDEX, use.reindexing.request)
@@ -160,9 +179,11 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(workspaces.CONFIGURE_WORKSPACE, use.workspace_settings.put)
     desk.bind(workspaces.WORKSPACES, use.workspace_settings.list)
     _bind_knowledge(desk, use.knowledge)
+    _bind_operators(desk, use.operators)
     _bind_tokens(desk, use.tokens, use.broker)
     _bind_documents(desk, use)
     _bind_palace(desk, use.palace)
+    _bind_layered(desk, use.layered)
     desk.bind(letters.DEAD_LETTERS, use.letters.show)
     desk.bind(letters.RETRY_DEAD_LETTER, use.letters.retry)
     desk.bind(letters.DISCARD_DEAD_LETTER, use.letters.discard)
@@ -180,6 +201,8 @@ def _bind_documents(desk: Desk, use: Handlers) -> None:
     as_of = by_journal("a block as of a sequence", use.blocks.build, lambda asked: asked.as_of is not None)
     desk.bind(memory_block.MEMORY_BLOCK, as_of)
     desk.bind(documents.DOCUMENTS, by_journal("a list of documents", journal.reading.list))
+    desk.bind(bundles.EXPORT_BUNDLE, by_journal("a bundle", use.bundles.export))
+    desk.bind(bundles.IMPORT_BUNDLE, by_journal("a bundle", use.bundles.load))
     desk.bind(documents.DOCUMENT_VERSIONS, by_journal("versions", journal.reading.versions))
     desk.bind(documents.DOCUMENT_DIFF, by_journal("a diff of versions", journal.reading.diff))
     desk.bind(documents.DOCUMENT_RESTORE, by_journal("restoring a version", journal.writing.restore))
@@ -199,6 +222,14 @@ def _bind_knowledge(desk: Desk, knowledge: KnowledgeGraph) -> None:
     desk.bind(facts.KG_TIMELINE, knowledge.timeline)
     desk.bind(facts.KG_STATS, knowledge.stats)
     desk.bind(facts.KG_ENTITY, knowledge.name)
+
+
+def _bind_operators(desk: Desk, use: Operators) -> None:
+    desk.bind(operators.SHOW_OPERATOR, use.show)
+    desk.bind(operators.OPERATORS, use.list)
+    desk.bind(operators.FORGET_OPERATOR, use.forget)
+    desk.bind(operators.CONSENT, use.consent)
+    desk.bind(operators.DELETE_OPERATOR, use.delete)
 
 
 def _bind_palace(desk: Desk, use: Palace) -> None:
@@ -223,6 +254,17 @@ def _bind_palace(desk: Desk, use: Palace) -> None:
     desk.bind(palace.RESTORE_DRAWER, filing.restore)
     desk.bind(palace.SET_IDENTITY, filing.set_identity)
     desk.bind(palace.DIARY_WRITE, filing.write_diary)
+    desk.bind(palace.PALACE_INGEST, filing.ingest)
+
+
+def _bind_layered(desk: Desk, use: Layered) -> None:
+    desk.bind(layered.LAYERED_WRITE, use.write)
+    desk.bind(layered.LAYERED_READ, use.read)
+    desk.bind(layered.LAYERED_QUERY, use.query)
+    desk.bind(layered.FACT_VERIFY, use.facts.verify)
+    desk.bind(layered.FACT_REQUEST_VERIFICATION, use.facts.request_verification)
+    desk.bind(layered.FACT_CONFLICTS, use.facts.conflicts)
+    desk.bind(context.CONTEXT_ASSEMBLE, use.assembling.assemble)
 
 
 def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], BrokerAnswer]) -> None:
@@ -246,10 +288,10 @@ def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], Broke
 
 
 def _sweep(use: Handlers) -> Handler[SweepRequest, SweepAnswer]:
-    """A compaction is waited for, because its events come before its end; of the others the tick is enough."""
+    """Some are waited for, because their events come before their end; of the others the tick is enough."""
 
     async def handle(caller: Caller, asked: SweepRequest) -> SweepAnswer:
-        if asked.sweep == "compaction":
+        if asked.sweep in ("compaction", "reflection", "peer_cards", "operators"):
             return await use.sweeps.run(caller.workspace_id, asked.sweep)
         return await use.timekeeper.run_now(caller, asked)
 

@@ -1,4 +1,4 @@
-"""What serves memory documents on a node: search, providers, the block for prompts, and the palace.
+"""What serves memory documents on a node: search, providers, the block for prompts, the palace and layered memory.
 
 Invariant: what is started here is stopped by the node's stack, before the journal that it records in.
 """
@@ -15,6 +15,8 @@ from ...schemas.ports import ViewReader
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import Settings
 from ..journal.intake.append import Journal
+from ..layered.tokenizer import tokenizer_of
+from ..layered.use_cases import Layered
 from ..memory.block import MemoryBlocks
 from ..memory.documents.owned import PromptDocuments
 from ..memory.providers.choosing import Providers, read_choices
@@ -22,11 +24,13 @@ from ..memory.providers.journal import JournalProvider
 from ..memory.providers.prompts import ProvidedPrompts
 from ..memory.providers.serving import ProvidedDocuments
 from ..operating.status import as_json
+from ..palace.searching import DrawerSearch
 from ..palace.use_cases import Palace
 from ..parts import Parts
 from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
 from ..query.chunks.combined import MemorySearch
 from ..query.chunks.documents import DocumentSearch
+from ..query.entries.queries import JournalQueries
 from ..query.recall import RecallService
 from .memory import Memory
 
@@ -41,6 +45,7 @@ class ServedDocuments:
     provided: ProvidedDocuments
     blocks: MemoryBlocks
     palace: Palace
+    layered: Layered
 
 
 async def start_documents(
@@ -50,6 +55,7 @@ async def start_documents(
     recall: RecallService,
     analyzer: Analyzer,
     journal: Journal,
+    queries: JournalQueries,
     views: ViewReader,
     settings: Settings,
     clock: Callable[[], datetime],
@@ -64,6 +70,7 @@ async def start_documents(
         recall: Embeds queries and answers recalls.
         analyzer: Cuts queries into terms.
         journal: Records refusals.
+        queries: Reads entries.
         views: The views of documents.
         settings: Name the providers.
         clock: The time, UTC.
@@ -89,8 +96,30 @@ async def start_documents(
     stack.callback(provided.close)
     prompts = PromptDocuments(views)
     stack.callback(prompts.close)
-    blocks = MemoryBlocks(views, memory.registry, ProvidedPrompts(prompts, providers), search, clock=clock)
+    owned = ProvidedPrompts(prompts, providers)
+    blocks = MemoryBlocks(views, memory.registry, owned, search, memory.operators.opener, clock=clock)
     stack.callback(blocks.close)
-    palace = Palace.over(views, journal, analyzer, memory.record_search)
+    drawers = DrawerSearch(views, analyzer, recall.queries, budget_bytes=settings.hot_index_mb << 20, clock=clock)
+    stack.callback(drawers.close)
+    parts.show("drawer_index", lambda: as_json(drawers.figures()))
+    palace = Palace.over(views, journal, drawers, memory.record_search)
     combined = MemorySearch(search, recall, memory.record_search)
-    return ServedDocuments(search, combined, providers, provided, blocks, palace)
+    layered = Layered.over(
+        views,
+        journal,
+        memory.knowledge,
+        palace,
+        memory.documents,
+        owned,
+        memory.registry,
+        queries,
+        recall,
+        analyzer,
+        memory.record_search,
+        settings,
+        clock,
+        tokenizer_of(settings.context_tokenizer),
+    )
+    stack.callback(layered.close)
+    parts.show("context", lambda: dict(layered.assembling.figures()))
+    return ServedDocuments(search, combined, providers, provided, blocks, palace, layered)

@@ -13,15 +13,20 @@ from typing import Any
 
 from ...schemas.ports import ViewReader
 from ...schemas.settings import Settings
+from ..data_dir import subject_key
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
+from ..memory.after_runs import AfterRuns
 from ..memory.agents import Agents
+from ..memory.bundles import Bundles
 from ..memory.documents.provision import Provision
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
 from ..memory.learning import Learning
 from ..memory.nudges import NudgeService
+from ..memory.operators import Operators
 from ..memory.priorities import Priorities
+from ..memory.proposals import Proposals
 from ..memory.receipt_log import ReceiptLog
 from ..memory.receipts import Receipts
 from ..memory.registry import Registry
@@ -51,6 +56,9 @@ class Memory:
     timekeeper: Sweeps
     sweep_now: SweepNow
     learning: Learning
+    proposals: Proposals
+    operators: Operators
+    bundles: Bundles
     relations: Relations
     retractions: Retractions
     registry: Registry
@@ -90,8 +98,16 @@ async def start_memory(
     agents = Agents(views, journal, registry, Provision(views, writer))
     documents = Documents(views, writer, journal, agents, clock=clock)
     stack.callback(documents.close)
-    timekeeper = Sweeps(journal, views, clock=clock, also=documents.administration.sweep_due)
+    after_runs = AfterRuns(journal, views, clock=clock)
+
+    async def also_due() -> None:
+        await documents.administration.sweep_due()
+        await after_runs.check()
+
+    retractions = Retractions(views, queries, journal)
+    timekeeper = Sweeps(journal, views, clock=clock, also=also_due)
     stack.push_async_callback(timekeeper.stop)
+    operators = Operators(views, journal, documents.writing, key=subject_key(settings.data_dir))
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
@@ -101,8 +117,11 @@ async def start_memory(
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
+        proposals=Proposals(journal, views, retractions),
+        operators=operators,
+        bundles=Bundles(views, documents.writing, operators),
         relations=Relations(views, queries, journal),
-        retractions=Retractions(views, queries, journal),
+        retractions=retractions,
         registry=registry,
         agents=agents,
         documents=documents,

@@ -32,7 +32,7 @@ from ...schemas.settings import Settings
 from ..access.nats_access import NatsUsers
 from ..access.owner_token import ensure_owner_token
 from ..access.tokens import TokenRegistry
-from ..data_dir import announce, lock
+from ..data_dir import announce, lock, subject_key
 from ..desk import Desk
 from ..endings import end_task
 from ..http.app import App
@@ -57,8 +57,8 @@ from ..memory.conversation import Conversations
 from ..memory.health import MemoryHealth
 from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
+from ..operating.backup import backup_records
 from ..operating.letters import Letters
-from ..operating.long_work import Operations
 from ..operating.status import Node, disk_figures, space_trouble
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
@@ -269,6 +269,7 @@ class Runtime:
             recall,
             analyzer,
             journal,
+            queries,
             store,
             settings,
             utc_now,
@@ -285,6 +286,7 @@ class Runtime:
             similar=SimilarEntries(store, recall.indexes),
             embedder_for=embedding.running,
             embedder_trouble=embedding.trouble,
+            subject_key=subject_key(data_dir),
         )
         filling = await parts.begin("filling", Filling(embedding, context, store, self._say))
         self._reactors += await start_reactors(stack, replace(context, embed_unsettled=filling.unsettled), self._say)
@@ -322,9 +324,7 @@ class Runtime:
         )
         parts.show("ingest", ingest.figures)
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = Operations(
-            rebuild=partial(views.rebuild, gap_watch), verify=partial(views.verify, gap_watch), salvage=views.salvage
-        )
+        operations = views.operations(gap_watch, partial(backup_records, link.connect, utc_now))
         desk = Desk(store)
         bind_operations(
             desk,
@@ -346,6 +346,9 @@ class Runtime:
                 timekeeper=memory.timekeeper,
                 sweeps=memory.sweep_now,
                 learning=memory.learning,
+                proposals=memory.proposals,
+                operators=memory.operators,
+                bundles=memory.bundles,
                 reindexing=memory.reindexing,
                 relations=memory.relations,
                 retractions=memory.retractions,
@@ -359,6 +362,7 @@ class Runtime:
                 files=memory.files,
                 knowledge=memory.knowledge,
                 palace=documents.palace,
+                layered=documents.layered,
             ),
         )
         limits = HttpLimits.of(settings)

@@ -49,7 +49,7 @@ from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
 from ..journal.watch.gap_watch import GapWatch
 from ..operating.letter_stream import DeadLetters
-from ..operating.long_work import Progress
+from ..operating.long_work import Operations, Progress, Records
 from ..operating.status import as_json
 from ..query.entries.superseding import SupersedingCheck
 from .losses import accept_loss as record_loss
@@ -246,6 +246,15 @@ class NodeViews:
             await watch.look()
         result = as_json(replace(done, lack=None))
         return result if done.lack is None else {**result, "lost": _lack_figures(done.lack)}
+
+    def operations(self, watch: GapWatch, backup: Callable[[], Records]) -> Operations:
+        """What takes long on this node."""
+        return Operations(
+            rebuild=partial(self.rebuild, watch),
+            verify=partial(self.verify, watch),
+            salvage=self.salvage,
+            backup=backup,
+        )
 
     async def verify(self, watch: GapWatch, progress: Progress) -> Mapping[str, Any]:
         """Build all views again beside the live ones and compare both; also reports what the journal lacks."""

@@ -34,7 +34,7 @@ def test_the_week_of_the_tour_goes_as_it_says(tmp_path: Path) -> None:
 
     searched = of("how do we roll back")
     assert 0 < searched.index("topics/deployment.md") < searched.index("daily/"), "the topic beats the daily noise"
-    block = of("memory block --agent researcher")
+    block = of("memory block --agent researcher\n")
     assert "7 days since the last notes" in block
     texts = ("Wants CHANGELOG entries in the same PR", "- Reads release notes first", "PostgreSQL 16", "option B")
     for text in (*texts, "- Never force-pushes to main"):
@@ -46,6 +46,11 @@ def test_the_week_of_the_tour_goes_as_it_says(tmp_path: Path) -> None:
     newcomer = of("memory block --agent newcomer")
     assert "PostgreSQL 16" in newcomer
     assert "CHANGELOG" not in newcomer, "no agent is given the memory of another"
+    first = of("--agent researcher --opener maria")
+    assert "[OPERATOR MODEL]" in first
+    assert "- timezone: UTC+1\n- prefers: short answers\n" in first
+    assert "- timezone: UTC+1\n- prefers: answers with examples\n" in of("memory block --opener maria")
+    assert "[OPERATOR MODEL]" not in of("operator consent maria withdrawn"), "opting out removes it at once"
     assert "+Deploy by hand" in of("memory diff")
     assert of("memory retract").count("topics/deployment.md:") == 1, "it is found once it is restored, not before"
 

@@ -7,11 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 from support.memory_node import ADMIN, SWIFT, WORKSPACE, MemoryNode
+from support.planted import SUBJECTS, planted
 
 from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
 from crew_journal.schemas.events.memory import MemorySearched
 from crew_journal.schemas.events.retractions import RetractionMade
+from crew_journal.schemas.events.workspaces import WorkspaceConfigured
 from crew_journal.schemas.operations.recall import RECALL
+from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.sequence_set import SequenceSet
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.desk import parse
@@ -61,7 +64,7 @@ async def test_what_recurs_becomes_a_rule_with_its_evidence_once(live: MemoryNod
     await started(live)
     first = await run(live)
     assert first["error"] is None
-    assert first["counts"] == {"crews": 1, "skipped": 0, "learned": 1, "confirmed": 0, "promoted": 0}
+    assert first["counts"] == {"crews": 1, "skipped": 0, "learned": 1, "proposed": 0, "confirmed": 0, "promoted": 0}
     [rule] = live.entries("rule.learned")
     assert sorted(rule["evidence"]) == sorted(PLANTED)
     assert rule["days"] == 5
@@ -131,3 +134,92 @@ async def test_searches_that_find_a_rule_promote_it(live: MemoryNode) -> None:
     assert promoted["rule_id"] == rule["_id"]
     assert promoted["score"] >= 0.8
     assert Learned(live.store).rules(WORKSPACE, "red")[0].promoted
+
+
+async def test_a_rule_changes_what_the_agents_of_its_crew_are_shown(live: MemoryNode) -> None:
+    ada, bruno, lena = (
+        Principal(token_id=f"t_{name}", role=role, workspace_id=WORKSPACE, agent_id=name, crew_id=crew)
+        for name, role, crew in (
+            ("ada", Role.AGENT, "red"),
+            ("bruno", Role.AGENT, "blue"),
+            ("lena", Role.LEAD, "red"),
+        )
+    )
+    asked = parse(RECALL, {"query": "deploy of checkout denied rollback plan", "k": 5})
+
+    async def shown(who: Principal) -> list[str]:
+        return [hit.entry_id for hit in (await live.recall_service.recall(who, asked)).hits]
+
+    await plant(live)
+    for name, crew in (("ada", "red"), ("bruno", "blue"), ("lena", "red")):
+        await live.append(f"hello-{name}", "Good morning", "note.taken", agent_id=name, crew_id=crew)
+    said = "Deploy of checkout build 9 denied because the rollback plan was missing"
+    seq = await live.append("severe", said, severity="warn")
+    await live.caught_up(seq)
+    assert await shown(ada) == []
+    await started(live)
+    await run(live)
+    await live.caught_up(live.store.rows("SELECT max(seq) FROM journal_entries")[0][0])
+    [rule] = live.entries("rule.learned")
+    assert await shown(ada) == [rule["_id"]]
+    assert await shown(bruno) == []
+    for of_lead in (await shown(lena), await shown(ADMIN)):
+        assert of_lead[0] == rule["_id"]
+        assert set(of_lead[1:]) & set(PLANTED) or "severe" in of_lead
+
+
+async def test_of_forty_planted_recurrences_most_are_learned_once_and_little_else(live: MemoryNode) -> None:
+    entries = planted()
+    subject_of = {one.entry_id: one.subject for one in entries}
+    for one in entries:
+        seq = await live.append(
+            one.entry_id, one.summary, one.entry_type, ts=format_ts(live.now - timedelta(days=one.days_ago))
+        )
+    await live.caught_up(seq)
+    await started(live)
+    first = await run(live)
+    rules = live.entries("rule.learned")
+    assert first["counts"]["learned"] == len(rules)
+    found = set()
+    right = 0
+    for rule in rules:
+        subjects = [subject_of[entry_id] for entry_id in rule["evidence"]]
+        assert len(set(rule["evidence"])) == len(subjects)
+        if subjects[0] >= 0 and set(subjects) == {subjects[0]}:
+            right += 1
+            found.add(subjects[0])
+    assert right >= 0.8 * len(rules), "precision; docs/consolidation.md has the figures"
+    assert len(found) >= 0.75 * SUBJECTS, "recall"
+    assert len(found) == right, "no subject is learned twice"
+    assert (await run(live))["counts"]["learned"] == 0
+
+
+async def test_rules_of_a_workspace_that_reviews_them_are_proposed_once(live: MemoryNode) -> None:
+    await plant(live)
+    configured = WorkspaceConfigured(settings={"review_rules": True})
+    await live.caught_up((await live.journal.record(WORKSPACE, configured, summary="reviewed")).seq)
+    await started(live)
+    counts = (await run(live))["counts"]
+    assert (counts["learned"], counts["proposed"]) == (0, 1)
+    assert live.entries("rule.learned") == []
+    [proposal] = live.entries("proposal.made")
+    assert sorted(proposal["evidence"]) == sorted(PLANTED)
+    [recorded] = live.entries("memory.consolidated")
+    assert (recorded["rules_count"], recorded["proposed"]) == (0, [proposal["_id"]])
+    switched = await live.journal.record(WORKSPACE, WorkspaceConfigured(), summary="not reviewed")
+    await live.caught_up(switched.seq)
+    counts = (await run(live))["counts"]
+    assert (counts["learned"], counts["proposed"], counts["confirmed"]) == (0, 0, 0), "it waits for its decision"
+
+
+async def test_ticks_that_come_at_once_learn_a_rule_once(live: MemoryNode) -> None:
+    await plant(live)
+    live.advance(minutes=20)
+    dues = []
+    for _ in range(3):
+        live.advance(minutes=20)
+        dues.append(await live.tick("consolidation"))
+    await started(live)
+    counts = [(await live.swept("consolidation", due))["counts"] for due in dues]
+    assert [one["learned"] for one in counts] == [1, 0, 0]
+    assert len(live.entries("rule.learned")) == 1

@@ -133,7 +133,16 @@ async def test_no_id_and_no_cursor_reaches_the_other_workspace(world: World, min
 
 BODIES = {"/v1/journal/{entry_id}/priority": {"priority": "pin", "reason": "mine now"}}
 """What a route must be sent before it asks whose workspace is named."""
-NEEDED = {"tier": "AGENT", "from_version": 0, "entity": "ada", "agent_name": "ada", "start_room": "attic"}
+NEEDED = {
+    "tier": "AGENT",
+    "from_version": 0,
+    "entity": "ada",
+    "agent_name": "ada",
+    "start_room": "attic",
+    "user": "maria",
+    "kind": "fact",
+    "name": "t_1",
+}
 
 
 def _needed(route: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +163,14 @@ async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
                 if not any(parameter["name"] == "workspace_id" for parameter in route.get("parameters", ())):
                     continue
                 where = path.format(
-                    entry_id="same-1", agent_id="ada", crew_id="red", drawer_id="drawer_a_b_1", seq=1, decision="retry"
+                    entry_id="same-1",
+                    agent_id="ada",
+                    crew_id="red",
+                    drawer_id="drawer_a_b_1",
+                    proposal_id="d_1",
+                    fact_id="t_1",
+                    seq=1,
+                    decision="retry",
                 )
                 answers = [
                     await http.request(

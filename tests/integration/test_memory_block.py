@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from support.events import document
-from support.stack import DEADLINE_S, Stack, running_stack
+from support.stack import DEADLINE_S, SUBJECT_KEY, Stack, running_stack
 
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.operations.documents import DOCUMENT_READ
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.memory_block import READ_CALL
+from crew_journal.schemas.rules.operators import slug_of, subject_hash
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.memory.block_input import peer_slug
 
 NOTICE = (
     "[BLOCKED: possible prompt injection in AGENT.md (long-term memory) — category=prompt_injection "
@@ -190,7 +190,7 @@ async def test_a_crew_of_one_has_no_crew_tier(world: World) -> None:
 
 async def test_the_card_of_the_person_who_opened_the_session_is_shown_and_no_other(world: World) -> None:
     await world.ada.document_write("peers", key="maria", mode="replace", content="Maria likes short answers.")
-    slug = peer_slug("u-7", "acme")
+    slug = slug_of(subject_hash(SUBJECT_KEY, "acme", "u-7"))
     await world.ada.document_write("peers", key=slug, mode="replace", content="Seven likes long answers.")
     assert "[PEER CONTEXT]" not in (await world.ada.memory_block()).text
     maria = (await world.ada.memory_block(opener="maria")).text

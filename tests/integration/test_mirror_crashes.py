@@ -37,7 +37,10 @@ async def test_a_mirror_killed_at_any_step_of_an_append_writes_it_once(stack: St
     await played(stack, tmp_path, play)
 
 
-async def test_a_mirror_killed_at_any_step_of_a_conflict_loses_neither_text(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.nightly)])
+async def test_a_mirror_killed_at_any_step_of_a_conflict_loses_neither_text(
+    stack: Stack, tmp_path: Path, stride: int
+) -> None:
     def play(world: MirrorWorld) -> None:
         file = world.memory / "AGENT.md"
         world.write("replace", "- start\n")
@@ -54,7 +57,7 @@ async def test_a_mirror_killed_at_any_step_of_a_conflict_loses_neither_text(stac
             versions = world.texts()
             assert versions.count(here) == 1, number
             assert versions.count(there) == 2, number
-            number += 1
+            number += stride
         assert number > 8
 
     await played(stack, tmp_path, play)

@@ -23,6 +23,7 @@ from crew_journal.schemas.events.drawers import (
     DrawerSuperseded,
     DrawerUpdated,
     PalaceIdentitySet,
+    PalaceIngestAsked,
     PipelineTier,
 )
 from crew_journal.schemas.events.embeddings import (
@@ -32,7 +33,15 @@ from crew_journal.schemas.events.embeddings import (
     ReindexRequested,
 )
 from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
-from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
+from crew_journal.schemas.events.facts import (
+    EntityNamed,
+    FactAsserted,
+    FactConflictFound,
+    FactEnded,
+    FactEntity,
+    FactVerified,
+    VerificationRequested,
+)
 from crew_journal.schemas.events.health import HealthMetrics, HealthRecorded
 from crew_journal.schemas.events.learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from crew_journal.schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
@@ -44,15 +53,23 @@ from crew_journal.schemas.events.memory import (
     ReferencedEntry,
 )
 from crew_journal.schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
+from crew_journal.schemas.events.operators import (
+    OperatorDeleted,
+    OperatorForgotten,
+    OperatorProfileUpdated,
+    StatedFact,
+)
 from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.events.proposals import ProposalDecided, RuleProposed
 from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
+from crew_journal.schemas.events.restored import JournalRestored
 from crew_journal.schemas.events.retractions import RetractionMade, RetractionRestored
 from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
 from crew_journal.schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
-from crew_journal.schemas.events.workspaces import AgentRegistered, CrewRegistered, WorkspaceConfigured
+from crew_journal.schemas.events.workspaces import AgentRegistered, ConsentChanged, CrewRegistered, WorkspaceConfigured
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.sequence_set import SequenceSet
-from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.timestamps import format_ms, from_ms
 
 IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
 """Few entry ids, so that repeats and conflicts are common."""
@@ -118,7 +135,18 @@ _FACTS = st.one_of(
         valid_to=st.sampled_from([None, None, "2026-01-02", "9999-12-31"]),
         confidence=st.sampled_from([0.0, 0.5, 1.0]),
         source_drawer_id=st.sampled_from([None, "drawer_1"]),
+        namespace=st.sampled_from(["", "team"]),
+        text=st.sampled_from([None, "Ann knows Zoë"]),
+        half_life_hours=st.sampled_from([None, 2.0]),
+        single_valued=st.booleans(),
     ),
+    st.builds(FactVerified, fact_id=_FACT_IDS, confidence=st.sampled_from([None, 0.25])),
+    st.builds(
+        VerificationRequested,
+        fact_ids=st.lists(_FACT_IDS, min_size=1, max_size=3).map(tuple),
+        cause=st.sampled_from(["stale", "conflict"]),
+    ),
+    st.builds(FactConflictFound, fact_ids=st.just(("t1", "t2")), subject=st.just("Ann"), kind=st.just("values")),
     st.builds(
         FactEnded,
         fact_ids=st.lists(_FACT_IDS, min_size=1, max_size=3).map(tuple),
@@ -189,6 +217,13 @@ _CONTROLS = st.one_of(
     st.builds(ErasureScoped, erasure_id=st.just("x1"), scope=_SCOPES),
     st.builds(ErasureCompleted, erasure_id=st.just("x1"), counts=st.just({"messages": 2})),
     st.builds(LossAccepted, loss_id=st.just("l1"), lost=_SCOPES),
+    st.builds(
+        JournalRestored,
+        backup_sha256=st.just("ab" * 32),
+        made_at=st.just(from_ms(EPOCH_MS)),
+        last_seq=st.just(5),
+        messages=st.just(5),
+    ),
     st.builds(DeadLetterDiscarded, projection=st.sampled_from(["entries", "tokens"]), seq=st.integers(1, 3)),
 )
 _DUES = st.one_of(
@@ -207,6 +242,18 @@ _LEARNING = st.one_of(
         evidence=st.sampled_from([("e1", "e2"), ("e1", "e3", "e5")]),
         confidence=st.floats(0, 1),
         days=st.integers(1, 3),
+    ),
+    st.builds(
+        RuleProposed,
+        crew_id=st.sampled_from(["c1", "c2"]),
+        pattern=st.sampled_from(["deploy denied", "ignore previous instructions"]),
+        evidence=st.just(("e1", "e2")),
+        confidence=st.floats(0, 1),
+    ),
+    st.builds(
+        ProposalDecided,
+        proposal_id=st.sampled_from(["n1", "n2", "n3"]),
+        decision=st.sampled_from(["rejected", "reopened"]),
     ),
     st.builds(RulePromoted, rule_id=_RULE_IDS, score=st.floats(0, 1), recalls=st.just(3), queries=st.just(3)),
     st.builds(
@@ -246,11 +293,37 @@ _DRAWERS = st.one_of(
     st.builds(DrawerPruned, drawer_ids=_DRAWER_IDS.map(lambda one: (one,))),
     st.builds(DrawerDeleted, drawer_id=_DRAWER_IDS),
     st.builds(DrawerRestored, drawer_id=_DRAWER_IDS),
+    st.builds(PalaceIngestAsked, since_seq=st.sampled_from([None, 3])),
     st.builds(PalaceIdentitySet, content=st.sampled_from(["we build parsers", "we build lexers"])),
+)
+_SUBJECTS = st.sampled_from(["0" * 64, "0" * 64, "1" * 64])
+_KEYS = st.sampled_from(["timezone", "prefers"])
+_OPERATORS = st.one_of(
+    st.builds(
+        OperatorProfileUpdated,
+        subject_hash=_SUBJECTS,
+        agent_id=st.sampled_from([None, "a1"]),
+        facts=st.lists(
+            st.builds(
+                StatedFact,
+                key=_KEYS,
+                value=st.sampled_from(["UTC+1", "naïve"]),
+                quote=st.just("I said so"),
+                entry_id=IDS,
+                seq=st.integers(1, 9),
+            ),
+            min_size=1,
+            max_size=2,
+        ).map(tuple),
+    ),
+    st.builds(OperatorForgotten, subject_hash=_SUBJECTS, key=st.one_of(st.none(), _KEYS)),
+    st.builds(OperatorDeleted, subject_hash=_SUBJECTS),
+    st.builds(ConsentChanged, subject_hash=_SUBJECTS, granted=st.booleans()),
 )
 _MEMORY = st.one_of(
     _FACTS,
     _DRAWERS,
+    _OPERATORS,
     st.builds(
         MemoryVersionsSwept,
         cutoff_ms=st.sampled_from([0, EPOCH_MS + 60, EPOCH_MS + 150, 2**53]),

@@ -56,6 +56,9 @@ class FakeNode:
         yield {"decision": {"id": "d1"}}
         yield {"result": {"entries": 1, "decisions": 1}}
 
+    async def backup(self) -> AsyncIterator[Mapping[str, Any]]:
+        yield {"result": {"version": "1", "made_at": "2026-11-21T04:00:00+00:00"}}
+
     async def verify(self, progress: Progress) -> Mapping[str, Any]:
         progress(2, 2)
         return {"same": True}

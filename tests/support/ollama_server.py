@@ -1,4 +1,4 @@
-"""An HTTP server that speaks Ollama's embedding API and fails on request, so that tests meet real sockets.
+"""An HTTP server with the APIs of Ollama and of OpenAI chat models that fails on request, so that tests meet real sockets.
 
 It runs in a thread of its own: usable from synchronous and asynchronous tests and by other processes.
 
@@ -67,6 +67,7 @@ class SeenRequest:
     method: str
     path: str
     body: dict[str, Any]
+    authorization: str | None = None
 
     @property
     def inputs(self) -> list[str]:
@@ -85,9 +86,11 @@ class OllamaServer:
     rejected: str | None = None
     """Inputs that contain this are refused with 400, and the whole batch with them, as Ollama does."""
     answers: tuple[int, str] | None = None
-    """Status and error text given to every embed request instead of vectors."""
+    """Status and error text given to every request to a model instead of an answer."""
     says: str = '{"contradicts": true}'
     """What its chat models answer, whatever they are asked."""
+    cut: bool = False
+    """Whether its chat models say that the answer was cut off at the token limit."""
     biased: str | None = None
     """A model that sees other words in whatever it is given from now on, so that two models rank differently."""
     port: int = 0
@@ -238,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._no_model(body)
         elif self.path == "/api/embed":
             self._embed(body)
-        elif self.path == "/api/chat":
+        elif self.path in ("/api/chat", "/v1/chat/completions"):
             self._chat(body)
         else:
             self._answer(404, {"error": "not found"})
@@ -255,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
         return model.removesuffix(":latest") in self._models
 
     def _record(self, body: dict[str, Any]) -> None:
-        self.server_state._record(SeenRequest(self.command, self.path, body))
+        self.server_state._record(SeenRequest(self.command, self.path, body, self.headers.get("Authorization")))
 
     def _no_model(self, body: dict[str, Any]) -> None:
         self._answer(404, {"error": f'model "{body.get("model")}" not found, try pulling it first'})
@@ -271,8 +274,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._no_model(body)
         elif state._failure == "server-error":
             self._answer(500, {"error": "llama runner process has terminated"})
+        elif state.answers is not None:
+            self._answer(state.answers[0], {"error": state.answers[1]})
         else:
-            said = {"model": body["model"], "message": {"role": "assistant", "content": state.says}, "done": True}
+            message = {"role": "assistant", "content": state.says}
+            reason = "length" if state.cut else "stop"
+            said: dict[str, Any] = {"model": body["model"], "message": message, "done": True, "done_reason": reason}
+            said |= {"prompt_eval_count": 11, "eval_count": 7}
+            if self.path != "/api/chat":
+                choice = {"index": 0, "message": message, "finish_reason": reason}
+                spent = {"prompt_tokens": 11, "completion_tokens": 7}
+                said = {"object": "chat.completion", "choices": [choice], "usage": spent}
             answer = b"<html>a proxy's greeting</html>" if state._failure == "not-json" else json.dumps(said).encode()
             self._send(200, answer, cut=state._failure == "half-answer")
 

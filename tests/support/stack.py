@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +27,7 @@ from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.settings import Settings
 from crew_journal.services.access.new_token import NewToken
 from crew_journal.services.access.owner_token import ensure_owner_token
 from crew_journal.services.access.tokens import TokenRegistry
@@ -40,11 +41,13 @@ from crew_journal.services.journal.broker.connection import Connection
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.layered.use_cases import Layered
 from crew_journal.services.mcp.audit import Audit
 from crew_journal.services.mcp.server import McpServer
 from crew_journal.services.mcp.tools import Tools
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.block import MemoryBlocks
+from crew_journal.services.memory.bundles import Bundles
 from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.documents.owned import PromptDocuments
@@ -55,7 +58,9 @@ from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.learning import Learning
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.nudges import NudgeService
+from crew_journal.services.memory.operators import Operators
 from crew_journal.services.memory.priorities import Priorities
+from crew_journal.services.memory.proposals import Proposals
 from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
 from crew_journal.services.memory.providers.journal import JournalProvider
 from crew_journal.services.memory.providers.prompts import ProvidedPrompts
@@ -71,10 +76,12 @@ from crew_journal.services.memory.stores import MemoryStores
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
+from crew_journal.services.operating.backup import Connect, backup_records
 from crew_journal.services.operating.letters import Letters
 from crew_journal.services.operating.long_work import Operations
 from crew_journal.services.operating.status import Node
 from crew_journal.services.palace.graph import KnowledgeGraph
+from crew_journal.services.palace.searching import DrawerSearch
 from crew_journal.services.palace.use_cases import Palace
 from crew_journal.services.query.chunks.cache import ChunkCache
 from crew_journal.services.query.chunks.combined import MemorySearch
@@ -88,6 +95,7 @@ from crew_journal.services.query.render import RenderService
 from crew_journal.services.runtime.bindings import Handlers, bind_operations
 
 POLL_S = 0.01
+SUBJECT_KEY = b"the key of tests"
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 DEADLINE_S = 120.0
 """Seconds that a test waits for a condition; a slow and busy machine may need many of them."""
@@ -136,6 +144,13 @@ async def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -
     async with asyncio.timeout(deadline_s):
         while not condition():  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(POLL_S)
+
+
+def _connected(client: Connection) -> Connect:
+    async def connect(_stack: AsyncExitStack, _name: str) -> Connection:
+        return client
+
+    return connect
 
 
 @asynccontextmanager
@@ -193,6 +208,14 @@ async def running_stack(
         document_search = DocumentSearch(
             chunks, recall.queries, analyzer=Analyzer(Stemmer), memory_on=agents.memory_enabled, record=log.keep
         )
+        drawers = DrawerSearch(
+            store,
+            Analyzer(Stemmer),
+            recall.queries,
+            budget_bytes=HOT_INDEX_BYTES,
+            clock=lambda: datetime.now(UTC),
+        )
+        ends.callback(drawers.close)
         documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
         ends.callback(documents.close)
         providers = Providers(
@@ -210,6 +233,26 @@ async def running_stack(
         prompt_documents = PromptDocuments(store)
         ends.callback(prompt_documents.close)
         provided_prompts = ProvidedPrompts(prompt_documents, providers)
+        operators = Operators(store, journal, documents.writing, key=SUBJECT_KEY)
+        knowledge = KnowledgeGraph(store, journal, clock=lambda: datetime.now(UTC))
+        palace = Palace.over(store, journal, drawers, log.keep)
+        layered = Layered.over(
+            store,
+            journal,
+            knowledge,
+            palace,
+            documents,
+            provided_prompts,
+            registry,
+            queries,
+            recall,
+            Analyzer(Stemmer),
+            log.keep,
+            Settings(),
+            lambda: datetime.now(UTC),
+        )
+        ends.callback(layered.close)
+        parts.show("context", lambda: dict(layered.assembling.figures()))
         desk = Desk(store)
         bind_operations(
             desk,
@@ -231,12 +274,15 @@ async def running_stack(
                 timekeeper=timekeeper,
                 sweeps=sweeps,
                 learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
+                proposals=Proposals(journal, store, Retractions(store, queries, journal)),
+                operators=operators,
+                bundles=Bundles(store, documents.writing, operators),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
                 document_search=document_search,
                 memory_search=MemorySearch(document_search, recall, log.keep),
-                knowledge=KnowledgeGraph(store, journal, clock=lambda: datetime.now(UTC)),
+                knowledge=knowledge,
                 graph=GraphQueries(store, queries),
                 agents=agents,
                 blocks=MemoryBlocks(
@@ -244,12 +290,14 @@ async def running_stack(
                     registry,
                     provided_prompts,
                     document_search,
+                    operators.opener,
                     clock=lambda: datetime.now(UTC),
                 ),
                 documents=documents,
                 provided=provided,
                 files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
-                palace=Palace.over(store, journal, Analyzer(Stemmer), log.keep),
+                palace=palace,
+                layered=layered,
             ),
         )
         audit = await parts.begin("tool_calls", Audit(journal))
@@ -268,7 +316,12 @@ async def running_stack(
                 about={"started_at": datetime.now(UTC)},
                 clock=lambda: datetime.now(UTC),
             ),
-            operations=Operations(rebuild=node.rebuild, verify=node.verify, salvage=node.salvage),
+            operations=Operations(
+                rebuild=node.rebuild,
+                verify=node.verify,
+                salvage=node.salvage,
+                backup=partial(backup_records, _connected(base.client), lambda: datetime.now(UTC)),
+            ),
             models=models,
             mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),
             stores=MemoryStores(store, documents.writing.storing, registry, agents),

@@ -72,7 +72,7 @@ def test_what_is_wrong_stands_first_with_the_time_it_began() -> None:
 def test_views_behind_and_parked_events_are_named() -> None:
     behind = {"entries": {"lag": 0}, "fulltext": {"lag": 3}, "turns": {"lag": 1_200}}
     lines = page(projections=behind, folding={"parked": {"fulltext": 2}}, dead_letters={"parked": 2})
-    assert lines["views"] == "behind: turns by 1,200, fulltext by 3; fulltext parked 2"
+    assert lines["views"] == "2 views behind by 1,200 at most (turns, fulltext); fulltext parked 2"
     assert lines["dead letters"].startswith("2 events parked")
 
 
@@ -123,3 +123,10 @@ def test_texts_that_failed_or_were_put_off_are_said_of_their_reactor() -> None:
     assert page(reactors=[embed | {"counts": {"put_off": 8, "failed": 1_024}}])["embed@1"] == (
         "running, 8 to do; 8 put off, to be tried again; failed 1,024 times since the start (the log names what and why)"
     )
+
+
+def test_views_that_are_all_behind_are_one_fact_with_rate_and_time_left() -> None:
+    behind = {f"view{n}": {"lag": 1_200} for n in range(14)}
+    assert page(projections=behind)["views"] == "14 views behind by 1,200 at most (all)"
+    assert page(projections=behind, per_second=100.0)["views"].endswith("(all), 100/s, 12 s left")
+    assert page(projections=behind, per_second=0.0)["views"].endswith("no progress within a second")

@@ -96,7 +96,8 @@ def noise(count: int) -> list[Occurrence]:
 
 
 def test_three_similar_entries_on_two_days_recur() -> None:
-    same = [occurrence("a", 1, 1, 2, 3, 4), occurrence("b", 1, 1, 2, 3, 4), occurrence("c", 2, 1, 2, 3, 5)]
+    words = range(1, 9)
+    same = [occurrence("a", 1, *words), occurrence("b", 1, *words), occurrence("c", 2, *words, 9)]
     [found] = recurrences([*noise(20), *same])
     assert found.evidence == ("a", "b", "c")
     assert found.days == 2

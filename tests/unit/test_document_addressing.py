@@ -105,9 +105,9 @@ def may_write(who: Caller, tier: str, **asked: Any) -> bool:
 
 
 def test_who_writes_a_tier_depends_on_tier_scope_and_role() -> None:
-    of_agent = {tier for tier in TIERS if tier != "lessons" and may_write(ADA, tier, **keyed(tier))}
-    of_lead = {tier for tier in TIERS if tier != "lessons" and may_write(LENA, tier, **keyed(tier))}
-    assert of_agent == {"AGENT", "daily", "peers", "files"}
+    of_agent = {tier for tier in TIERS if TIERS[tier].writable and may_write(ADA, tier, **keyed(tier))}
+    of_lead = {tier for tier in TIERS if TIERS[tier].writable and may_write(LENA, tier, **keyed(tier))}
+    assert of_agent == {"AGENT", "daily", "peers", "files", "procedures"}
     assert of_lead == of_agent | {"CREW", "topics"}
     assert not may_write(ADA, "daily", scope="crew")
     assert may_write(LENA, "daily", scope="crew")
@@ -120,6 +120,8 @@ def test_nobody_writes_a_rendering() -> None:
     for who in (ADA, LENA):
         with pytest.raises(InvalidTier):
             check_may_write(who, address(who, "lessons"))
+        with pytest.raises(InvalidTier):
+            check_may_write(who, address(who, "users", key="k"))
     with pytest.raises(InvalidTier):
         check_may_write(BOSS, address(BOSS, "lessons", crew_id="core"))
 
@@ -129,4 +131,4 @@ def test_documents_of_an_agent_and_a_crew_of_one_name_have_different_rows() -> N
 
 
 def keyed(tier: str) -> dict[str, str]:
-    return {"key": "k"} if tier in ("peers", "topics", "files") else {}
+    return {"key": "k"} if tier in ("peers", "topics", "files", "users", "procedures") else {}

@@ -130,7 +130,7 @@ def test_quiet_types_are_the_same_in_sql_and_in_python() -> None:
     assert not is_quiet("container.metrics", ("container.metrics",))
 
 
-def test_a_phrase_finds_records_of_recalls_only_where_their_type_is_named() -> None:
+def test_records_of_recalls_are_found_only_where_their_type_is_named() -> None:
     recalled, note = (
         JournalEntry(id="e1", ts=EPOCH, workspace_id="w1", entry_type=kind, summary="the parser", actor_type="system")
         for kind in ("memory.searched", "note.taken")
@@ -139,4 +139,4 @@ def test_a_phrase_finds_records_of_recalls_only_where_their_type_is_named() -> N
     assert [by_phrase.matches(one) for one in (recalled, note)] == [False, True]
     named = parse_filters([("q", "parser"), ("types", "memory.searched")])
     assert [named.matches(one) for one in (recalled, note)] == [True, False]
-    assert parse_filters([]).matches(recalled)
+    assert not parse_filters([]).matches(recalled)

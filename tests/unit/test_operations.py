@@ -207,8 +207,12 @@ async def test_a_new_operation_is_one_model_and_one_handler(
         "workspace",
         "kg",
         "palace",
+        "layered",
         "consolidate",
         "lesson",
+        "proposal",
+        "operator",
+        "bundle",
     ]
     cli_operations.add_commands(commands, dict.fromkeys(groups, typer.Typer()))
     commands(["echo", "hello", "--times", "2", "--json"], standalone_mode=False)

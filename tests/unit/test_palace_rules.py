@@ -105,7 +105,7 @@ def test_the_most_confident_segment_counts() -> None:
 
 
 def test_markers_match_whole_words_and_not_inside_code() -> None:
-    assert classify("Many bugs and errors and crashes were there.").memory_type == "general"
+    assert classify("The debugger and the terror of crashworthy failovers.").memory_type == "general"
     assert (
         classify("See below for the rest of it.\n```\nbug error crash fail\n```\nThat is all there is.").confidence == 0
     )

@@ -1,6 +1,7 @@
 """Who may recall what: the scope follows from the token, and a request can only narrow it."""
 
 import pytest
+from pydantic import ValidationError
 
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.operations.recall import RECALL, RecallRequest
@@ -18,13 +19,13 @@ def token(role, agent="a1", crew="c1"):
 @pytest.mark.parametrize(
     ("role", "agent_id", "crew_id", "expected"),
     [
-        (Role.AGENT, None, None, Scope(OWN, "a1")),
+        (Role.AGENT, None, None, Scope(OWN, "a1", "c1")),
         (Role.LEAD, None, None, Scope(CREW, "a1", "c1")),
         (Role.ADMIN, None, None, Scope(WHOLE)),
         (Role.OWNER, None, None, Scope(WHOLE)),
         (Role.OWNER, "a7", None, Scope(OWN, "a7")),
         (Role.OWNER, "a7", "c7", Scope(CREW, "a7", "c7")),
-        (Role.AGENT, "a1", "c1", Scope(OWN, "a1")),
+        (Role.AGENT, "a1", "c1", Scope(OWN, "a1", "c1")),
     ],
 )
 def test_a_scope_left_out_follows_from_the_role(role, agent_id, crew_id, expected):
@@ -47,7 +48,7 @@ def test_another_agent_or_crew_than_the_tokens_is_refused(role):
 
 
 def test_a_lead_may_look_at_its_own_entries_alone():
-    assert resolve_scope(token(Role.LEAD), OWN) == Scope(OWN, "a1")
+    assert resolve_scope(token(Role.LEAD), OWN) == Scope(OWN, "a1", "c1")
 
 
 def test_a_scope_without_the_id_it_needs_says_which():
@@ -64,9 +65,10 @@ def test_the_whole_workspace_takes_no_agent_and_no_crew(agent_id, crew_id, field
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize(("k", "expected"), [(1, 1), (50, 50), (0, 5), (51, 5), (-3, 5)])
-def test_k_outside_its_range_counts_as_five(k, expected):
-    assert RecallRequest(query="q", k=k).hits_wanted == expected
+@pytest.mark.parametrize("k", [0, 51, -3])
+def test_k_outside_its_range_is_an_error(k):
+    with pytest.raises(ValidationError, match="k"):
+        RecallRequest(query="q", k=k)
 
 
 @pytest.mark.parametrize(

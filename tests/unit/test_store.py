@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,6 +89,29 @@ async def test_a_cancelled_write_is_not_abandoned_half_way(tmp_path: Path) -> No
     with pytest.raises(asyncio.CancelledError):
         await writing
     assert store.rows("SELECT count(*) FROM t") == [(0,)]
+    store.close()
+
+
+async def test_work_that_fails_after_its_caller_was_cancelled_is_not_reported_as_lost(tmp_path: Path) -> None:
+    store = ViewStore.open(tmp_path / "v.duckdb", memory_mb=MEMORY_MB)
+    begun, go_on = threading.Event(), threading.Event()
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+
+    def work(con: duckdb.DuckDBPyConnection) -> None:
+        begun.set()
+        go_on.wait(30)
+        raise KeyError("usd")
+
+    writing = asyncio.ensure_future(store.write(work))
+    await asyncio.to_thread(begun.wait, 30)
+    writing.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    del writing
+    gc.collect()
+    assert reported == []
     store.close()
 
 

@@ -17,7 +17,7 @@ def ms(*when: int) -> int:
     return to_ms(datetime(*when, tzinfo=UTC))  # type: ignore[arg-type]  # at most to the second
 
 
-def test_compaction_and_decay_are_due_at_three_health_half_an_hour_later_and_the_index_every_six_hours() -> None:
+def test_sweeps_are_due_nightly_or_every_six_hours_each_at_its_own_time() -> None:
     span = ms(2026, 11, 21, 2, 59), ms(2026, 11, 22, 3, 30)
     shown = {name: [format_ms(due)[8:16] for due in due_times(schedule, *span)] for name, schedule in SCHEDULES.items()}
     assert shown == {
@@ -25,6 +25,9 @@ def test_compaction_and_decay_are_due_at_three_health_half_an_hour_later_and_the
         "decay": ["21T03:00", "22T03:00"],
         "health": ["21T03:30", "22T03:30"],
         "index": ["21T06:00", "21T12:00", "21T18:00", "22T00:00"],
+        "peer_cards": ["21T04:00"],
+        "operators": ["21T05:00"],
+        "reflection": ["21T05:00"],
         "consolidation": ["21T07:00", "21T13:00", "21T19:00", "22T01:00"],
     }
 

@@ -1,4 +1,4 @@
-"""``import``: a JSONL file into the journal, resumable and repeatable; it waits for a service that restarts.
+"""``import``: a JSONL file, or what another program keeps, into the journal; it waits for a service that restarts.
 
 Invariant: an entry counts once, however often and from wherever its file is imported; a batch with a bad line is not
 published in part unless the bad lines are asked to be set aside.
@@ -7,9 +7,10 @@ published in part unless the bad lines are asked to be set aside.
 from __future__ import annotations
 
 import asyncio
+import io
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,13 +20,17 @@ import typer
 from typer import Argument, Option
 
 from ....schemas.errors import EntryConflict
+from ..completing import complete_workspace
 from ..connection import Target, sync_client, target
 from ..groups import grouped
 from ..options import Json, Where, settings_from
-from ..output import Progress, progress_bar, say, show
-from .lines import read_batches
+from ..output import Progress, counted, progress_bar, say, show
+from .lines import LineBatch, read_batches
+from .plan import Plan, Selection, say_plan
 from .run import BatchAck, ImportRun
 from .service import Sender, find_again, still_held, views_behind
+from .sources.found import Notes
+from .sources.table import SOURCES
 from .state import ImportState, StateFile
 
 STDIN: Final = "-"
@@ -48,8 +53,27 @@ class ImportOptions:
         float, Option("--timeout", min=0, help="Seconds to wait while the service cannot be reached.")
     ] = 300.0  # a restart after a crash takes at most two minutes
     workspace: Annotated[
-        str | None, Option("--workspace", "-w", help="Workspace for all entries, whatever workspace they name.")
+        str | None,
+        Option(
+            "--workspace",
+            "-w",
+            envvar="CREW_JOURNAL_WORKSPACE",
+            help="Workspace for all entries, whatever workspace they name.",
+            autocompletion=complete_workspace,
+        ),
     ] = None
+    source: Annotated[
+        str | None,
+        Option(
+            "--from", help=f"Format of another program: {', '.join(SOURCES)}.", autocompletion=lambda: list(SOURCES)
+        ),
+    ] = None
+    dry_run: Annotated[bool, Option("--dry-run", help="With --from: show the plan and write nothing.")] = False
+    agent: Annotated[str | None, Option("--agent", help="With --from: the agent of all entries.")] = None
+    crew: Annotated[str | None, Option("--crew", help="With --from: the crew of all entries.")] = None
+    promote: Annotated[
+        bool, Option("--promote", help="With --from: import statements as memory.remembered, not as memory.imported.")
+    ] = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +91,7 @@ class Import:
         repeated: Entries that the journal had already.
         skipped: Lines that were left out, because they were bad or their id belongs to another entry.
         taken: Lines whose id belongs to another entry.
+        of_service: Lines of a listing that were passed over: entries that only the service writes, and archived ones.
         last_seq: Highest sequence acked, 0 if nothing was sent.
     """
 
@@ -80,6 +105,7 @@ class Import:
     repeated: int = 0
     skipped: int = 0
     taken: int = 0
+    of_service: int = 0
     last_seq: int = 0
     began: float = field(default_factory=time.monotonic)
 
@@ -93,6 +119,7 @@ class Import:
                 record = next(one.record for one in ack.batch.good if one.record["id"] == last.id)
                 workspace = record.get("workspace_id")
                 self.state = replace(self.state, last_seq=last.seq, last_id=last.id, last_workspace=workspace)
+        self.of_service += ack.batch.of_service
         repeated = sum(entry.duplicate for entry in ack.sent)
         self.repeated += repeated
         self.imported += len(ack.sent) - repeated
@@ -124,31 +151,46 @@ class Import:
 
 @grouped
 def import_command(
-    file: Annotated[str, Argument(metavar="FILE.jsonl", help="The file, or - for stdin.")],
+    file: Annotated[
+        str | None,
+        Argument(metavar="[FILE]", help="The JSONL file, or - for stdin; with --from a file or a directory."),
+    ] = None,
     *,
     options: ImportOptions,
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Import a JSONL file, one entry per line. Resumes where it stopped; repeating it changes nothing.
+    """Import a JSONL file, one entry per line, or with --from what another program keeps. Repeating it changes nothing.
 
-    Entries without an id get one that follows from line number and content. A batch (500 lines) with a bad line is not
-    published: every problem of it is named by line, the exit code is 2, and what came before it stays imported. A line
-    whose id belongs to another entry is named and left out; the import goes on, and its exit code is 1.
+    An import of a file resumes where it stopped, and takes back what `list --all --json` prints. Entries without an id
+    get one that follows from line number and content. A batch (500 lines) with a bad line is not published: every problem
+    of it is named by line, the exit code is 2, and what came before it stays imported. A line whose id belongs to another
+    entry is named and left out; the import goes on, and its exit code is 1.
     """
-    if file != STDIN and not Path(file).is_file():
-        raise typer.BadParameter(f"there is no file {file}", param_hint="FILE.jsonl")
+    selection = None if options.source is None else _selection(file, options)
+    if selection is None:
+        _check_file(file, options)
+    plan = None
+    if selection is not None:
+        plan = Plan.of(selection).as_json()
+        if not json_output:
+            say_plan(plan, selection.name)
+        if options.dry_run or not plan["entries"]:
+            show({"from": selection.name, "plan": plan}, json_output, lambda _: say("nothing was written"))
+            return
     began = time.monotonic()
     with target(where, create=True) as there:
-        done = import_file(file, there, where, options)
+        done = import_file(file or "", there, where, options, selection)
         seconds = time.monotonic() - began
         behind = _behind(there, where, done.last_seq)
     report = {
         "file": done.state.path,
+        **({"from": selection.name, "plan": plan} if selection is not None else {}),
         "imported": done.imported,
         "repeated": done.repeated,
         "skipped": done.skipped,
         "taken": done.taken,
+        "of_service": done.of_service,
         "resumed_from_line": done.resumed_from,
         "last_line": done.state.line,
         "last_seq": done.state.last_seq or None,
@@ -171,6 +213,9 @@ def _print_report(report: Mapping[str, Any]) -> None:
         f"imported {report['imported']:,}, already there {report['repeated']:,}, left out {report['skipped']:,} "
         f"in {report['seconds']:.1f} s; last sequence {report['last_seq'] or 0}"
     )
+    if report["of_service"]:
+        passed = counted(report["of_service"], "entry", "entries")
+        say(f"{passed} passed over: records of the service, or archived (`backup` keeps everything)")
     if report["views_behind"]:
         say(
             f"the views are behind by {report['views_behind']:,} sequences: until they are not, recall and list find fewer "
@@ -186,8 +231,39 @@ def _behind(there: Target, where: Where, last_seq: int) -> int | None:
         return views_behind(journal, last_seq)
 
 
-def import_file(file: str, there: Target, where: Where, options: ImportOptions) -> Import:
-    """Import a file, or stdin if it is ``-``; ``where`` finds the service ``there`` again after a restart.
+def _check_file(file: str | None, options: ImportOptions) -> None:
+    if file is None:
+        raise typer.BadParameter("name a file, or - for stdin", param_hint="FILE")
+    for name, given in {
+        "--dry-run": options.dry_run,
+        "--agent": options.agent,
+        "--crew": options.crew,
+        "--promote": options.promote,
+    }.items():
+        if given:
+            raise typer.BadParameter("goes with --from", param_hint=name)
+    if file != STDIN and not Path(file).is_file():
+        raise typer.BadParameter(f"there is no file {file}", param_hint="FILE")
+
+
+def _selection(file: str | None, options: ImportOptions) -> Selection:
+    """What ``--from`` and FILE name; without FILE the place where that program keeps its files."""
+    name = str(options.source)
+    if name not in SOURCES:
+        raise typer.BadParameter(f"{name} is not one of {', '.join(SOURCES)}", param_hint="--from")
+    source = SOURCES[name]
+    if file is None and source.usual is None:
+        raise typer.BadParameter(f"name the file that {name} exported", param_hint="FILE")
+    path = Path(file) if file is not None else Path.home() / str(source.usual)
+    if not path.exists():
+        raise typer.BadParameter(f"there is no file or directory {path}", param_hint="FILE")
+    return Selection(name, source, path, options.agent, options.crew, options.promote)
+
+
+def import_file(
+    file: str, there: Target, where: Where, options: ImportOptions, selection: Selection | None = None
+) -> Import:
+    """Import a file, stdin if it is ``-``, or a selection; ``where`` finds the service ``there`` again after a restart.
 
     Raises:
         InvalidEntry: At a batch with bad lines.
@@ -195,7 +271,10 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
     """
     with ExitStack() as stack:
         kept: StateFile | None = None
-        if file == STDIN:
+        source: BinaryIO
+        if selection is not None:
+            source, total, state = io.BytesIO(), Plan.of(selection).entries, ImportState(str(selection.path))
+        elif file == STDIN:
             source, total, state = sys.stdin.buffer, None, ImportState(STDIN)
         else:
             source = stack.enter_context(Path(file).open("rb"))
@@ -214,14 +293,20 @@ def import_file(file: str, there: Target, where: Where, options: ImportOptions) 
         bar = stack.enter_context(progress_bar("import", total))
         done = Import(source=source, state=state, kept=kept, aside=aside, bar=bar, resumed_from=resumed_from)
         stack.callback(done.close)
-        asyncio.run(_send_all(done, Sender(there, where), options))
+        batches = (
+            read_batches(source, offset=state.offset, line=state.line, workspace=options.workspace)
+            if selection is None
+            else selection.batches(Notes(), options.workspace)
+        )
+        asyncio.run(_send_all(done, batches, Sender(there, where), options))
         return done
 
 
-async def _send_all(done: Import, sender: Sender, options: ImportOptions) -> None:
-    state, skips = done.state, options.skip_invalid is not None
-    batches = read_batches(done.source, offset=state.offset, line=state.line, workspace=options.workspace)
-    run = ImportRun(sender.send, timeout_s=options.timeout_s, skip_invalid=skips, waiting=done.waiting)
+async def _send_all(done: Import, batches: Iterable[LineBatch], sender: Sender, options: ImportOptions) -> None:
+    skips = options.skip_invalid is not None
+    run = ImportRun(
+        sender.send, timeout_s=options.timeout_s, skip_invalid=skips, waiting=done.waiting, held=sender.held
+    )
     try:
         await run.run(batches, done.acked)
     finally:

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
-from ....schemas.entry import MAX_ENTRY_BYTES, build_entry
+from ....schemas.api import EntryRecord
+from ....schemas.catalogue import SERVICE_ALONE, info_of
+from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry, build_entry
 from ....schemas.errors import FieldProblem, InvalidEntry
 from ....schemas.ids import DERIVED_NAMESPACE
 from ....schemas.settings import DEFAULT_WORKSPACE, REQUEST_BYTES
@@ -24,6 +26,10 @@ MAX_LINE_BYTES: Final = 4 * MAX_ENTRY_BYTES
 """Bytes of a line that is looked at: an entry of the largest size, every character of it written as an escape."""
 _STAND_IN: Final = {"id": "i_0", "workspace_id": DEFAULT_WORKSPACE, "ts": "2000-01-01T00:00:00Z"}
 """What the service fills in, so that a submission can be checked before it is sent."""
+
+_LISTED: Final = {"seq", "live_priority", "standing"}
+"""Fields by which an entry of a listing is known."""
+_ONLY_LISTED: Final = EntryRecord.model_fields.keys() - JournalEntry.model_fields.keys()
 
 _entry_of_batch: Final = re.compile(r"^entries\[(\d+)\]\.?")
 _in_batch: Final = re.compile(r"entries\[(\d+)\](\.?)")
@@ -54,12 +60,14 @@ class LineBatch:
     Attributes:
         end_offset: Bytes of the file up to the end of the last line.
         end_line: Number of the last line.
+        of_service: Lines that were passed over, of entries of a listing that no import may write.
     """
 
     good: list[Line] = field(default_factory=list)
     bad: list[BadLine] = field(default_factory=list)
     end_offset: int = 0
     end_line: int = 0
+    of_service: int = 0
 
 
 def read_batches(
@@ -86,21 +94,31 @@ def read_batches(
             read = read_line(line, raw, workspace)
             if isinstance(read, Line):
                 batch.good.append(read)
+            elif read is None:
+                batch.of_service += 1
             else:
                 batch.bad.append(read)
         size += len(raw)
         batch.end_offset, batch.end_line = offset, line
-        if len(batch.good) + len(batch.bad) >= BATCH_LINES or size >= REQUEST_BYTES:
+        if len(batch.good) + len(batch.bad) + batch.of_service >= BATCH_LINES or size >= REQUEST_BYTES:
             yield batch
             batch, size = LineBatch(end_offset=offset, end_line=line), 0
-    if batch.good or batch.bad:
+    if batch.good or batch.bad or batch.of_service:
         yield batch
 
 
-def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine:
-    """One line as a submission, or what is wrong with it; blank lines are for the caller to skip."""
+def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine | None:
+    """One line as a submission, or what is wrong with it; blank lines are for the caller to skip.
+
+    A line may be an entry as `list --all --json` prints it. None if that entry cannot be written by an import: only the
+    service writes its type, or it was archived, so that the listing has only its beginning.
+    """
     try:
         record = json_object_of(number, raw)
+        if record.keys() >= _LISTED:
+            if record.get("archived") or _of_service(record):
+                return None
+            record = {name: value for name, value in record.items() if name not in _ONLY_LISTED and value is not None}
         if workspace is not None:
             record["workspace_id"] = workspace
         if not record.get("id"):
@@ -109,6 +127,12 @@ def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine:
     except InvalidEntry as error:
         return BadLine(number, raw, error.problems)
     return Line(number, raw, record)
+
+
+def _of_service(record: dict[str, Any]) -> bool:
+    return str(record.get("workspace_id", "")).startswith("_") or (
+        info_of(str(record.get("entry_type"))).publisher in SERVICE_ALONE
+    )
 
 
 def json_object_of(number: int, raw: bytes) -> dict[str, Any]:

@@ -27,6 +27,8 @@ BACKOFF_LAST_S: Final = 3.0
 
 Send = Callable[[Sequence[dict[str, Any]]], Awaitable[Sequence[Receipt]]]
 """Sends one batch; raises ``Unavailable`` if it is worth trying again."""
+Held = Callable[[dict[str, Any]], Awaitable[Receipt | None]]
+"""Where the journal holds an entry with all fields of a record, None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class ImportRun:
         timeout_s: Seconds without a single ack until it gives up.
         skip_invalid: Whether bad lines are left out instead of ending the import.
         waiting: Called with the reason each time it waits for the service.
+        held: Asked about a line whose id is taken: a listing has defaults that the first submission left to the service.
         last_ack: When the service acked last, by the monotonic clock.
     """
 
@@ -62,6 +65,7 @@ class ImportRun:
     timeout_s: float
     skip_invalid: bool = False
     waiting: Callable[[str], None] = lambda _why: None
+    held: Held | None = None
     last_ack: float = field(default_factory=time.monotonic)
 
     async def run(self, batches: Iterable[LineBatch], acked: Callable[[BatchAck], None]) -> None:
@@ -120,6 +124,8 @@ class ImportRun:
             return list(await self._send_patiently(lines)), []
         except EntryConflict as error:
             if len(lines) == 1:
+                if self.held is not None and (there := await self.held(lines[0].record)) is not None:
+                    return [there], []
                 problem = FieldProblem("id", error.message, error.hint)
                 return [], [BadLine(lines[0].number, lines[0].raw, (problem,))]
         middle = len(lines) // 2

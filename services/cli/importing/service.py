@@ -45,6 +45,16 @@ class Sender:
             await self._find_again()
             raise
 
+    async def held(self, record: dict[str, Any]) -> Receipt | None:
+        """Where the journal holds an entry with all fields of ``record``, None if it does not."""
+        try:
+            found = await self._clients[-1].get(record["id"], workspace_id=record.get("workspace_id"))
+        except NotFound:
+            return None  # the views may be behind; then it counts as taken
+        stored = found.model_dump(mode="json")
+        same = all(stored.get(name) == value for name, value in record.items())
+        return Receipt(id=found.id, seq=found.seq, duplicate=True) if same else None
+
     async def close(self) -> None:
         """Close the connections."""
         for client in self._clients:

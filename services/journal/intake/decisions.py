@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
-from ....schemas.entry import ActorType, JournalEntry, Severity
+from ....schemas.entry import ActorType, JournalEntry, Priority, Severity
 from ....schemas.events.payload import ControlPayload
 from ....schemas.ids import mint_entry_id
 from ....schemas.timestamps import to_ms
@@ -27,6 +27,8 @@ class DecisionFields(TypedDict, total=False):
         severity: How bad it is; info if absent.
         crew_id: The crew it concerns.
         agent_id: The agent it concerns.
+        priority: Its priority; normal if absent.
+        refs: Ids of other entries.
     """
 
     entry_id: str | None
@@ -35,6 +37,8 @@ class DecisionFields(TypedDict, total=False):
     severity: Severity
     crew_id: str | None
     agent_id: str | None
+    priority: Priority | None
+    refs: dict[str, list[str]] | None
 
 
 def decision_entry(

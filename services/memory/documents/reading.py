@@ -26,11 +26,13 @@ from ....schemas.operations.documents import (
 from ....schemas.ports import ViewReader
 from ....schemas.rules.documents import finding_in, sha256_of
 from ....schemas.rules.lessons import as_yaml
-from ....schemas.rules.tiers import Scope, owner_of
+from ....schemas.rules.tiers import Scope, owner_of, scope_of
 from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION, LEARNING_PROJECTION
 from ....schemas.views.documents import DocumentRow
+from ....schemas.views.operators import OPERATORS_PROJECTION
 from ...desk import Caller
 from ..learned import NOW, Learned
+from ..profiles import Profiles
 from .addressing import Address, address_of, check_own, rule_of
 from .answers import document_answer, empty_answer, listed, shown, version_answer, version_shown
 from .history import History
@@ -56,6 +58,7 @@ class Reading:
         self._clock = clock
         self._history = History(views)
         self._learned = Learned(views)
+        self._profiles = Profiles(views)
 
     async def read(self, caller: Caller, asked: ReadDocumentRequest) -> DocumentAnswer:
         """The present text, that of a version, or the one as of a sequence.
@@ -114,6 +117,8 @@ class Reading:
     def _read(self, caller: Caller, address: Address, asked: ReadDocumentRequest, view_seq: int) -> DocumentAnswer:
         if asked.version is None and asked.as_of is None:
             rows = self._views.rows(SELECT_ONE, address.values)
+            if address.tier == "peers" and not (rows and DocumentRow(*rows[0]).content):
+                return self._card(address, view_seq)
             return (
                 document_answer(caller, address, DocumentRow(*rows[0]), view_seq)
                 if rows
@@ -129,15 +134,21 @@ class Reading:
         return version_answer(caller, address, version, text, finding_in(text), view_seq)
 
     def _rendered(self, caller: Caller, address: Address, asked: ReadDocumentRequest) -> DocumentAnswer:
-        """The lessons of an owner; they have no versions, but a text as of each sequence."""
+        """Lessons or an operator model; they have no versions, but a text as of each sequence."""
         if asked.version is not None:
             raise NotFound(f"{address.label} is rendered from entries and has no versions", hint="use as_of instead")
-        view_seq = self._views.view_seq(LEARNING_PROJECTION)
+        view_seq = self._views.view_seq(LEARNING_PROJECTION, OPERATORS_PROJECTION)
         seq = NOW if asked.as_of is None else asked.as_of
-        lessons = self._learned.lessons(address.workspace_id, address.owner, seq)
-        content = as_yaml(lessons, whole=caller.administers)
-        changes = {"content": content, "bytes": len(content.encode()), "sha256": sha256_of(content)}
-        return empty_answer(address, view_seq).model_copy(update=changes)
+        if address.tier == "lessons":
+            lessons = self._learned.lessons(address.workspace_id, address.owner, seq)
+            return _of_text(address, as_yaml(lessons, whole=caller.administers), view_seq)
+        text = self._profiles.model_text(address.workspace_id, scope_of(address.owner)[1] or "", address.key or "", seq)
+        return _of_text(address, text, view_seq)
+
+    def _card(self, address: Address, view_seq: int) -> DocumentAnswer:
+        """An agent's card of a person, where the agent wrote no notes of its own under the slug."""
+        agent_id = scope_of(address.owner)[1] or ""
+        return _of_text(address, self._profiles.card_text(address.workspace_id, agent_id, address.key or ""), view_seq)
 
     def _diff(self, caller: Caller, address: Address, asked: DiffDocumentRequest) -> DocumentDiffAnswer:
         newest = self._history.newest(address, 1)
@@ -168,6 +179,12 @@ def _owners(caller: Caller, asked: DocumentsRequest) -> list[str] | None:
         return [owner_of(scope, name) for scope, name in named if name is not None] or None
     own = ((Scope.AGENT, caller.principal.agent_id), (Scope.CREW, caller.principal.crew_id))
     return [owner_of(scope, name) for scope, name in own if name is not None] + [owner_of(Scope.WORKSPACE, None)]
+
+
+def _of_text(address: Address, content: str, view_seq: int) -> DocumentAnswer:
+    """A document that is rendered."""
+    changes = {"content": content, "bytes": len(content.encode()), "sha256": sha256_of(content)}
+    return empty_answer(address, view_seq).model_copy(update=changes)
 
 
 def _is_of(owner: str, scope: Scope) -> bool:

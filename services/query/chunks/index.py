@@ -10,63 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import numpy as np
-
 from ....schemas.active_models import active_in, read_active_models
 from ....schemas.ports import ViewReader
 from ....schemas.views import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION, CHUNKS, DOCUMENTS, DOCUMENTS_PROJECTION
-from ..hot.arrow import runs, sequences, values_of
+from ..hot.arrow import values_of
 from ..hot.rows import Commit, Rows, StoredRows
-from ..hot.vector_matrix import FLOAT32_LE
-from .owner import CHUNK_COLUMNS, OwnerChunks, Slots, by_owner
+from .owner import CHUNK_COLUMNS, OwnerChunks, by_owner
+from .texts import TextIndex
 
 NEEDED: Final = frozenset((DOCUMENTS_PROJECTION, CHUNK_VECTORS_PROJECTION))
 """Projections that must have taken part in a commit for an index to follow it."""
-DEAD_KEPT: Final = 2_000
-"""Dead chunks, beyond as many as live, from which an index is loaded again to free them."""
 _TABLES: Final = (DOCUMENTS, CHUNKS, CHUNK_VECTORS)
 _DOCUMENT_COLUMNS: Final = ("key", "owner", "tier", "doc_key", "bytes", "finding", "retracted", "updated_ms")
 
 
-class ChunkIndex:
-    """The chunks of a workspace.
-
-    Args:
-        workspace_id: The workspace.
-        model: The model whose vectors it holds; None for none.
-        seq: The sequence whose state it is.
-
-    Attributes:
-        taken: How often it took in rows.
-    """
+class ChunkIndex(TextIndex):
+    """The chunks of a workspace; see ``TextIndex``."""
 
     def __init__(self, workspace_id: str, model: str | None, seq: int = 0) -> None:
-        self.workspace_id = workspace_id
-        self.model = model
-        self.seq = seq
-        self.taken = 0
-        self.owners: dict[str, OwnerChunks] = {}
+        super().__init__(workspace_id, model, seq)
         self._owner_of: dict[int, OwnerChunks] = {}  # by document
-        self._embedded: dict[int, tuple[OwnerChunks, int]] = {}  # text hash → a chunk that has its vector
-        self._waiting: dict[int, list[tuple[OwnerChunks, int]]] = {}  # text hash → chunks without one
-        self._stored: set[int] = set()  # text hashes that have a vector in the view, chunk or not
-        self._lacks = False  # whether a text came back whose vector only the view has
-
-    def __len__(self) -> int:
-        return sum(len(owner) for owner in self.owners.values())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held, names aside."""
-        return sum(owner.nbytes for owner in self.owners.values())
-
-    @property
-    def worn(self) -> bool:
-        """Whether loading it again would find a vector, free much memory or make searches faster."""
-        if self._lacks:
-            return True
-        dead = sum(owner.dead for owner in self.owners.values())
-        return dead > DEAD_KEPT + (len(self) - dead) or any(owner.worn for owner in self.owners.values())
 
     def take(self, rows: Rows) -> None:
         """Take in documents, chunks and vectors of the workspace."""
@@ -83,8 +46,8 @@ class ChunkIndex:
                 owner = self._owner(name)
                 for key in dict.fromkeys(values_of(part, "key")):
                     self._owner_of[key] = owner
-                self._seek_vectors(owner, owner.add(part))
-        self._take_vectors(rows)
+                self.seek_vectors(owner, owner.add(part))
+        self.take_vectors(rows)
 
     def remove(self, values: Mapping[str, Any]) -> bool:
         """Take chunks away of which a commit deleted the rows with these values; False if it cannot tell which."""
@@ -109,43 +72,6 @@ class ChunkIndex:
         if document is not None:
             self._owner_of[document] = owner
         return owner
-
-    def _seek_vectors(self, owner: OwnerChunks, slots: Slots) -> None:
-        """Copy vectors that other chunks of the same text have; the other new chunks wait for theirs."""
-        if self.model is None:
-            return
-        for slot, text_hash in zip(slots.tolist(), owner.hashes[slots].tolist(), strict=True):
-            held = self._embedded.get(text_hash)
-            found = None if held is None else held[0].vector_of(held[1])
-            self._lacks |= found is None and text_hash in self._stored
-            if found is None:
-                self._waiting.setdefault(text_hash, []).append((owner, slot))
-            else:
-                owner.put_vectors(np.array([slot]), found[0][None, :], np.array([found[1]]))
-
-    def _take_vectors(self, rows: Rows) -> None:
-        found = None
-        if self.model is not None:
-            found = rows.of(CHUNK_VECTORS, "text_hash", "vector", "seq", model=self.model)
-        if found is None:
-            return
-        values, counts = runs(found, "vector", FLOAT32_LE)
-        dim = next((count for count in counts.tolist() if count), 0)
-        begins = np.cumsum(counts) - counts
-        seqs = sequences(found, "seq")
-        chosen: dict[OwnerChunks, tuple[list[int], list[int]]] = {}
-        for at, text_hash in enumerate(values_of(found, "text_hash")):
-            if not dim or counts[at] != dim:
-                continue  # a tombstone: the model does not take the text
-            self._stored.add(text_hash)
-            for owner, slot in self._waiting.pop(text_hash, ()):
-                slots, places = chosen.setdefault(owner, ([], []))
-                slots.append(slot)
-                places.append(at)
-                self._embedded[text_hash] = owner, slot
-        for owner, (slots, places) in chosen.items():
-            matrix = values[begins[places][:, None] + np.arange(dim)]
-            owner.put_vectors(np.array(slots), matrix, seqs[places])
 
 
 def load(views: ViewReader, workspace_id: str) -> ChunkIndex:

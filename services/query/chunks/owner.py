@@ -96,6 +96,7 @@ class OwnerChunks:
         self.worn = False
         self._live = GrowableArray(np.bool_)
         self._length = GrowableArray(np.int32)
+        self._norm = GrowableArray(np.float32)
         self._tier = GrowableArray(np.uint8)
         self._first_line = GrowableArray(np.int32)
         self._document = GrowableArray(np.uint64)
@@ -117,6 +118,11 @@ class OwnerChunks:
         return self._length.rows
 
     @property
+    def norm(self) -> npt.NDArray[np.float32]:
+        """(n,) float32 L2 norm of each chunk's counts of words."""
+        return self._norm.rows
+
+    @property
     def tier(self) -> npt.NDArray[np.uint8]:
         """(n,) uint8 ``tier_code`` of each chunk."""
         return self._tier.rows
@@ -129,7 +135,7 @@ class OwnerChunks:
     @property
     def nbytes(self) -> int:
         """Bytes held, names aside."""
-        arrays = (self._live, self._length, self._tier, self._first_line, self._document, self._hash)
+        arrays = (self._live, self._length, self._norm, self._tier, self._first_line, self._document, self._hash)
         texts = self._text.nbytes + self._text_ends.nbytes
         return sum(one.nbytes for one in arrays) + texts + self.postings.nbytes + self.matrix.nbytes
 
@@ -145,9 +151,13 @@ class OwnerChunks:
         """The line of its document at which a chunk begins."""
         return int(self._first_line.rows[slot])
 
-    def document_of(self, slot: int) -> Document:
+    def key_of(self, slot: int) -> int:
         """The document of a chunk."""
-        return self.documents[int(self._document.rows[slot])]
+        return int(self._document.rows[slot])
+
+    def document_of(self, slot: int) -> Document:
+        """What is known of the document of a chunk."""
+        return self.documents[self.key_of(slot)]
 
     def put_document(self, key: int, row: Mapping[str, Any]) -> None:
         """Take in what a document is now."""
@@ -185,6 +195,7 @@ class OwnerChunks:
         self._text.append(text.data)
         self._live.append(live)
         self._length.append(np.bincount(chunk, counts, len(keys)))
+        self._norm.append(np.sqrt(np.bincount(chunk, counts.astype(np.float64) ** 2, len(keys))))
         self._tier.append([tier_code(tier) for tier in tiers])
         self._first_line.append(array(found, "first_line"))
         self._document.append(np.array(keys, np.uint64))

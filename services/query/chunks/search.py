@@ -78,23 +78,25 @@ def search_chunks(
         model: The model of the vectors.
     """
     masks = [owner.live if tier is None else owner.live & (owner.tier == tier_code(tier)) for owner in owners]
-    words = _Words(owners, masks)
+    words = Words(owners, masks)
     words.find(query)
     touched = [np.flatnonzero(sums) for sums in words.sums]
     scores = [sums[slots] for sums, slots in zip(words.sums, touched, strict=True)]
     depth = max(ARM_DEPTH, limit)
     if query.vector is None:
-        best = _best(owners, touched, scores, limit)
+        best = best_of(owners, touched, scores, limit)
         return ChunksFound([ChunkHit(owners[at], slot, score, None) for at, slot, score in best], words.weights)
-    cosines = [_cosines(owner, mask, query.vector) for owner, mask in zip(owners, masks, strict=True)]
-    by_words = _best(owners, touched, scores, depth)
+    cosines = [cosines_of(owner, mask, query.vector) for owner, mask in zip(owners, masks, strict=True)]
+    by_words = best_of(owners, touched, scores, depth)
     known = [np.flatnonzero(~np.isnan(one)) for one in cosines]
-    by_meaning = _best(owners, known, [one[slots] for one, slots in zip(cosines, known, strict=True)], depth)
-    floor = _floor(np.concatenate([one[slots] for one, slots in zip(cosines, known, strict=True)] or [_NONE]), model)
+    by_meaning = best_of(owners, known, [one[slots] for one, slots in zip(cosines, known, strict=True)], depth)
+    floor = cosine_floor(
+        np.concatenate([one[slots] for one, slots in zip(cosines, known, strict=True)] or [_NONE]), model
+    )
     fused = _fused(by_words, by_meaning, cosines, floor)
     slots = [np.array([slot for at, slot in fused if at == owner], np.intp) for owner in range(len(owners))]
     totals = [np.array([fused[at, slot] for slot in some.tolist()], np.float64) for at, some in enumerate(slots)]
-    best = _best(owners, slots, totals, limit)
+    best = best_of(owners, slots, totals, limit)
     return ChunksFound(
         [ChunkHit(owners[at], slot, score, _or_none(float(cosines[at][slot]))) for at, slot, score in best],
         words.weights,
@@ -122,7 +124,7 @@ def _fused(
     return fused
 
 
-class _Words:
+class Words:
     """BM25 of the chunks in scope.
 
     Attributes:
@@ -194,7 +196,7 @@ class _Words:
             yield term, parts
 
 
-def _cosines(owner: OwnerChunks, mask: npt.NDArray[np.bool_], query: Vectors) -> Floats:
+def cosines_of(owner: OwnerChunks, mask: npt.NDArray[np.bool_], query: Vectors) -> Floats:
     """(n,) float32 cosine of each chunk in scope; NaN without a vector, or with one of other dimensions."""
     cosines = np.full(len(owner), np.nan, np.float32)
     matrix = owner.matrix
@@ -204,7 +206,7 @@ def _cosines(owner: OwnerChunks, mask: npt.NDArray[np.bool_], query: Vectors) ->
     return cosines
 
 
-def _floor(cosines: Floats, model: str | None) -> float:
+def cosine_floor(cosines: Floats, model: str | None) -> float:
     """The cosine from which a chunk that shares no word is a hit.
 
     That of the model where it is known; else what few chunks in scope reach; with few vectors only words count.
@@ -217,7 +219,7 @@ def _floor(cosines: Floats, model: str | None) -> float:
     return float(cosines.mean() + LIKENESS * cosines.std())
 
 
-def _best(
+def best_of(
     owners: Sequence[OwnerChunks],
     slots: Sequence[npt.NDArray[np.intp]],
     scores: Sequence[npt.NDArray[np.floating]],

@@ -175,7 +175,7 @@ FILTER_PARAMETERS: Final[dict[str, str]] = {
     "trace_id": "Entries of this run or session.",
     "actor_id": "Entries of this actor.",
     "run_id": "Entries whose trace_id, actor_id or payload.run_id is this.",
-    "types": "Entries of any of these types.",
+    "types": "Entries of any of these types. If absent, all but records of recalls (memory.searched).",
     "entry_type": "The same as types.",
     "exclude_types": "Entries of none of these types.",
     "severities": "Entries of any of these severities: info, notice, warn, error.",
@@ -186,8 +186,7 @@ FILTER_PARAMETERS: Final[dict[str, str]] = {
     "priority": "The same as priorities.",
     "since": "Entries at or after this RFC 3339 time.",
     "until": "Entries at or before this RFC 3339 time.",
-    "q": "Entries with this phrase in the summary or in a string of the payload; at most 200 characters. Records of recalls "
-    "(memory.searched), which quote their query, are left out unless types names them.",
+    "q": "Entries with this phrase in the summary or in a string of the payload; at most 200 characters.",
 }
 """Every filter parameter with its description, used in OpenAPI."""
 LIST_PARAMETERS: Final = frozenset(name for names in _LISTS.values() for name in names)
@@ -211,7 +210,7 @@ def parse_filters(params: Iterable[tuple[str, str]]) -> EntryFilters:
     for field, single in (("crew_ids", "crew_id"), ("agent_ids", "agent_id")):
         if not lists[field] and single in singles:
             lists[field] = (_id(single, singles[single]),)
-    if "q" in singles and not lists["types"]:  # else each search finds the records of those before it
+    if not lists["types"]:  # a journal that is searched often holds more records of recalls than anything else
         lists["exclude_types"] += (MemorySearched.ENTRY_TYPE,)
     return EntryFilters(
         **lists,

@@ -35,6 +35,8 @@ CHAT: Final = 32
 
 NOT_CURRENT: Final = 64
 """Flag: it is retracted, stale, superseded or contradicted (``services/query/standing``)."""
+LEARNED: Final = 128
+"""Flag: a rule that the crew learned, which its agents find as well."""
 
 
 class Documents:
@@ -43,7 +45,8 @@ class Documents:
     def __init__(self) -> None:
         self._seq = GrowableArray(np.int64)
         self._length = GrowableArray(np.uint16)
-        self._flags = GrowableArray(np.uint8)
+        self._flags = GrowableArray(np.uint16)
+        self.has_rules = False
         self._id_data = GrowableArray(np.uint8)
         self._id_ends = GrowableArray(np.int64)
         self.entries = HotTable(ENTRIES)
@@ -101,14 +104,14 @@ class Documents:
         return self._length.rows
 
     @property
-    def flags(self) -> npt.NDArray[np.uint8]:
-        """(n,) uint8 flags."""
+    def flags(self) -> npt.NDArray[np.uint16]:
+        """(n,) uint16 flags."""
         return self._flags.rows
 
     def append(
         self,
         seq: npt.NDArray[np.int64],
-        flags: npt.NDArray[np.uint8],
+        flags: npt.NDArray[np.uint16],
         ids: Texts,
         length: npt.NDArray[np.uint16],
     ) -> None:
@@ -116,6 +119,7 @@ class Documents:
         self._seq.append(seq)
         self._length.append(length)
         self._flags.append(flags)
+        self.has_rules |= bool((flags & LEARNED).any())
         base = len(self._id_data)
         self._id_data.append(ids.data)
         self._id_ends.append(ids.ends + base)

@@ -191,13 +191,13 @@ class HotIndex:
     # the documents
 
     def append(
-        self, seqs: npt.NDArray[np.int64], flags: npt.NDArray[np.uint8], ids: Texts, *postings: PostingColumns
+        self, seqs: npt.NDArray[np.int64], flags: npt.NDArray[np.uint16], ids: Texts, *postings: PostingColumns
     ) -> None:
         """Append documents, newer than all before, and their postings.
 
         Args:
             seqs: (m,) int64 ascending stream sequences.
-            flags: (m,) uint8, sums of the flags of ``documents``.
+            flags: (m,) uint16, sums of the flags of ``documents``.
             ids: Their entry ids.
             postings: Their postings, in parts over ascending, disjoint ranges of documents. Postings of other entries
                 (noise) are left out.

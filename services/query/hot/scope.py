@@ -13,15 +13,15 @@ import numpy.typing as npt
 
 from ....schemas.errors import InvalidQuery, NotAllowed
 from ....schemas.principal import Principal, Role
-from .documents import CHAT, EMBEDDABLE, HIGH_PRIORITY, NOT_CURRENT, Documents
+from .documents import CHAT, EMBEDDABLE, HIGH_PRIORITY, LEARNED, NOT_CURRENT, Documents
 from .vocabulary import ABSENT
 
 
 class ScopeKind(StrEnum):
     """Which entries are searched.
 
-    ``own``: the agent's. ``crew_shared``: own, plus the crew's that pass the embed policy or have a live priority of
-    high or more. ``workspace``: everything (OWNER and ADMIN).
+    ``own``: the agent's, and the rules that its crew learned. ``crew_shared``: own, plus the crew's that pass the embed
+    policy or have a live priority of high or more. ``workspace``: everything (OWNER and ADMIN).
     """
 
     OWN = "own"
@@ -77,7 +77,7 @@ def resolve_scope(
     if kind is ScopeKind.OWN:
         if not agent:
             raise InvalidQuery("scope own needs an agent_id", hint="name the agent in agent_id", field="agent_id")
-        return Scope(kind, agent)
+        return Scope(kind, agent, crew)
     if not crew:
         raise InvalidQuery("scope crew_shared needs a crew_id", hint="name the crew in crew_id", field="crew_id")
     return Scope(kind, agent, crew)
@@ -104,10 +104,11 @@ def _kind_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.
     if scope.kind is ScopeKind.WORKSPACE:
         return np.ones(end - first, bool)
     own = _equals(documents.agent[first:end], documents.agents.find(scope.agent_id) if scope.agent_id else ABSENT)
-    if scope.kind is ScopeKind.OWN:
-        return own
     crew = _equals(documents.crew[first:end], documents.crews.find(scope.crew_id) if scope.crew_id else ABSENT)
     flags = documents.flags[first:end]
+    if scope.kind is ScopeKind.OWN:
+        with_rules: npt.NDArray[np.bool_] = own | (crew & ((flags & LEARNED) != 0))
+        return with_rules
     valued = ((flags & HIGH_PRIORITY) != 0) | ((flags & (EMBEDDABLE | CHAT)) == EMBEDDABLE)
     shared: npt.NDArray[np.bool_] = own | (crew & valued)
     return shared

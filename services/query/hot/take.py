@@ -14,17 +14,19 @@ import numpy.typing as npt
 
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType
+from ....schemas.rules.consolidation import LEARNED
 from ....schemas.rules.embed_policy import is_chat
 from ....schemas.rules.turns import is_users
 from ....schemas.views import AGENTS, ENTRIES, LIVE_PRIORITIES, POSTINGS, POSTINGS_TAIL
 from .arrow import Found, Written, array, dictionary, kept, sequences, texts, values_of
 from .documents import CHAT, CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPOKEN_BY_USER, USERS
+from .documents import LEARNED as LEARNED_RULE
 from .index import HIGH, HotIndex, PostingColumns
 from .rows import Rows
 from .vectors import fill
 
 _FLAGGED: Final = ("entry_type", "priority", "actor_type", "actor_id", "embeddable")
-NOISE: Final = 128
+NOISE: Final = 256
 """Flag of an entry that is no document."""
 
 
@@ -61,11 +63,11 @@ def _take_documents(index: HotIndex, rows: Rows) -> None:
         index.set_priorities({name: index.priorities[name] for name in names if name in index.priorities})
 
 
-def _flags(found: Found) -> npt.NDArray[np.uint8]:
-    """(m,) uint8 flags of entries, each distinct combination looked at once."""
+def _flags(found: Found) -> npt.NDArray[np.uint16]:
+    """(m,) uint16 flags of entries, each distinct combination looked at once."""
     columns = [found.column(name) for name in _FLAGGED]
     if isinstance(found, Written):
-        return np.array([flags_of(*row) for row in zip(*columns, strict=True)], np.uint8)
+        return np.array([flags_of(*row) for row in zip(*columns, strict=True)], np.uint16)
     names, codes = zip(*map(dictionary, columns), strict=True)
     mixed = np.zeros(found.num_rows, np.int64)
     for some, code in zip(names, codes, strict=True):
@@ -74,7 +76,7 @@ def _flags(found: Found) -> npt.NDArray[np.uint8]:
     rows = zip(
         *([[*some, None][at] for at in code[first]] for some, code in zip(names, codes, strict=True)), strict=True
     )
-    return np.array([flags_of(*row) for row in rows], np.uint8)[of_row]
+    return np.array([flags_of(*row) for row in rows], np.uint16)[of_row]
 
 
 @lru_cache(maxsize=4_096)
@@ -88,6 +90,7 @@ def flags_of(entry_type: str, priority: str, actor_type: ActorType, actor_id: st
         | (CONVERSATION if info.conversation else 0)
         | (USERS if is_users(entry_type, actor_type, actor_id) else 0)
         | (CHAT if is_chat(entry_type) else 0)
+        | (LEARNED_RULE if entry_type == LEARNED else 0)
         | (NOISE if info.noise else 0)
     )
 

@@ -1,0 +1,242 @@
+"""Chat models behind Ollama's ``/api/chat`` and behind ``/chat/completions`` of OpenAI and compatible servers.
+
+Invariant: every failure is a ``ChatError``; no request takes longer than its time limit, and no answer is read beyond
+``MAX_ANSWER_BYTES``. Errors hold neither the prompt nor the key. Redirects are not followed: they could lead the key
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Final, NoReturn
+from urllib.parse import urlsplit
+
+import httpx
+
+from ...schemas.chat import A, ChatBadAnswer, ChatInputRejected, ChatModel, ChatUnavailable, Completion, Prompt, Usage
+from ...schemas.settings import LLM_DEFAULT_MODEL, LLM_TIMEOUT_S, Settings
+from .chat_answer import answer_of, closed_schema
+from .loopback import is_loopback
+
+CONNECT_TIMEOUT_S: Final = 5.0
+MAX_ANSWER_BYTES: Final = 1024 * 1024
+"""Bytes of a response that are read; an answer of 2,048 tokens has about 10,000."""
+SHOWN_CHARS: Final = 200
+"""Characters of a server's error text that are kept."""
+_NOT_FOUND: Final = 404
+_OF_THE_INPUT: Final = frozenset({400, 413, 422})
+_REFUSED: Final = frozenset({401, 403})
+_OLLAMA_CONTEXT: Final = 4_096
+"""Tokens of context that Ollama gives a model by default; it cuts longer prompts without an error."""
+_BYTES_A_TOKEN: Final = 3
+"""Fewest bytes of text that a token stands for on average; English has four."""
+_MAX_TOKENS: Final = 2**53
+
+
+class HttpChat(ABC):
+    """A ``ChatModel`` behind an HTTP endpoint; connects at the first call.
+
+    Args:
+        base_url: URL of the server.
+        model: The model's name at the server.
+        api_key: Sent as a bearer token; None for none.
+        timeout_s: Seconds for an answer.
+
+    Raises:
+        ChatUnavailable: ``base_url`` is not a valid URL.
+    """
+
+    server: ClassVar[str]
+    variable: ClassVar[str]
+    """The variable that names it."""
+
+    def __init__(
+        self, base_url: str, model: str, *, api_key: str | None = None, timeout_s: float = LLM_TIMEOUT_S
+    ) -> None:
+        self._model = model
+        self._key = api_key
+        self._timeout_s = timeout_s
+        self._where = base_url if "://" in base_url else f"http://{base_url}"
+        try:
+            urlsplit(self._where).port  # noqa: B018 - raises on a port that is none, which httpx does not notice
+            self._url = self._endpoint(httpx.URL(self._where))
+            local = is_loopback(self._where)  # a proxy from the environment cannot reach the loopback interface
+        except (ValueError, httpx.InvalidURL) as error:
+            raise ChatUnavailable(
+                f"{base_url!r} is not a valid URL of a chat model",
+                hint=f"set {self.variable} to http://HOST:PORT",
+            ) from error
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            trust_env=not local,
+            headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
+        )
+
+    @property
+    def model_id(self) -> str:
+        """The model's name at its server."""
+        return self._model
+
+    async def complete(self, prompt: Prompt, form: type[A]) -> Completion[A]:
+        """Ask the model; see ``ChatModel``."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status, body = await self._post(self._body(prompt, closed_schema(form)))
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise ChatUnavailable(
+                f"{self._model} at {self._where} did not answer within {self._timeout_s:g} s",
+                hint="check whether it is busy or still loading the model",
+            ) from error
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise ChatUnavailable(
+                f"{self.server} at {self._where} cannot be reached ({type(error).__name__})",
+                hint=f"start it, or set {self.variable}",
+            ) from error
+        if status != httpx.codes.OK:
+            self._raise_for_status(status, body)
+        duration_ms = round(1_000 * (time.monotonic() - began))
+        try:
+            text, cut, usage = self._read(json.loads(body), duration_ms)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+            raise self._bad("is not one of its API", Usage(duration_ms=duration_ms)) from error
+        if cut:
+            raise self._bad(f"was cut off after {prompt.max_tokens} tokens", usage)
+        answer = answer_of(text, form)
+        if answer is None:
+            raise self._bad(f"is not a {form.__name__}", usage)
+        return Completion(answer, usage)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
+        async with self._client.stream("POST", self._url, json=body) as response:
+            read = bytearray()
+            async for chunk in response.aiter_bytes():
+                read += chunk
+                if len(read) > MAX_ANSWER_BYTES:
+                    raise self._bad(f"is longer than {MAX_ANSWER_BYTES:,} bytes", Usage())
+            return response.status_code, bytes(read)
+
+    def _raise_for_status(self, status: int, body: bytes) -> NoReturn:
+        said = body[:SHOWN_CHARS].decode("utf-8", "replace")
+        if self._key:
+            said = said.replace(self._key, "…")
+        what = f"{self.server} at {self._where} answered {status}: {said}"
+        if status in _OF_THE_INPUT:
+            raise ChatInputRejected(what, hint=f"check whether {self._model} supports structured output")
+        hint = "read the server's log, and check the URL"
+        if status == _NOT_FOUND:
+            hint = f"check the URL, and whether the server has the model {self._model}"
+        elif status in _REFUSED:
+            hint = "set CREW_JOURNAL_LLM_API_KEY"
+        raise ChatUnavailable(what, hint=hint)
+
+    def _bad(self, problem: str, usage: Usage) -> ChatBadAnswer:
+        error = ChatBadAnswer(f"the answer of {self._model} at {self._where} {problem}", hint="try another model")
+        error.usage = usage
+        return error
+
+    @abstractmethod
+    def _endpoint(self, base: httpx.URL) -> httpx.URL:
+        """Where requests go."""
+
+    @abstractmethod
+    def _body(self, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:
+        """The request."""
+
+    @abstractmethod
+    def _read(self, found: Any, duration_ms: int) -> tuple[str, bool, Usage]:
+        """The answer's text, whether it was cut off, and what it cost."""
+
+
+class OllamaChat(HttpChat):
+    """Ollama's structured output; needs Ollama 0.5."""
+
+    server = "Ollama"
+    variable = "OLLAMA_HOST"
+
+    def _endpoint(self, base: httpx.URL) -> httpx.URL:
+        return base.copy_with(path=f"{base.path.rstrip('/')}/api/chat")
+
+    def _body(self, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:
+        options: dict[str, Any] = {"temperature": 0.0, "seed": 0, "num_predict": prompt.max_tokens}
+        size = len((prompt.system + prompt.user).encode()) // _BYTES_A_TOKEN + prompt.max_tokens
+        if size > _OLLAMA_CONTEXT:
+            options["num_ctx"] = -(-size // _OLLAMA_CONTEXT) * _OLLAMA_CONTEXT
+        return {
+            "model": self._model,
+            "messages": _messages(prompt),
+            "format": schema,
+            "stream": False,
+            "options": options,
+        }
+
+    def _read(self, found: Any, duration_ms: int) -> tuple[str, bool, Usage]:
+        usage = Usage(_count(found.get("prompt_eval_count")), _count(found.get("eval_count")), duration_ms)
+        return _text(found["message"]["content"]), found.get("done_reason") == "length", usage
+
+
+class OpenAiChat(HttpChat):
+    """``/chat/completions`` with ``response_format`` ``json_schema``; a URL without a path gets ``/v1``."""
+
+    server = "The endpoint"
+    variable = "CREW_JOURNAL_LLM_BASE_URL"
+
+    def _endpoint(self, base: httpx.URL) -> httpx.URL:
+        return base.copy_with(path=f"{base.path.rstrip('/') or '/v1'}/chat/completions")
+
+    def _body(self, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:
+        form = {"name": "answer", "strict": True, "schema": schema}
+        return {
+            "model": self._model,
+            "messages": _messages(prompt),
+            "response_format": {"type": "json_schema", "json_schema": form},
+            "temperature": 0.0,
+            "max_tokens": prompt.max_tokens,
+        }
+
+    def _read(self, found: Any, duration_ms: int) -> tuple[str, bool, Usage]:
+        spent = found.get("usage") or {}
+        usage = Usage(_count(spent.get("prompt_tokens")), _count(spent.get("completion_tokens")), duration_ms)
+        choice = found["choices"][0]
+        return _text(choice["message"]["content"] or ""), choice.get("finish_reason") == "length", usage
+
+
+def chat_model_of(
+    settings: Settings, model: str | None = None, *, timeout_s: float = LLM_TIMEOUT_S
+) -> ChatModel | None:
+    """The chat model that the settings name; None if they name none.
+
+    Args:
+        settings: With a base URL, an OpenAI-compatible endpoint is used, else Ollama.
+        model: Another model of the same server.
+        timeout_s: Seconds for an answer.
+
+    Raises:
+        ChatUnavailable: The URL is not valid.
+    """
+    if settings.llm_base_url is not None:
+        name = model or settings.llm_model or LLM_DEFAULT_MODEL
+        return OpenAiChat(settings.llm_base_url, name, api_key=settings.llm_api_key, timeout_s=timeout_s)
+    named = model or settings.llm_model
+    return None if named is None else OllamaChat(settings.ollama_host, named, timeout_s=timeout_s)
+
+
+def _messages(prompt: Prompt) -> list[dict[str, str]]:
+    return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+
+
+def _text(content: Any) -> str:
+    if not isinstance(content, str):
+        raise TypeError("content is not text")
+    return content
+
+
+def _count(tokens: Any) -> int | None:
+    return tokens if type(tokens) is int and 0 <= tokens < _MAX_TOKENS else None

@@ -1,0 +1,179 @@
+"""Refreshes the models of operators once a day from what they said of themselves in their own turns.
+
+Invariant: only facts with a quote from the person's own turns are stored; a key about which the turns say nothing keeps its
+fact; of a person who opted out nothing is read or published. What is published depends on the tick alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import ClassVar, Final
+
+from nats.aio.client import Client
+
+from ...schemas.chat import ChatError
+from ...schemas.events.operators import OperatorProfileUpdated, StatedFact
+from ...schemas.ids import derived_id
+from ...schemas.ports import Publisher, ViewReader
+from ...schemas.rules.operator_facts import proposed_facts
+from ...schemas.rules.operators import (
+    OwnTurn,
+    Proposed,
+    is_eligible,
+    merged,
+    remembered,
+    slug_of,
+    stated,
+    subject_hash,
+)
+from ...schemas.views import ENTRIES_PROJECTION, STANDINGS_PROJECTION
+from ...schemas.views.operators import OPERATORS_PROJECTION
+from ..prompts.operator_facts import Facts, question
+from ..reacting.control_facts import encode_control
+from ..reacting.llm_calls import MeteredChat
+from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
+from ..reactor import Reactor, ReactorContext
+from .operators_reads import PEOPLE_MAX, Known, Person, known_of, people_of, turns_of
+
+REFUSALS: Final = ("key", "value", "quote", "injection", "secret")
+
+
+class OperatorsReactor(SweepReactor):
+    """Consumes ``sweep.ticked`` of the models of operators.
+
+    Args:
+        client: As in ``SweepReactor``, like the other arguments.
+        subject_key: The key of the hash that names people.
+        chat: Proposes facts; rules do if it is None, or gives no answer.
+    """
+
+    name: ClassVar[str] = "operators"
+    version: ClassVar[int] = 1
+    sweep: ClassVar[str] = "operators"
+    needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, STANDINGS_PROJECTION, OPERATORS_PROJECTION)
+    of_agents: ClassVar[bool] = False
+    """Whether each agent has a card of its own of a person."""
+
+    def __init__(
+        self,
+        client: Client,
+        publisher: Publisher,
+        views: ViewReader,
+        *,
+        subject_key: bytes,
+        chat: MeteredChat | None = None,
+        clock: Callable[[], datetime],
+        limits: SweepLimits | None = None,
+    ) -> None:
+        super().__init__(client, publisher, views, clock=clock, limits=limits)
+        self._key = subject_key
+        self._chat = chat
+
+    async def stop(self) -> None:
+        """Stop, then close the model's connections."""
+        await super().stop()
+        if self._chat is not None:
+            await self._chat.close()
+
+    async def work(self, tick: Tick) -> Swept:
+        """Look at each person with a new turn; counts facts proposed and refused, and profiles written."""
+        counts = dict.fromkeys(
+            ("people", "below_threshold", "opted_out", "unchanged", "written", "proposed", "model_failed"), 0
+        )
+        counts |= {f"refused_{why}": 0 for why in REFUSALS}
+        people = await asyncio.to_thread(people_of, self._views, tick, of_agents=self.of_agents)
+        for person in people[:PEOPLE_MAX]:
+            counts["people"] += 1
+            if not is_eligible(person.messages, person.session_ms):
+                counts["below_threshold"] += 1
+                continue
+            hashed = subject_hash(self._key, tick.workspace_id, person.user)
+            known = await asyncio.to_thread(known_of, self._views, tick, slug_of(hashed), person.agent_id)
+            if known.opted_out:
+                counts["opted_out"] += 1
+                continue
+            facts = await self._facts(tick, person, known, counts)
+            if facts == known.facts:
+                counts["unchanged"] += 1
+                continue
+            await self._publish(tick, person, hashed, facts)
+            counts["written"] += 1
+        counts["people_left"] = max(0, len(people) - PEOPLE_MAX)
+        return Swept(counts)
+
+    async def _facts(self, tick: Tick, person: Person, known: Known, counts: dict[str, int]) -> tuple[StatedFact, ...]:
+        turns = await asyncio.to_thread(turns_of, self._views, tick, person)
+        proposed = await self._propose(tick, person, turns, counts)
+        found = [stated(one, turns) for one in proposed]
+        counts["proposed"] += len(found)
+        for why in found:
+            if isinstance(why, str):
+                counts[f"refused_{why}"] += 1
+        new = sorted((one for one in found if isinstance(one, StatedFact)), key=lambda one: one.seq)
+        return merged(known.facts, remembered(new, known.forgotten))
+
+    async def _propose(
+        self, tick: Tick, person: Person, turns: Sequence[OwnTurn], counts: dict[str, int]
+    ) -> list[Proposed]:
+        """What the chat model proposes; what rules find without one, or while it gives no answer."""
+        if self._chat is not None:
+            try:
+                answer = await self._chat.complete(
+                    tick.workspace_id, self.sweep, question(turns), Facts, crew_id=person.crew_id
+                )
+            except ChatError:
+                counts["model_failed"] += 1
+            else:
+                return answer.proposed()
+        return await asyncio.to_thread(lambda: list(proposed_facts(turns)))
+
+    async def _publish(self, tick: Tick, person: Person, hashed: str, facts: tuple[StatedFact, ...]) -> None:
+        said = OperatorProfileUpdated(
+            subject_hash=hashed,
+            agent_id=person.agent_id,
+            crew_id=person.crew_id,
+            facts=facts,
+            messages=person.messages,
+            model=None if self._chat is None else self._chat.model_id,
+        )
+        of = f"card of agent {person.agent_id}" if person.agent_id is not None else "operator model"
+        fact = encode_control(
+            tick.workspace_id,
+            said,
+            fact_id=derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{of}/{hashed}"),
+            cause=tick.entry_id,
+            reactor=self.identity,
+            summary=f"{of} of {slug_of(hashed)}: {', '.join(fact.key for fact in facts)}",
+            ts_ms=tick.due_ms,
+            crew_id=person.crew_id,
+            data_subject_id=person.user,
+            refs={"derived_from": list(dict.fromkeys([tick.entry_id, *(one.entry_id for one in facts)]))},
+        )
+        await self.publish(fact)
+
+
+def create(context: ReactorContext) -> Reactor | None:
+    """The reactor of a node, or None in a process without views."""
+    return made(OperatorsReactor, context)
+
+
+def made(kind: type[OperatorsReactor], context: ReactorContext) -> Reactor | None:
+    """A reactor of either kind."""
+    from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
+
+    if context.views is None:
+        return None
+    chat = chat_model_of(context.settings)
+    return kind(
+        context.client,
+        context.publisher,
+        context.views,
+        subject_key=context.subject_key,
+        chat=None if chat is None else MeteredChat(chat, context.publisher, f"{kind.name}@{kind.version}"),
+        clock=context.clock,
+    )
+
+
+REACTOR: Final = create

@@ -1,0 +1,225 @@
+"""Files exchanges that have ended as drawers: chunks, types, vectors, comparison with live drawers, events.
+
+Invariant: a chunk's vector is published before its ``drawer.filed``; both ids follow from their cause, so filing again after
+a crash adds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import structlog
+
+from ...schemas.active_models import active_in, read_active_models
+from ...schemas.errors import EmbedderError
+from ...schemas.events.chunk_vectors import encode_chunk_vector
+from ...schemas.events.derived import FLOAT_BYTES, OutgoingMessage
+from ...schemas.events.drawers import MOST_DRAWERS, DrawerFiled
+from ...schemas.events.envelope import ChunkVectorDerived
+from ...schemas.ids import derived_id, hash64
+from ...schemas.ports import Embedder, Published, ViewReader
+from ...schemas.rules.palace.exchanges import SAME_COSINE, WING, Chunk, Exchange, Thresholds, filed_chunks
+from ...schemas.rules.palace.places import drawer_id
+from ..reacting.control_facts import encode_control
+from .embed_batch import Embedded, embed_in_pieces
+from .embed_chunks import EmbedChunksReactor
+from .index_rows import known
+from .palace_reads import Filed, filed_in
+
+ADDED_BY: Final = "auto-ingest"
+_NAME: Final = "palace_ingest"
+_VERSION: Final = 1
+_SESSION_CHARS: Final = 512
+_SOURCES: Final = 50
+"""Turns of an exchange that its drawers name."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of some exchanges, and the last sequence that was published."""
+
+    counts: Counter[str]
+    last_seq: int
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A chunk of an exchange on its way."""
+
+    exchange: Exchange
+    chunk: Chunk
+    drawer_id: str
+    entry_id: str
+    vector: bytes = b""
+
+    @property
+    def text(self) -> str:
+        """What is embedded."""
+        return self.chunk.text
+
+
+@dataclass(slots=True)
+class _Live:
+    """What is filed already, and what these exchanges add."""
+
+    filed: Filed
+    ids: set[str] = field(default_factory=set)
+    texts: set[int] = field(default_factory=set)
+    vectors: list[np.ndarray] = field(default_factory=list)
+
+    def has(self, piece: _Piece) -> bool:
+        """Whether a live drawer has this text, or one that is as good as the same."""
+        if piece.drawer_id in self.filed.live or piece.drawer_id in self.ids:
+            return True
+        text_hash = hash64(piece.text)
+        if text_hash in self.filed.texts or text_hash in self.texts:
+            return True
+        if not piece.vector:
+            return False
+        vector = np.frombuffer(piece.vector, "<f4")
+        held = self.filed.vectors
+        if held is not None and held.shape[1] == len(vector) and float((held @ vector).max()) > SAME_COSINE:
+            return True
+        return any(float(one @ vector) > SAME_COSINE for one in self.vectors)
+
+    def add(self, piece: _Piece) -> None:
+        """Count a piece as filed."""
+        self.ids.add(piece.drawer_id)
+        self.texts.add(hash64(piece.text))
+        if piece.vector:
+            self.vectors.append(np.frombuffer(piece.vector, "<f4"))
+
+    @property
+    def full(self) -> bool:
+        """Whether the palace has as many drawers as it may have."""
+        return len(self.filed.live) + len(self.ids) >= MOST_DRAWERS
+
+
+class Filing:
+    """Files exchanges.
+
+    Args:
+        views: Where drawers are read.
+        publish: Publishes a fact; returns after the ack.
+        embedder_for: What runs a model, None if nothing does.
+        thresholds: Who decides the types.
+        reactor: ``name@version``.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        publish: Callable[[OutgoingMessage], Awaitable[Published]],
+        embedder_for: Callable[[str], Embedder | None],
+        thresholds: Thresholds,
+        reactor: str,
+    ) -> None:
+        self._views = views
+        self._publish = publish
+        self._embedder_for = embedder_for
+        self._thresholds = thresholds
+        self._reactor = reactor
+
+    async def file(self, workspace_id: str, exchanges: Sequence[Exchange]) -> Outcome:
+        """File exchanges; the views have reached what was filed before.
+
+        Raises:
+            BrokerUnavailable: If an event was not acked; it is safe to file all of them again.
+        """
+        counts: Counter[str] = Counter(completed=len(exchanges))
+        model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
+        live = _Live(await asyncio.to_thread(filed_in, self._views, workspace_id, model))
+        made = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
+        counts["noise"] = sum(not pieces for pieces in made)
+        fresh = [piece for pieces in made for piece in pieces if piece.entry_id not in live.filed.entries]
+        generation = await self._embed(workspace_id, model, fresh)
+        chosen: list[_Piece] = []
+        for piece in fresh:
+            if live.has(piece):
+                counts["duplicates"] += 1
+            elif live.full:
+                counts["put_off"] += 1
+            else:
+                live.add(piece)
+                chosen.append(piece)
+        counts["filed"] = len(chosen)
+        counts["without_vector"] = sum(not piece.vector for piece in chosen)
+        if counts["put_off"]:
+            _log.warning("palace.full", workspace=workspace_id, put_off=counts["put_off"])
+        published = await asyncio.gather(*(self._file(workspace_id, model, generation, piece) for piece in chosen))
+        return Outcome(counts, max((one.seq for one in published), default=0))
+
+    def _pieces(self, workspace_id: str, exchanges: Sequence[Exchange]) -> list[list[_Piece]]:
+        return [
+            [self._piece(workspace_id, one, chunk) for chunk in filed_chunks(text, self._thresholds)]
+            if (text := one.text) is not None
+            else []
+            for one in exchanges
+        ]
+
+    def _piece(self, workspace_id: str, exchange: Exchange, chunk: Chunk) -> _Piece:
+        named = drawer_id(WING, chunk.room, chunk.text)
+        cause = f"{workspace_id}/{exchange.head.entry_id}"
+        text_hash = f"{hash64(chunk.text):016x}"
+        return _Piece(exchange, chunk, named, derived_id(_NAME, _VERSION, cause, text_hash))
+
+    async def _embed(self, workspace_id: str, model: str | None, pieces: Sequence[_Piece]) -> int:
+        """Give pieces their vectors, as far as there is a model; returns its generation."""
+        embedder = self._embedder_for(model) if model is not None else None
+        if model is None or embedder is None or not pieces:
+            return 0
+        generation, dim = await asyncio.to_thread(known, self._views, model)
+        try:
+            async for part in embed_in_pieces(embedder, pieces, dim):
+                if isinstance(part, Embedded):
+                    for piece, vector in zip(part.candidates, part.vectors, strict=True):
+                        piece.vector = vector
+        except EmbedderError as error:  # they are filed without vectors, which embed_chunks adds
+            _log.warning("palace.not_embedded", workspace=workspace_id, error=type(error).__name__)
+        return generation
+
+    async def _file(self, workspace_id: str, model: str | None, generation: int, piece: _Piece) -> Published:
+        exchange, chunk, head = piece.exchange, piece.chunk, piece.exchange.head
+        if piece.vector and model is not None:
+            fact = ChunkVectorDerived(
+                seq=0,
+                workspace_id=workspace_id,
+                model=model,
+                text_hash=hash64(piece.text),
+                dim=len(piece.vector) // FLOAT_BYTES,
+                vector=piece.vector,
+                write_id=piece.entry_id,
+                published_ms=0,
+                reactor=self._reactor,
+            )
+            await self._publish(encode_chunk_vector(fact, EmbedChunksReactor.version, generation))
+        filed = DrawerFiled(
+            drawer_id=piece.drawer_id,
+            wing=WING,
+            room=chunk.room,
+            content=chunk.text,
+            memory_type=chunk.memory_type,
+            importance=chunk.importance,
+            added_by=ADDED_BY,
+            added_by_agent=next((one.agent_id for one in exchange.turns if one.agent_id), ""),
+            conversation=head.session[:_SESSION_CHARS],
+            pipeline_tier=chunk.tier,
+            state=chunk.state,
+        )
+        return await self._publish(
+            encode_control(
+                workspace_id,
+                filed,
+                fact_id=piece.entry_id,
+                cause=head.entry_id,
+                reactor=self._reactor,
+                summary=f"An exchange is filed as {piece.drawer_id}",
+                refs={"source_entry_ids": [one.entry_id for one in exchange.turns][:_SOURCES]},
+            )
+        )

@@ -1,0 +1,134 @@
+"""What the hot path of the palace reads in the views: turns of conversations, and drawers with their vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from pydantic_core import from_json
+
+from ...schemas.events.derived import FLOAT_BYTES
+from ...schemas.events.workspaces import WorkspaceConfigured
+from ...schemas.ports import ViewReader
+from ...schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, Turn
+from ...schemas.views import (
+    CHUNK_VECTORS,
+    CHUNK_VECTORS_PROJECTION,
+    DRAWERS,
+    DRAWERS_PROJECTION,
+    ENTRIES,
+    ENTRIES_PROJECTION,
+    LIVE_DRAWER,
+    NUDGES_PROJECTION,
+    VECTORS_PROJECTION,
+    WORKSPACE_SETTINGS,
+)
+
+NEEDS: Final = (
+    ENTRIES_PROJECTION,
+    DRAWERS_PROJECTION,
+    CHUNK_VECTORS_PROJECTION,
+    VECTORS_PROJECTION,
+    NUDGES_PROJECTION,
+)
+LOOK_BACK_MS: Final = 3_600_000
+"""How far before a turn the exchange is looked for that it ends; a longer one comes by its own first turn."""
+_SESSION: Final = "coalesce(agent_id, '') || '/' || coalesce(trace_id, run_id, '')"
+_TURN: Final = f"seq, id, {_SESSION} AS session, entry_type, agent_id, summary, payload, published_ms"
+_OF_TYPE: Final = f"workspace_id = $workspace AND entry_type IN ('{USER_TURN}', '{AGENT_TURN}')"
+_AROUND: Final = f"""WITH taken AS (SELECT {_SESSION} AS session, published_ms FROM {ENTRIES}
+        WHERE {_OF_TYPE} AND seq IN (SELECT unnest($seqs::UBIGINT[])))
+    SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND {_SESSION} IN (SELECT session FROM taken)
+        AND published_ms >= (SELECT min(published_ms) FROM taken) - {LOOK_BACK_MS} ORDER BY seq"""
+_SINCE: Final = f"SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND seq >= $since ORDER BY seq"
+_SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
+_DRAWERS: Final = f"""SELECT drawer_id, entry_id, d.text_hash, {LIVE_DRAWER}, v.vector FROM {DRAWERS} d
+    LEFT JOIN {CHUNK_VECTORS} v ON v.workspace_id = d.workspace_id AND v.model = $model AND v.text_hash = d.text_hash
+    WHERE d.workspace_id = $workspace"""
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """The drawers of a workspace.
+
+    Attributes:
+        entries: Ids of the entries that filed one, removed ones included.
+        live: Ids of live drawers.
+        texts: Hashes of the texts of live drawers.
+        vectors: (n, d) float32 of live drawers, L2-normalised; None without any.
+    """
+
+    entries: frozenset[str]
+    live: frozenset[str]
+    texts: frozenset[int]
+    vectors: npt.NDArray[np.float32] | None
+
+
+def files_chat(views: ViewReader, workspace_id: str) -> bool:
+    """Whether a workspace has chosen that its conversations are filed."""
+    found = views.rows(_SETTINGS, [workspace_id])
+    return bool(found) and WorkspaceConfigured(settings=json.loads(found[0][0])).files_chat
+
+
+def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[Turn]]:
+    """The turns of the sessions that some turns belong to, by session, from an hour before the first of them.
+
+    What may be the rest of an exchange that began earlier is left out.
+    """
+    rows = views.rows(_AROUND, {"workspace": workspace_id, "seqs": list(seqs)})
+    sessions = _by_session(rows)
+    taken = [turn.published_ms for turns in sessions for turn in turns if turn.seq in set(seqs)]
+    begin = min(taken, default=0) - LOOK_BACK_MS
+    return [turns[_first_whole(turns, begin, quiet_ms) :] for turns in sessions]
+
+
+def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Turn]]:
+    """The turns of a workspace from a sequence on, by session."""
+    return _by_session(views.rows(_SINCE, {"workspace": workspace_id, "since": seq}))
+
+
+def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
+    """The drawers of a workspace, with the vectors of a model."""
+    rows = views.rows(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
+    live = [row for row in rows if row[3]]
+    vectors = [row[4] for row in live if row[4]]
+    return Filed(
+        frozenset(row[1] for row in rows),
+        frozenset(row[0] for row in live),
+        frozenset(int(row[2]) for row in live),
+        np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), len(vectors[0]) // FLOAT_BYTES)
+        if vectors
+        else None,
+    )
+
+
+def _first_whole(turns: Sequence[Turn], begin_ms: int, quiet_ms: int) -> int:
+    """The first turn that certainly begins an exchange."""
+    for at, turn in enumerate(turns):
+        before_ms = turns[at - 1].published_ms if at else begin_ms
+        if turn.is_user or turn.published_ms - before_ms > quiet_ms:
+            return at
+    return len(turns)
+
+
+def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[Turn]]:
+    sessions: dict[str, list[Turn]] = {}
+    for seq, entry_id, session, entry_type, agent_id, summary, payload, published_ms in rows:
+        said = from_json(payload)
+        text, kind = said.get("text"), said.get("kind")
+        turn = Turn(
+            int(seq),
+            entry_id,
+            session,
+            entry_type,
+            agent_id or "",
+            text if isinstance(text, str) and text else summary,
+            kind if isinstance(kind, str) else "",
+            int(published_ms),
+        )
+        sessions.setdefault(session, []).append(turn)
+    return list(sessions.values())

@@ -1,0 +1,27 @@
+"""Refreshes the cards that agents have of the people they talk with, once a day, an hour before the models of operators.
+
+Invariant: as for the models (``operators``); an agent's card holds only what was said to this agent.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from ..reactor import Reactor, ReactorContext
+from .operators import OperatorsReactor, made
+
+
+class PeerCardsReactor(OperatorsReactor):
+    """Consumes ``sweep.ticked`` of the peer cards."""
+
+    name: ClassVar[str] = "peer_cards"
+    sweep: ClassVar[str] = "peer_cards"
+    of_agents: ClassVar[bool] = True
+
+
+def create(context: ReactorContext) -> Reactor | None:
+    """The reactor of a node, or None in a process without views."""
+    return made(PeerCardsReactor, context)
+
+
+REACTOR: Final = create

@@ -1,0 +1,156 @@
+"""Reflects on facts when a reflection is due: which contradict each other, and which are stale.
+
+Invariant: nothing is changed or deleted: a conflict becomes one ``fact.conflict_found``, whose id follows from the two
+facts, and what is in doubt one ``fact.verification_requested`` a tick and cause. A fact whose verification is wanted is not
+asked for again. Facts are those that hold at the tick's ``due``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from ...schemas.entry import MAX_SUMMARY, Severity
+from ...schemas.events.derived import OutgoingMessage
+from ...schemas.events.facts import FactConflictFound, VerificationRequested
+from ...schemas.events.payload import ControlPayload
+from ...schemas.ids import derived_id
+from ...schemas.ports import ViewReader
+from ...schemas.rules.interference import Claim, Conflict, conflicts
+from ...schemas.rules.salience import STALE_BELOW, freshness
+from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, FACTS, FACTS_PROJECTION, KG_ENTITIES
+from ...schemas.views.facts import FactRow
+from ...schemas.views.table import as_of
+from ..reacting.control_facts import encode_control
+from ..reacting.sweeping import SweepReactor, Swept, Tick
+from ..reactor import Reactor, ReactorContext
+
+MOST_ASKED: Final = 1_000
+"""Facts of one request; the longest stale go first, the others are asked for at the next tick."""
+_SECOND_MS: Final = 1_000
+_HOLDING: Final = f"""WITH known AS (SELECT * FROM {KG_ENTITIES} WHERE workspace_id = $ws AND ({{as_of}})),
+    named AS (SELECT e.entity_id, coalesce(r.entity_id, e.entity_id) AS root, coalesce(r.name, e.name) AS name
+        FROM known e LEFT JOIN known r ON r.entity_id = e.alias_of)
+    SELECT s.name, s.root, o.name, o.root, {", ".join(f"f.{column.name}" for column in FACTS.columns)}
+    FROM (FROM {FACTS} WHERE workspace_id = $ws AND ({{as_of}})
+        AND (from_ms IS NULL OR from_ms <= $now) AND (to_ms IS NULL OR $now < to_ms + {_SECOND_MS})) f
+    JOIN named s ON s.entity_id = f.subject_id JOIN named o ON o.entity_id = f.object_id ORDER BY f.fact_id"""
+_KNOWN: Final = f"SELECT id FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    row: FactRow
+    subject: str
+    claim: Claim
+
+    def fresh(self, now_ms: int) -> float:
+        row = self.row
+        return freshness(row.verified_ms or row.asserted_ms, row.fact_type, row.half_life_hours, now_ms)
+
+
+class ReflectReactor(SweepReactor):
+    """Consumes ``sweep.ticked`` of the reflection."""
+
+    name: ClassVar[str] = "reflect"
+    version: ClassVar[int] = 1
+    sweep: ClassVar[str] = "reflection"
+    needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, FACTS_PROJECTION)
+
+    async def work(self, tick: Tick) -> Swept:
+        """Record new conflicts, and ask for verifications of what is stale or contradicted."""
+        facts, known = await asyncio.to_thread(_read, self._views, tick)
+        by_id = {fact.row.fact_id: fact for fact in facts}
+        found = conflicts(fact.claim for fact in facts)
+        new = [one for one in found if self._conflict_id(tick, one) not in known]
+        for conflict in new:
+            await self.publish(self._conflict(tick, conflict, by_id[conflict.one].subject))
+        doubted = sorted({fact_id for one in new for fact_id in (one.one, one.other)})
+        contradicted = [by_id[fact_id] for fact_id in doubted if by_id[fact_id].row.verify_asked_ms is None]
+        stale = [
+            fact
+            for fact in facts
+            if fact.row.verify_asked_ms is None
+            and fact.fresh(tick.due_ms) < STALE_BELOW
+            and fact.row.fact_id not in set(doubted)
+        ]
+        stale.sort(key=lambda fact: (fact.fresh(tick.due_ms), fact.row.fact_id))
+        await self._ask(tick, "conflict", contradicted[:MOST_ASKED])
+        await self._ask(tick, "stale", stale[:MOST_ASKED])
+        return Swept({"facts": len(facts), "conflicts": len(found), "new_conflicts": len(new), "stale": len(stale)})
+
+    async def _ask(self, tick: Tick, cause: str, facts: Sequence[_Fact]) -> None:
+        if not facts:
+            return
+        ids = tuple(fact.row.fact_id for fact in facts)
+        said = VerificationRequested.model_validate({"fact_ids": ids, "cause": cause})
+        why = "contradict each other" if cause == "conflict" else "are stale"
+        summary = f"{len(ids)} facts {why}: verify them"
+        await self.publish(self._fact(tick, said, derived_id(*self._cause(tick), cause), summary))
+
+    def _conflict(self, tick: Tick, conflict: Conflict, subject: str) -> OutgoingMessage:
+        said = FactConflictFound(
+            fact_ids=(conflict.one, conflict.other),
+            namespace=conflict.namespace,
+            subject=subject,
+            kind=conflict.kind,
+        )
+        what = "has two values" if conflict.kind == "values" else "is affirmed and negated"
+        summary = f"facts about {subject} contradict each other: {conflict.predicate!r} {what}"
+        return self._fact(tick, said, self._conflict_id(tick, conflict), summary, Severity.NOTICE)
+
+    def _fact(
+        self, tick: Tick, said: ControlPayload, fact_id: str, summary: str, severity: Severity = Severity.INFO
+    ) -> OutgoingMessage:
+        return encode_control(
+            tick.workspace_id,
+            said,
+            fact_id=fact_id,
+            cause=tick.entry_id,
+            reactor=self.identity,
+            summary=summary[:MAX_SUMMARY],
+            severity=severity,
+            ts_ms=tick.due_ms,
+        )
+
+    def _cause(self, tick: Tick) -> tuple[str, int, str]:
+        return self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}"
+
+    def _conflict_id(self, tick: Tick, conflict: Conflict) -> str:
+        pair = f"{tick.workspace_id}/{conflict.one}/{conflict.other}"
+        return derived_id(self.name, self.version, pair, "conflict")
+
+
+def _read(views: ViewReader, tick: Tick) -> tuple[list[_Fact], set[str]]:
+    """The facts that hold, and the ids of the conflicts that are recorded."""
+    sql = _HOLDING.format(as_of=as_of(tick.seq))
+    facts = []
+    for subject, subject_root, object_, object_root, *rest in views.rows(
+        sql, {"ws": tick.workspace_id, "now": tick.due_ms}
+    ):
+        row = FactRow(*rest)
+        text = row.text or f"{subject} {row.predicate} {object_}"
+        claim = Claim(
+            row.fact_id,
+            row.namespace,
+            subject_root,
+            row.predicate.casefold(),
+            object_root,
+            text,
+            row.single_valued,
+        )
+        facts.append(_Fact(row, subject, claim))
+    known = views.rows(_KNOWN, [tick.workspace_id, FactConflictFound.ENTRY_TYPE])
+    return facts, {fact_id for (fact_id,) in known}
+
+
+def create(context: ReactorContext) -> Reactor | None:
+    """The reflection reactor of a node, or None in a process without views."""
+    if context.views is None:
+        return None
+    return ReflectReactor(context.client, context.publisher, context.views, clock=context.clock)
+
+
+REACTOR: Final = create

@@ -1,0 +1,71 @@
+"""Payloads of operator models and peer cards: what people said of themselves, and what they had forgotten.
+
+Invariant: a person is named by a keyed hash alone; the key lies outside the journal. Consent is ``consent.changed``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from ..entry import Id
+from .erasure import SubjectHash
+from .payload import STORED, ControlPayload
+
+FactKey = Literal[
+    "role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"
+]  # contract §13
+VALUE_CHARS = 160
+QUOTE_CHARS = 600
+
+
+class StatedFact(BaseModel):
+    """What a person said of themselves.
+
+    Attributes:
+        quote: Their own words, verbatim.
+        entry_id: The turn that holds the quote.
+        seq: Sequence of that turn; a fact ends with what is forgotten after it.
+    """
+
+    model_config = STORED
+    key: FactKey
+    value: str = Field(min_length=1, max_length=VALUE_CHARS)
+    quote: str = Field(min_length=1, max_length=QUOTE_CHARS)
+    entry_id: Id
+    seq: int = Field(ge=1)
+
+
+class OperatorProfileUpdated(ControlPayload):
+    """All that counts of a person now: their model, or an agent's card of them.
+
+    Attributes:
+        agent_id: The agent whose card it is; None for the model.
+        crew_id: The crew with which the person talked most.
+        messages: Turns of the person in the period that the sweep looked at.
+        model: The language model that proposed facts; None if rules did.
+    """
+
+    ENTRY_TYPE = "operator.profile_updated"
+    subject_hash: SubjectHash
+    agent_id: Id | None = None
+    crew_id: Id | None = None
+    facts: Annotated[tuple[StatedFact, ...], Field(min_length=1, max_length=32)]
+    messages: int = Field(default=0, ge=0)
+    model: str | None = Field(default=None, max_length=96)
+
+
+class OperatorForgotten(ControlPayload):
+    """A person had one key forgotten, or all: in their model and in every card. Earlier turns no longer count for it."""
+
+    ENTRY_TYPE = "operator.forgotten"
+    subject_hash: SubjectHash
+    key: FactKey | None = None
+
+
+class OperatorDeleted(ControlPayload):
+    """A person was deleted: model, cards and consent. Earlier turns no longer count."""
+
+    ENTRY_TYPE = "operator.deleted"
+    subject_hash: SubjectHash

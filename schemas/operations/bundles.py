@@ -1,0 +1,118 @@
+"""Operations on bundles: export and import the memory of an agent and its crew as plain files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+
+from ..entry import Id, Name
+from ..rules.bundles import MAX_FILES
+from ..views import DOCUMENTS_PROJECTION, LEARNING_PROJECTION
+from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+
+BundleFormat = Literal["okf", "crewship", "nanoclaw", "openclaw"]
+
+
+class BundleText(BaseModel):
+    """A file of a bundle: its path and its text."""
+
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
+    path: str = Field(min_length=1, max_length=1_000, description="Path within the bundle.")
+    content: str = Field(description="The text.")
+
+
+class ExportBundleRequest(Request):
+    """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+    Documents that the injection scanners block, operator models and peer cards are left out.
+    """
+
+    agent_id: Id | None = Field(default=None, description="The agent.")
+    crew_id: Id | None = Field(default=None, description="The crew.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class ImportBundleRequest(Request):
+    """Plan the import of a bundle; with ``apply``, write it.
+
+    Each document is replaced, not merged. One that is refused does not keep the others from being written.
+    """
+
+    documents: Annotated[
+        tuple[BundleText, ...], Field(min_length=1, max_length=MAX_FILES, description="The files of the bundle.")
+    ]
+    agent_id: Id | None = Field(default=None, description="The agent that gets documents of an agent.")
+    crew_id: Id | None = Field(default=None, description="The crew that gets documents of a crew; none get in without.")
+    apply: StrictBool = Field(default=False, description="Write; without it, only the plan is answered.")
+    format: BundleFormat | None = Field(
+        default=None, description="okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent."
+    )
+    group: Name | None = Field(default=None, description="Of nanoclaw: the group, if there are several.")
+    person: Name | None = Field(default=None, description="The person that a card (USER.md) is about.")
+    workspace_id: Workspace = None
+
+
+class SkippedShown(Answer):
+    """A file that is not in the bundle, and why."""
+
+    path: str
+    detail: str
+
+
+class BundleAnswer(Answer):
+    """A bundle; its files sorted by path behind the manifest."""
+
+    format: str
+    documents: tuple[BundleText, ...]
+    skipped: tuple[SkippedShown, ...]
+    view_seq: int
+
+
+class ImportedShown(Answer):
+    """What becomes of a file.
+
+    ``status``: ``planned``, ``unchanged`` (the document has this text already), ``written``, ``skipped`` (has no place),
+    ``rejected`` (refused by a check) or ``failed``. ``kind`` and ``detail`` say why.
+    """
+
+    path: str
+    owner: str | None
+    id: str | None
+    status: Literal["planned", "unchanged", "written", "skipped", "rejected", "failed"]
+    kind: str | None
+    detail: str
+    bytes: int
+    replaces_bytes: int
+
+
+class ImportBundleAnswer(Answer):
+    """What becomes, or would become, of each file, by path; ``counts`` by status."""
+
+    format: str
+    applied: bool
+    results: tuple[ImportedShown, ...]
+    counts: dict[str, int]
+
+
+EXPORT_BUNDLE: Final = Operation(
+    name="export_bundle",
+    request=ExportBundleRequest,
+    answer=BundleAnswer,
+    route="GET /v1/bundle",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=(DOCUMENTS_PROJECTION, LEARNING_PROJECTION),
+    errors=(501,),
+)
+IMPORT_BUNDLE: Final = Operation(
+    name="import_bundle",
+    request=ImportBundleRequest,
+    answer=ImportBundleAnswer,
+    route="POST /v1/bundle",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+    errors=(501,),
+)
+OPERATIONS: Final = (EXPORT_BUNDLE, IMPORT_BUNDLE)

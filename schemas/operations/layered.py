@@ -1,0 +1,356 @@
+"""Operations on layered memory: facts and procedures are written and read, episodes and working memory are read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, StrictBool, StrictInt, model_validator
+
+from ..entry import MAX_NAME as MAX_RUN_ID
+from ..entry import Id
+from ..events.facts import MAX_FACT_TEXT, MAX_HALF_LIFE_HOURS, MAX_NAME, MAX_REASON, MAX_REFERENCE, FactType
+from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION, ENTRIES_PROJECTION, FACTS_PROJECTION, IMPORTANCE_PROJECTION
+from .documents import OF_PROVIDERS, ForAgent, ForCrew, ScopeName
+from .facts import DATE_HINT, Day, Fact, Name
+from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+
+QUERY_LIMIT: Final = 20
+QUERY_LIMIT_MAX: Final = 200
+QUERY_MAX_CHARS: Final = 4_000
+DEFAULT_PREDICATE: Final = "is"
+_FACT_FIELDS: Final = ("subject", "object")
+_PROCEDURE_FIELDS: Final = ("name", "content")
+
+Namespace = Annotated[
+    str | None,
+    Field(max_length=MAX_NAME, description="Namespace of facts; that of the knowledge graph if empty."),
+]
+RunId = Annotated[
+    str | None,
+    Field(
+        min_length=1, max_length=MAX_RUN_ID, description="A run: trace_id, actor_id or payload.run_id of its entries."
+    ),
+]
+
+
+class LayeredWriteRequest(Request):
+    """Write a fact or a procedure.
+
+    A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that is known and
+    has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole text; each write is a
+    version of the document `procedures/<name>.md`.
+    """
+
+    kind: Literal["fact", "procedure"] = Field(description="fact or procedure.")
+    namespace: Annotated[str, Field(max_length=MAX_NAME)] = Field(
+        default="", description="Of a fact: facts of different namespaces never contradict each other."
+    )
+    subject: Name | None = Field(default=None, description="Of a fact: what it is about.")
+    predicate: Name = Field(default=DEFAULT_PREDICATE, description="Of a fact: how subject and object relate.")
+    object: Name | None = Field(default=None, description="Of a fact: the value, or the other entity.")
+    text: Annotated[str, Field(min_length=1, max_length=MAX_FACT_TEXT)] | None = Field(
+        default=None, description="Of a fact: its wording; subject, predicate and object if absent."
+    )
+    confidence: float = Field(
+        default=1.0, ge=0.0, le=1.0, allow_inf_nan=False, description="Of a fact: how certain it is, 0 to 1."
+    )
+    fact_type: FactType = Field(
+        default=FactType.DEFAULT,
+        description="Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30, volatile in 1.",
+    )
+    half_life_hours: float | None = Field(
+        default=None,
+        gt=0.0,
+        le=MAX_HALF_LIFE_HOURS,
+        allow_inf_nan=False,
+        description="Of a fact: a half-life of its own, in hours.",
+    )
+    single_valued: StrictBool = Field(
+        default=False, description="Of a fact: the subject has one value of the predicate at a time."
+    )
+    valid_from: Day = Field(default=None, description="Of a fact: since when it holds.", json_schema_extra=DATE_HINT)
+    valid_to: Day = Field(
+        default=None, description="Of a fact: until when it holds, included.", json_schema_extra=DATE_HINT
+    )
+    source_drawer_id: str | None = Field(
+        default=None, max_length=MAX_REFERENCE, description="Of a fact: the drawer that it was taken from."
+    )
+    source_entry_id: Id | None = Field(default=None, description="Of a fact: the entry that it was taken from.")
+    name: str | None = Field(default=None, description="Of a procedure: its name, such as deploy-checkout.")
+    content: str | None = Field(default=None, description="Of a procedure: the whole text, Markdown.")
+    scope: ScopeName = None
+    agent_id: ForAgent = None
+    crew_id: ForCrew = None
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        needed = _FACT_FIELDS if self.kind == "fact" else _PROCEDURE_FIELDS
+        if missing := [name for name in needed if getattr(self, name) is None]:
+            raise ValueError(f"a {self.kind} needs {' and '.join(missing)}")
+        return self
+
+
+class LayeredReadRequest(Request):
+    """Read a fact by its id, a procedure by its name, or the working memory of a run.
+
+    Working memory is what a run has recorded while it lasts; it is empty after `run.completed`, `run.failed` or
+    `run.cancelled`.
+    """
+
+    kind: Literal["fact", "procedure", "working"] = Field(description="fact, procedure or working.")
+    name: str = Field(min_length=1, max_length=MAX_NAME, description="The fact's id, the procedure's name, or the run.")
+    version: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="Of a procedure: the version that a write of this sequence left."
+    )
+    scope: ScopeName = None
+    agent_id: ForAgent = None
+    crew_id: ForCrew = None
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class LayeredQueryRequest(Request):
+    """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
+
+    Episodes are newest first, without those beyond their time to live where one is set. Facts are in the order of their
+    salience, whose parts are returned; stale ones are among them. Procedures are those whose name contains `text`.
+    """
+
+    kind: Literal["episode", "fact", "procedure"] = Field(description="episode, fact or procedure.")
+    text: Annotated[str, Field(min_length=1, max_length=QUERY_MAX_CHARS)] | None = Field(
+        default=None, description="What facts are about, or a part of a procedure's name; all if absent."
+    )
+    namespace: Namespace = None
+    run_id: RunId = None
+    types: tuple[str, ...] = Field(
+        default=(), max_length=50, description="Of episodes: entry types, run.completed; repeatable."
+    )
+    limit: StrictInt = Field(default=QUERY_LIMIT, ge=1, le=QUERY_LIMIT_MAX, description="Most results.")
+    now: str | None = Field(default=None, description="RFC 3339 time as of which salience is computed; now if absent.")
+    agent_id: ForAgent = None
+    crew_id: ForCrew = None
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class FactVerifyRequest(Request):
+    """Record that a fact was checked and holds: it is fresh again. To end one that does not hold, use `kg invalidate`."""
+
+    fact_id: Id = Field(description="The fact.")
+    confidence: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="Its confidence from now on; as it was if absent.",
+    )
+    note: str = Field(default="", max_length=MAX_REASON, description="How it was checked; it is recorded.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class FactVerificationRequest(Request):
+    """Ask for a verification of a fact; `layered conflicts` lists it until it is verified."""
+
+    fact_id: Id = Field(description="The fact.")
+    note: str = Field(default="", max_length=MAX_REASON, description="Why; it is recorded.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class FactConflictsRequest(Request):
+    """List facts that contradict each other and facts whose verification is wanted."""
+
+    namespace: Namespace = None
+    now: str | None = Field(default=None, description="RFC 3339 time as of which facts hold; now if absent.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class SalienceParts(Answer):
+    """The parts of a salience, each 0 to 1; ``freshness`` is null where there is none."""
+
+    relevance: float
+    recency: float
+    confidence: float
+    usage: float
+    freshness: float | None
+
+
+class LayeredFact(Fact):
+    """A fact of layered memory.
+
+    ``state`` is fresh, stale (freshness below .5) or needs_refresh (below .25). ``verification_wanted`` since when a
+    verification is asked for. ``salience`` and ``parts`` are null where nothing was ranked.
+    """
+
+    namespace: str
+    text: str
+    fact_type: str
+    half_life_hours: float | None
+    single_valued: bool
+    last_verified_at: str | None
+    verification_wanted: str | None
+    freshness: float
+    state: Literal["fresh", "stale", "needs_refresh"]
+    uses: int
+    salience: float | None = None
+    parts: SalienceParts | None = None
+
+
+class Procedure(Answer):
+    """A procedure: the newest version, or the one that was asked for."""
+
+    name: str
+    owner: str
+    content: str
+    seq: int
+    updated_at: str | None
+
+
+class Episode(Answer):
+    """An entry of a run."""
+
+    entry_id: str
+    ts: str
+    entry_type: str
+    summary: str
+    agent_id: str | None
+    run_id: str | None
+    payload: dict[str, Any]
+    seq: int
+
+
+class FactConflict(Answer):
+    """Two facts that contradict each other: ``values`` of a single-valued predicate, or ``polarity``, a negation."""
+
+    fact_ids: tuple[str, ...]
+    texts: tuple[str, ...]
+    namespace: str
+    subject: str
+    kind: Literal["values", "polarity"]
+
+
+class LayeredWriteAnswer(Answer):
+    """What was written.
+
+    ``id`` is the fact's id or the procedure's label; ``added`` is false if a known fact was verified. ``conflicts`` are
+    those of the fact with others that hold now.
+    """
+
+    kind: str
+    id: str
+    added: bool
+    seq: int
+    conflicts: tuple[FactConflict, ...] = ()
+
+
+class LayeredReadAnswer(Answer):
+    """What was read: the field of its kind is set. ``run_ended`` says that a run's working memory is gone."""
+
+    kind: str
+    fact: LayeredFact | None = None
+    procedure: Procedure | None = None
+    working: tuple[Episode, ...] = ()
+    run_ended: bool = False
+    view_seq: int
+
+
+class LayeredQueryAnswer(Answer):
+    """What was found, in the field of its kind; ``truncated`` if there is more."""
+
+    kind: str
+    facts: tuple[LayeredFact, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    procedures: tuple[Procedure, ...] = ()
+    truncated: bool
+    view_seq: int
+
+
+class FactVerifyAnswer(Answer):
+    """The fact as it is now."""
+
+    fact: LayeredFact
+    seq: int
+
+
+class FactConflictsAnswer(Answer):
+    """Conflicts by namespace and subject; facts whose verification is wanted, the longest waiting first."""
+
+    conflicts: tuple[FactConflict, ...]
+    wanted: tuple[LayeredFact, ...]
+    view_seq: int
+
+
+_FACTS: Final = (FACTS_PROJECTION, IMPORTANCE_PROJECTION)
+_EVERY: Final = (*_FACTS, ENTRIES_PROJECTION, DOCUMENTS_PROJECTION, AGENTS_PROJECTION)
+LAYERED_WRITE: Final = Operation(
+    name="layered_write",
+    request=LayeredWriteRequest,
+    answer=LayeredWriteAnswer,
+    route="POST /v1/layered",
+    effect=Effect.CREATES,
+    views=_EVERY,
+    errors=(409, 413, *OF_PROVIDERS),
+    command="layered write",
+    repeatable=False,
+)
+LAYERED_READ: Final = Operation(
+    name="layered_read",
+    request=LayeredReadRequest,
+    answer=LayeredReadAnswer,
+    route="GET /v1/layered",
+    effect=Effect.READS,
+    views=_EVERY,
+    errors=(404, 410, *OF_PROVIDERS),
+    command="layered read",
+)
+LAYERED_QUERY: Final = Operation(
+    name="layered_query",
+    request=LayeredQueryRequest,
+    answer=LayeredQueryAnswer,
+    route="POST /v1/layered/query",
+    effect=Effect.READS,
+    views=_EVERY,
+    errors=(404, *OF_PROVIDERS),
+    command="layered query",
+)
+FACT_VERIFY: Final = Operation(
+    name="fact_verify",
+    request=FactVerifyRequest,
+    answer=FactVerifyAnswer,
+    route="POST /v1/layered/facts/{fact_id}/verify",
+    effect=Effect.CHANGES,
+    views=_FACTS,
+    errors=(404,),
+    command="layered verify",
+)
+FACT_REQUEST_VERIFICATION: Final = Operation(
+    name="fact_request_verification",
+    request=FactVerificationRequest,
+    answer=FactVerifyAnswer,
+    route="POST /v1/layered/facts/{fact_id}/request-verification",
+    effect=Effect.CHANGES,
+    views=_FACTS,
+    errors=(404,),
+    command="layered request-verification",
+)
+FACT_CONFLICTS: Final = Operation(
+    name="fact_conflicts",
+    request=FactConflictsRequest,
+    answer=FactConflictsAnswer,
+    route="GET /v1/layered/conflicts",
+    effect=Effect.READS,
+    views=_FACTS,
+    command="layered conflicts",
+)
+OPERATIONS: Final = (
+    LAYERED_WRITE,
+    LAYERED_READ,
+    LAYERED_QUERY,
+    FACT_VERIFY,
+    FACT_REQUEST_VERIFICATION,
+    FACT_CONFLICTS,
+)

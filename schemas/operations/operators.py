@@ -1,0 +1,167 @@
+"""Operations on operator models: show, list, forget, consent, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from ..entry import Name
+from ..events.operators import FactKey
+from ..views.operators import OPERATORS_PROJECTION
+from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+
+Person = Annotated[Name, Field(description="The person: the `actor_id` of their turns.")]
+
+
+class OperatorRequest(Request):
+    """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+
+    For OWNER, ADMIN, and tokens that may speak for the person.
+    """
+
+    user: Person
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class OperatorsRequest(Request):
+    """List the operator models of a workspace, by slug."""
+
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class ForgetOperatorRequest(Request):
+    """Forget one key of a person, or all, in their model and in every card.
+
+    What the person said until now no longer counts for it.
+    """
+
+    user: Person
+    key: FactKey | None = Field(
+        default=None,
+        description="role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.",
+    )
+    workspace_id: Workspace = None
+
+
+class ConsentRequest(Request):
+    """Record that a person consents to a model and cards, or no longer does.
+
+    Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+    """
+
+    user: Person
+    decision: Literal["granted", "withdrawn"] = Field(description="granted or withdrawn.")
+    workspace_id: Workspace = None
+
+
+class DeleteOperatorRequest(Request):
+    """Delete a person: model, cards, what agents wrote about them, and consent."""
+
+    user: Person
+    workspace_id: Workspace = None
+
+
+class FactShown(Answer):
+    """A fact: the person's own words, and the entry that holds them."""
+
+    key: str
+    value: str
+    quote: str
+    entry_id: str
+
+
+class ProfileShown(Answer):
+    """A model (``agent_id`` null) or an agent's card."""
+
+    agent_id: str | None
+    crew_id: str | None
+    facts: tuple[FactShown, ...]
+    updated_at: str
+
+
+class OperatorAnswer(Answer):
+    """What is known of a person. ``slug`` names the documents ``users/<slug>.md`` and ``peers/<slug>.md``."""
+
+    slug: str
+    opted_out: bool
+    consent_at: str | None
+    model: ProfileShown | None
+    cards: tuple[ProfileShown, ...]
+    view_seq: int
+
+
+class OperatorShown(Answer):
+    """A model in a list."""
+
+    slug: str
+    crew_id: str | None
+    keys: tuple[str, ...]
+    updated_at: str
+
+
+class OperatorsAnswer(Answer):
+    """The models, the newest first."""
+
+    operators: tuple[OperatorShown, ...]
+    view_seq: int
+
+
+class OperatorChangedAnswer(Answer):
+    """The change was recorded at ``seq`` and is folded.
+
+    ``notes_left`` counts notes of agents about the person that could not be retracted; ask again.
+    """
+
+    slug: str
+    seq: int
+    notes_retracted: int = 0
+    notes_left: int = 0
+
+
+SHOW_OPERATOR: Final = Operation(
+    name="show_operator",
+    request=OperatorRequest,
+    answer=OperatorAnswer,
+    route="GET /v1/operator",
+    effect=Effect.READS,
+    views=(OPERATORS_PROJECTION,),
+    command="operator show",
+)
+OPERATORS: Final = Operation(
+    name="operators",
+    request=OperatorsRequest,
+    answer=OperatorsAnswer,
+    route="GET /v1/operators",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=(OPERATORS_PROJECTION,),
+    command="operator list",
+)
+FORGET_OPERATOR: Final = Operation(
+    name="forget_operator",
+    request=ForgetOperatorRequest,
+    answer=OperatorChangedAnswer,
+    route="POST /v1/operator/forget",
+    effect=Effect.DESTROYS,
+    command="operator forget",
+)
+CONSENT: Final = Operation(
+    name="consent",
+    request=ConsentRequest,
+    answer=OperatorChangedAnswer,
+    route="POST /v1/operator/consent",
+    effect=Effect.DESTROYS,
+    command="operator consent",
+)
+DELETE_OPERATOR: Final = Operation(
+    name="delete_operator",
+    request=DeleteOperatorRequest,
+    answer=OperatorChangedAnswer,
+    route="POST /v1/operator/delete",
+    effect=Effect.DESTROYS,
+    command="operator delete",
+)
+OPERATIONS: Final = (SHOW_OPERATOR, OPERATORS, FORGET_OPERATOR, CONSENT, DELETE_OPERATOR)

@@ -1,0 +1,210 @@
+"""Operations on proposals: rules that were found in a workspace whose rules are reviewed, and wait for a person."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field
+
+from ..entry import Id
+from ..views import LEARNING_PROJECTION, STANDINGS_PROJECTION
+from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from .retractions import Reason
+
+
+class ProposalState(StrEnum):
+    """What became of a proposal; ``undone``: it was approved, and its rule is retracted."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    UNDONE = "undone"
+
+
+class ProposalsRequest(Request):
+    """List proposed rules, the newest first."""
+
+    state: ProposalState | None = Field(
+        default=None, description="pending, approved, rejected or undone; all if absent."
+    )
+    crew_id: Id | None = Field(default=None, description="The crew; all if absent.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class ExplainProposalRequest(Request):
+    """Show a proposed rule with the entries of its evidence."""
+
+    proposal_id: Id = Field(description="The proposal.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class DiffProposalRequest(Request):
+    """Show how the approval of a proposed rule changes the rules in the prompts of its crew."""
+
+    proposal_id: Id = Field(description="The proposal.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class ApproveProposalRequest(Request):
+    """Approve a proposed rule: it is learned from then on."""
+
+    proposal_id: Id = Field(description="The proposal.")
+    workspace_id: Workspace = None
+
+
+class RejectProposalRequest(Request):
+    """Reject a proposed rule; it is not proposed again."""
+
+    proposal_id: Id = Field(description="The proposal.")
+    reason: Reason
+    workspace_id: Workspace = None
+
+
+class UndoProposalRequest(Request):
+    """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again."""
+
+    proposal_id: Id = Field(description="The proposal.")
+    reason: Reason
+    workspace_id: Workspace = None
+
+
+class ProposalShown(Answer):
+    """A proposed rule; ``rule_id`` is that of the rule once it is approved, ``reason`` that of the last decision."""
+
+    proposal_id: str
+    crew_id: str
+    pattern: str
+    action: str
+    confidence: float
+    evidence: tuple[str, ...]
+    days: int
+    model: str | None
+    finding: str | None
+    state: ProposalState
+    reason: str
+    rule_id: str | None
+    made_at: str
+
+
+class ProposalsAnswer(Answer):
+    """The proposals."""
+
+    proposals: tuple[ProposalShown, ...]
+    view_seq: int
+
+
+class EvidenceShown(Answer):
+    """An entry of the evidence."""
+
+    entry_id: str
+    entry_type: str
+    ts: str
+    summary: str
+
+
+class ProposalExplained(Answer):
+    """The proposal and the entries of its evidence that exist, oldest first; ``gone`` counts those that do not."""
+
+    proposal: ProposalShown
+    entries: tuple[EvidenceShown, ...]
+    gone: int
+    view_seq: int
+
+
+class ProposalDiff(Answer):
+    """The rules in the crew's prompts now, after an approval, and the difference as a unified diff."""
+
+    before: str
+    after: str
+    diff: str
+    view_seq: int
+
+
+class ProposalDecisionAnswer(Answer):
+    """The state after the decision, and the ``seq`` of its event."""
+
+    proposal_id: str
+    state: ProposalState
+    rule_id: str | None
+    seq: int
+
+
+_ROUTE: Final = "/v1/admin/proposals"
+_VIEWS: Final = (LEARNING_PROJECTION, STANDINGS_PROJECTION)
+PROPOSALS: Final = Operation(
+    name="proposals",
+    request=ProposalsRequest,
+    answer=ProposalsAnswer,
+    route=f"GET {_ROUTE}",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=_VIEWS,
+    command="proposal list",
+)
+EXPLAIN_PROPOSAL: Final = Operation(
+    name="explain_proposal",
+    request=ExplainProposalRequest,
+    answer=ProposalExplained,
+    route=f"GET {_ROUTE}/{{proposal_id}}",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=_VIEWS,
+    errors=(404,),
+    command="proposal explain",
+)
+DIFF_PROPOSAL: Final = Operation(
+    name="diff_proposal",
+    request=DiffProposalRequest,
+    answer=ProposalDiff,
+    route=f"GET {_ROUTE}/{{proposal_id}}/diff",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=_VIEWS,
+    errors=(404, 409),
+    command="proposal diff",
+)
+APPROVE_PROPOSAL: Final = Operation(
+    name="approve_proposal",
+    request=ApproveProposalRequest,
+    answer=ProposalDecisionAnswer,
+    route=f"POST {_ROUTE}/{{proposal_id}}/approve",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+    errors=(404, 409, 410),
+    command="proposal approve",
+    repeatable=False,
+)
+REJECT_PROPOSAL: Final = Operation(
+    name="reject_proposal",
+    request=RejectProposalRequest,
+    answer=ProposalDecisionAnswer,
+    route=f"POST {_ROUTE}/{{proposal_id}}/reject",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+    errors=(404, 409),
+    command="proposal reject",
+    repeatable=False,
+)
+UNDO_PROPOSAL: Final = Operation(
+    name="undo_proposal",
+    request=UndoProposalRequest,
+    answer=ProposalDecisionAnswer,
+    route=f"POST {_ROUTE}/{{proposal_id}}/undo",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+    errors=(404, 409),
+    command="proposal undo",
+    repeatable=False,
+)
+OPERATIONS: Final = (
+    PROPOSALS,
+    EXPLAIN_PROPOSAL,
+    DIFF_PROPOSAL,
+    APPROVE_PROPOSAL,
+    REJECT_PROPOSAL,
+    UNDO_PROPOSAL,
+)

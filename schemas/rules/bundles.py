@@ -1,0 +1,269 @@
+"""Bundles: the memory of an agent and its crew as plain files, written here or by other systems (contract §21).
+
+Invariants: an export depends on the documents alone, so an import of it and another export give the same bytes. An import
+reaches documents of the tiers alone, by paths in canonical form; what has no place is listed with the reason. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ..subjects import is_document_key
+from .tiers import TIERS, Scope, is_tier_of, key_problem, tier_of_label
+
+MAX_BYTES: Final = 32 * 1024 * 1024
+"""UTF-8 bytes of all files of a bundle (contract §21)."""
+MAX_FILES: Final = 5_000
+MANIFEST: Final = "okf.yaml"
+OKF_VERSION: Final = "0.1"
+"""Version of the Open Knowledge Format whose rules the Markdown files keep."""
+FORMATS: Final = ("okf", "crewship", "nanoclaw", "openclaw")
+LEARNED: Final = "crew/learned.md"
+"""The crew's learned rules: exported and never imported, like lessons."""
+_SCOPES: Final = (Scope.AGENT, Scope.CREW)
+_GLOBAL: Final = "global"
+_RESERVED: Final = frozenset({"index.md", "log.md"})
+_FRONT_MATTER: Final = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
+_TYPE: Final = re.compile(r"^type:[ \t]*[^\s#]", re.MULTILINE)
+_NOT_IN_KEYS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_KEY_CHARS: Final = 64
+_INSTRUCTIONS: Final = "instructions or settings of that system, not memory"
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFile:
+    """A file: its path within the bundle, and its text."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The document that a file becomes."""
+
+    scope: Scope
+    tier: str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What becomes of a file: a document with a text, or why it has no place (``kind`` in one word)."""
+
+    path: str
+    target: Target | None = None
+    content: str = ""
+    kind: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the importer decided: whether crew documents are wanted, which group, and the slug of the person of a card."""
+
+    with_crew: bool = False
+    group: str | None = None
+    person_slug: str | None = None
+
+
+class NotABundle(ValueError):
+    """The files are none of the formats, or a choice is missing; ``fix`` says what to do."""
+
+    def __init__(self, said: str, fix: str) -> None:
+        super().__init__(said)
+        self.fix = fix
+
+
+def exported(documents: Iterable[tuple[str, str, str]]) -> list[BundleFile]:
+    """The files of a bundle, by path, the manifest first.
+
+    Args:
+        documents: Path (``agent/daily/2026-05-14.md``), type (``memory.daily``) and text of each.
+    """
+    found = sorted(documents)
+    listed = "".join(f"  - path: {json.dumps(path)}\n    type: {kind}\n" for path, kind, _ in found)
+    manifest = f'format: okf\nversion: 1\nokf_version: "{OKF_VERSION}"\ndocuments:\n{listed}'
+    if not found:
+        manifest = manifest.replace("documents:\n", "documents: []\n")
+    return [
+        BundleFile(MANIFEST, manifest),
+        *(BundleFile(path, _header(path, kind) + text) for path, kind, text in found),
+    ]
+
+
+def _header(path: str, kind: str) -> str:
+    title = path.removesuffix(".md").rpartition("/")[2]
+    return f"---\ntype: {kind}\ntitle: {json.dumps(title)}\npath: {json.dumps(path)}\n---\n"
+
+
+def planned(files: Iterable[BundleFile], choices: Choices, wanted: str | None = None) -> tuple[str, list[Planned]]:
+    """The format, and what becomes of each file, by path.
+
+    Raises:
+        NotABundle: If the format is not known, or a choice is missing.
+    """
+    found = _below_root({one.path: one.content for one in files})
+    name = wanted or _format_of(found)
+    plan = sorted(_READERS[name](found, choices), key=lambda one: one.path)
+    return name, [_checked(one, choices) for one in plan]
+
+
+def _below_root(files: dict[str, str]) -> dict[str, str]:
+    """Without a folder that all files are in, as archives have it."""
+    roots = {path.partition("/")[0] for path in files}
+    if len(roots) != 1 or any("/" not in path for path in files) or roots <= {"groups", "agent", "crew"}:
+        return files
+    return {path.partition("/")[2]: content for path, content in files.items()}
+
+
+def _format_of(files: Mapping[str, str]) -> str:
+    markdown = [path for path in files if path.endswith(".md") and path.rpartition("/")[2] not in _RESERVED]
+    if files.get(MANIFEST, "").startswith("format: okf\n"):
+        return "okf"
+    if any(_group_of(path) and path.endswith("/CLAUDE.md") for path in files):
+        return "nanoclaw"
+    if "AGENT.md" in files or "CREW.md" in files:
+        return "crewship"
+    if "MEMORY.md" in files or "SOUL.md" in files:
+        return "openclaw"
+    if markdown and all(_has_type(files[path]) for path in markdown):
+        return "okf"
+    raise NotABundle("the files are no bundle that is known", f"known are {', '.join(FORMATS)}; docs/portability.md")
+
+
+def _has_type(text: str) -> bool:
+    found = _FRONT_MATTER.match(text)
+    return found is not None and _TYPE.search(found[1]) is not None
+
+
+def _checked(one: Planned, choices: Choices) -> Planned:
+    """A planned document, unless its key is not valid or it is the crew's and that was not asked for."""
+    target = one.target
+    if target is None:
+        return one
+    if target.scope is Scope.CREW and not choices.with_crew:
+        return Planned(one.path, kind="crew", detail="documents of the crew are imported on request alone")
+    rule = TIERS[target.tier]
+    if not rule.writable:
+        return Planned(one.path, kind="derived", detail="is rendered from entries and never imported")
+    if not is_tier_of(target.scope, target.tier):
+        return Planned(one.path, kind="path", detail=f"there is no {target.tier} of a {target.scope.value}")
+    if (problem := key_problem(rule, target.key)) is not None:
+        return Planned(one.path, kind="path", detail=f"its key is not valid: {problem}")
+    return one
+
+
+def _okf(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
+    own = files.get(MANIFEST, "").startswith("format: okf\n")
+    for path, text in files.items():
+        if path == MANIFEST:
+            continue
+        yield _own(path, text) if own else _concept(path, text)
+
+
+def _own(path: str, text: str) -> Planned:
+    if path == LEARNED:
+        return Planned(path, kind="derived", detail="is rendered from entries and never imported")
+    target = _target_of(path)
+    if target is None:
+        return Planned(path, kind="path", detail="no document has this path")
+    header = _FRONT_MATTER.match(text)
+    own = header is not None and f"path: {json.dumps(path)}" in header[1].split("\n")
+    return Planned(path, target, text[header.end() :] if header is not None and own else text)
+
+
+def _target_of(path: str) -> Target | None:
+    folder, _, label = path.partition("/")
+    found = tier_of_label(label) if folder in _SCOPES and is_document_key(label) else None
+    return None if found is None else Target(Scope(folder), *found)
+
+
+def _concept(path: str, text: str) -> Planned:
+    """A concept of another producer's knowledge becomes a topic, front matter included."""
+    if not path.endswith(".md") or path.rpartition("/")[2] in _RESERVED:
+        return Planned(path, kind="path", detail="no concept of the Open Knowledge Format")
+    key = _NOT_IN_KEYS.sub("-", path.removesuffix(".md")).strip("-.")[:_KEY_CHARS]
+    return Planned(path, Target(Scope.CREW, "topics", key), text)
+
+
+def _crewship(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
+    for path, text in files.items():
+        named = tier_of_label(path) if is_document_key(path) else None
+        if named is None:
+            yield Planned(path, kind="path", detail="no document has this path")
+            continue
+        of_agent = is_tier_of(Scope.AGENT, named[0]) and ("AGENT.md" in files or not is_tier_of(Scope.CREW, named[0]))
+        scope = Scope.AGENT if of_agent else Scope.CREW
+        yield Planned(path, Target(scope, *named), text)
+
+
+def _openclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
+    persona = [files[name] for name in ("IDENTITY.md", "SOUL.md") if files.get(name, "").strip()]
+    for path, text in files.items():
+        if path == "MEMORY.md":
+            yield Planned(path, Target(Scope.AGENT, "AGENT"), text)
+        elif path == "USER.md":
+            yield _card(path, text, choices)
+        elif path == "SOUL.md" or (path == "IDENTITY.md" and "SOUL.md" not in files):
+            yield Planned(path, Target(Scope.AGENT, "PERSONA"), "\n".join(persona))
+        elif path == "IDENTITY.md":
+            yield Planned(path, kind="joined", detail="is part of PERSONA.md, with SOUL.md")
+        elif path.startswith("memory/") and path.endswith(".md"):
+            yield _note(path, path.removeprefix("memory/"), text)
+        else:
+            yield Planned(path, kind="skipped", detail=_INSTRUCTIONS)
+
+
+def _nanoclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
+    groups = sorted({group for path in files if (group := _group_of(path)) not in (None, _GLOBAL)})
+    group = choices.group or (groups[0] if len(groups) == 1 else None)
+    if group is None and groups:
+        raise NotABundle(f"there are {len(groups)} groups: {', '.join(map(str, groups))}", "name one as group")
+    if group is not None and group not in groups:
+        raise NotABundle(f"there is no group {group!r}", f"name one of {', '.join(map(str, groups))}")
+    for path, text in files.items():
+        of, name = _group_of(path), path.split("/", 2)[-1]
+        if of == _GLOBAL and name == "CLAUDE.md":
+            yield Planned(path, Target(Scope.CREW, "CREW"), text)
+        elif of is None or of != group:
+            yield Planned(path, kind="skipped", detail=_INSTRUCTIONS if of is None else f"belongs to the group {of}")
+        elif name == "CLAUDE.md":
+            yield Planned(path, Target(Scope.AGENT, "AGENT"), text)
+        elif name == "USER.md":
+            yield _card(path, text, choices)
+        elif name.endswith(".md"):
+            yield _note(path, name, text)
+        else:
+            yield Planned(path, kind="skipped", detail=_INSTRUCTIONS)
+
+
+def _group_of(path: str) -> str | None:
+    parts = path.split("/", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == "groups" else None
+
+
+def _card(path: str, text: str, choices: Choices) -> Planned:
+    if choices.person_slug is None:
+        return Planned(path, kind="person", detail="is about a person: name them to import it as their peer card")
+    return Planned(path, Target(Scope.AGENT, "peers", choices.person_slug), text)
+
+
+def _note(path: str, name: str, text: str) -> Planned:
+    """A day's notes become its log, other notes a file of the agent."""
+    day = name.removesuffix(".md")
+    if key_problem(TIERS["daily"], day) is None:
+        return Planned(path, Target(Scope.AGENT, "daily", day), text)
+    return Planned(path, Target(Scope.AGENT, "files", f"notes/{name}"), text)
+
+
+_READERS: Final[Mapping[str, Callable[[Mapping[str, str], Choices], Iterator[Planned]]]] = {
+    "okf": _okf,
+    "crewship": _crewship,
+    "nanoclaw": _nanoclaw,
+    "openclaw": _openclaw,
+}

@@ -1,0 +1,110 @@
+"""Finds facts that contradict each other (contract of the layered memory, part B).
+
+Two facts of one namespace about one subject that hold at the same time conflict if the predicate has one value at a time
+(one of the facts says so) and their values differ, or if one says in equal words what the other negates.
+
+Invariant: pure; each pair once, the smaller id first, in the order of namespace, key and ids. Nothing is deleted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, Literal
+
+from .contradiction_text import Kind, sentences_of
+
+_AUXILIARIES: Final = frozenset({"do", "does", "did"})
+MOST_PAIRS: Final = 1_000
+"""Conflicts that are reported of one subject; many values of a single-valued predicate have a square of pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A fact as it is compared.
+
+    Attributes:
+        fact_id: Its id.
+        namespace: Facts of different ones never conflict.
+        subject: The entity that it is about.
+        predicate: With the subject the key.
+        value: What is said of the key.
+        text: The fact in words.
+        single_valued: Whether the key has one value at a time.
+    """
+
+    fact_id: str
+    namespace: str
+    subject: str
+    predicate: str
+    value: str
+    text: str
+    single_valued: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Conflict:
+    """Two facts that contradict each other."""
+
+    namespace: str
+    subject: str
+    predicate: str
+    one: str
+    other: str
+    kind: Literal["values", "polarity"]
+
+
+def conflicts(claims: Iterable[Claim]) -> list[Conflict]:
+    """The conflicts among facts that all hold now."""
+    by_subject: defaultdict[tuple[str, str], list[Claim]] = defaultdict(list)
+    for claim in claims:
+        by_subject[claim.namespace, claim.subject].append(claim)
+    found = [conflict for group in by_subject.values() if len(group) > 1 for conflict in _of_subject(group)]
+    return sorted(found)
+
+
+def _of_subject(claims: Sequence[Claim]) -> list[Conflict]:
+    found: dict[tuple[str, str], Conflict] = {}
+    for one, other, kind in (*_values(claims), *_polarity(claims)):
+        first, second = sorted((one, other), key=lambda claim: claim.fact_id)
+        pair = first.fact_id, second.fact_id
+        found.setdefault(pair, Conflict(first.namespace, first.subject, first.predicate, *pair, kind))
+        if len(found) == MOST_PAIRS:
+            break
+    return list(found.values())
+
+
+_Found = tuple[Claim, Claim, Literal["values", "polarity"]]
+
+
+def _values(claims: Sequence[Claim]) -> Iterator[_Found]:
+    by_key: defaultdict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        by_key[claim.predicate].append(claim)
+    for group in by_key.values():
+        if len(group) > 1 and any(claim.single_valued for claim in group):
+            ordered = sorted(group, key=lambda claim: claim.fact_id)
+            for one, other in combinations(ordered, 2):
+                if one.value != other.value:
+                    yield one, other, "values"
+
+
+def _polarity(claims: Sequence[Claim]) -> Iterator[_Found]:
+    by_words: defaultdict[tuple[str, ...], list[tuple[Claim, bool]]] = defaultdict(list)
+    for claim in sorted(claims, key=lambda claim: claim.fact_id):
+        words, negated = _said(claim.text)
+        if words:
+            by_words[words].append((claim, negated))
+    for group in by_words.values():
+        for (one, first), (other, second) in combinations(group, 2):
+            if first != second:
+                yield one, other, "polarity"
+
+
+def _said(text: str) -> tuple[tuple[str, ...], bool]:
+    """The words of a text in order, without negations, and whether it negates."""
+    tokens = [token for sentence in sentences_of(text) for token in sentence.tokens if token.shown not in _AUXILIARIES]
+    negations = sum(token.kind is Kind.NEGATION for token in tokens)
+    return tuple(token.key for token in tokens if token.kind is not Kind.NEGATION), negations % 2 == 1

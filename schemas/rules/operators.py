@@ -1,0 +1,127 @@
+"""What is kept of a person: the slug, eligibility, which proposed facts are stored, merging, and the text (contract §13).
+
+Invariant: every fact is the person's own statement: its quote stands in one of their turns. A key about which new turns say
+nothing keeps its fact. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, get_args
+
+from ..events.operators import QUOTE_CHARS, VALUE_CHARS, FactKey, StatedFact
+from .documents import finding_in
+from .secrets import secrets_in
+
+VERSION: Final = 1
+
+CAP_BYTES: Final = 1_500
+WINDOW_DAYS: Final = 14
+LEAST_MESSAGES: Final = 10
+LEAST_SESSION_MS: Final = 5 * 60_000
+QUOTE_LEAST_CHARS: Final = 12
+FACT_KEYS: Final[tuple[str, ...]] = get_args(FactKey)
+_SLUG_DIGITS: Final = 16
+_SENTENCE: Final = re.compile(r"[^.!?\n]*[.!?]?")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTurn:
+    """A turn of the person: its entry, sequence and text."""
+
+    entry_id: str
+    seq: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A fact as rules or a model propose it."""
+
+    key: str
+    value: str
+    quote: str
+
+
+def subject_hash(key: bytes, workspace_id: str, user: str) -> str:
+    """HMAC-SHA256 of workspace, NUL and user under the node's key, 64 hex digits: names a person in events."""
+    return hmac.new(key, f"{workspace_id}\0{user}".encode(), hashlib.sha256).hexdigest()
+
+
+def slug_of(hashed: str) -> str:
+    """The name of a person's documents: the first 16 digits of the keyed hash."""
+    return hashed[:_SLUG_DIGITS]
+
+
+def is_eligible(messages: int, session_ms: int) -> bool:
+    """Whether there is enough of a person in ``WINDOW_DAYS`` for a model or card."""
+    return messages >= LEAST_MESSAGES or session_ms >= LEAST_SESSION_MS
+
+
+def stated(proposed: Proposed, turns: Sequence[OwnTurn]) -> StatedFact | str:
+    """The fact to store, taken from the newest turn with the quote; else why it is refused, in one word."""
+    value, quote = " ".join(proposed.value.split()), " ".join(proposed.quote.split())
+    if proposed.key not in FACT_KEYS:
+        return "key"
+    if not value or len(value) > VALUE_CHARS:
+        return "value"
+    if not quote or len(quote) > QUOTE_CHARS:
+        return "quote"
+    for turn in reversed(turns):
+        text = " ".join(turn.text.split())
+        if quote in text and (len(quote) >= QUOTE_LEAST_CHARS or _is_sentence(quote, text)):
+            break
+    else:
+        return "quote"
+    if finding_in(value) or finding_in(quote):
+        return "injection"
+    if secrets_in(value) or secrets_in(quote):
+        return "secret"
+    return StatedFact.model_validate(
+        {"key": proposed.key, "value": value, "quote": quote, "entry_id": turn.entry_id, "seq": turn.seq}
+    )
+
+
+def _is_sentence(quote: str, text: str) -> bool:
+    return any(quote.rstrip(".!? ") == one.strip().rstrip(".!?") for one in _SENTENCE.findall(text) if one.strip())
+
+
+def merged(prior: Iterable[StatedFact], new: Iterable[StatedFact]) -> tuple[StatedFact, ...]:
+    """The facts after new ones: the order of the prior ones is kept, of a key the newest statement counts.
+
+    The result is cut to ``CAP_BYTES`` of text by whole facts from the end.
+    """
+    facts: dict[str, StatedFact] = {}
+    for fact in (*prior, *new):
+        known = facts.get(fact.key)
+        if known is None or fact.seq > known.seq:
+            facts[fact.key] = fact
+    kept = list(facts.values())
+    while len(as_markdown(kept).encode()) > CAP_BYTES:
+        kept.pop()
+    return tuple(kept)
+
+
+def remembered(facts: Iterable[StatedFact], forgotten: Mapping[str, int]) -> tuple[StatedFact, ...]:
+    """The facts that were not forgotten; ``forgotten`` maps a key, or "" for all, to the sequence up to which it was."""
+    return tuple(one for one in facts if one.seq > max(forgotten.get(one.key, 0), forgotten.get("", 0)))
+
+
+def as_markdown(facts: Iterable[StatedFact]) -> str:
+    """The document: a line ``- key: value`` for each fact."""
+    return "".join(f"- {fact.key}: {fact.value}\n" for fact in facts)
+
+
+def facts_json(facts: Iterable[StatedFact]) -> str:
+    """Facts as a view holds them."""
+    return json.dumps([fact.model_dump(mode="json") for fact in facts], ensure_ascii=False)
+
+
+def facts_of(text: str) -> tuple[StatedFact, ...]:
+    """Inverse of ``facts_json``."""
+    return tuple(StatedFact.model_validate(one) for one in json.loads(text))

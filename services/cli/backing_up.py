@@ -1,0 +1,191 @@
+"""``backup`` and ``restore``: a journal in one file, and a data directory made from it.
+
+Invariant: a backup has its final name only when it is whole; a restore changes no data directory that holds a journal, and
+leaves none behind that is half made. `restore ID` lets an entry count again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from typer import Argument, Option
+
+from ...schemas.errors import Unavailable
+from ...schemas.ids import is_id
+from .connection import ANY_PORT, OWNER_TOKEN_FILE, SIGNS, Target, client, local_runtime, sync_client
+from .groups import grouped
+from .logs import configure_logging
+from .options import Json, MinSeq, Where, Workspace, settings_from
+from .output import counted, plain, progress_bar, say, show, size_text
+from .printers import PRINTERS
+
+if TYPE_CHECKING:
+    from ...schemas.settings import Settings
+    from ..operating.backup import Manifest
+
+_OTHERS: Final = 0o077
+_FOLDER: Final = "nats"
+"""What a restore makes in the data directory before the first start."""
+
+
+@grouped
+def backup(
+    out: Annotated[
+        Path | None, Argument(metavar="[FILE]", dir_okay=False, help="New file. [default: crew-journal-TIME.backup]")
+    ] = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Copy the whole journal into one file, while it runs. The views are not in it: they follow from the journal."""
+    path = out or Path(f"crew-journal-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.backup")
+    if path.exists():
+        raise typer.BadParameter(f"{path} exists already; name a new file", param_hint="FILE")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with client(where) as journal:
+        try:
+            manifest = _write(draft, journal.backup())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    show(_report(path, manifest, _digest(path)), json_output, _print_made)
+
+
+def _write(draft: Path, records: Any) -> Manifest:
+    from ..operating.backup import BackupFile
+
+    before = os.umask(_OTHERS)
+    try:
+        file = BackupFile(draft)
+    finally:
+        os.umask(before)
+    manifest = None
+    with progress_bar("backup", unit="bytes") as bar:
+        try:
+            for record in records:
+                manifest = file.take(plain(record))
+                bar(file.size, note=size_text(file.size))
+        finally:
+            file.close()
+    if manifest is None:
+        raise Unavailable("the backup ended without a result", hint="see the log of `up`, then try again")
+    with draft.open("rb+") as written:
+        os.fsync(written.fileno())
+    return manifest
+
+
+@grouped
+def restore(
+    what: Annotated[str, Argument(metavar="FILE|ID", help="A file that `backup` wrote, or a retracted entry.")],
+    reason: Annotated[str | None, Option("--reason", help="Of an entry: why; it is recorded.")] = None,
+    min_seq: MinSeq = None,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Make a journal from a backup, in a data directory that holds none; or let a retracted entry count again.
+
+    The hashes of a backup are checked first. The restore is recorded in the journal (journal.restored), the views are
+    built, and the directory gets an owner's token of its own; tokens that were created are those of the backup. An
+    argument with a dot or a slash is a file, because no id has one.
+    """
+    if is_id(what):
+        if reason is None:
+            raise typer.BadParameter("is needed to let an entry count again", param_hint="--reason")
+        with client(where) as journal:
+            done = journal.restore(what, reason=reason, min_seq=min_seq, workspace_id=workspace)
+        show(done, json_output, PRINTERS["restore"])
+        return
+    if reason is not None or where.url is not None:
+        name = "--reason" if reason is not None else "--url"
+        raise typer.BadParameter("does not go with a backup, which is restored into --data-dir", param_hint=name)
+    if not Path(what).is_file():
+        raise typer.BadParameter(f"there is no file {what}", param_hint="FILE|ID")
+    show(_restored(Path(what), where.data_dir), json_output, _print_restored)
+
+
+def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
+    from ..operating.backup import checked_backup
+
+    settings = settings_from(data_dir=data_dir, http=ANY_PORT, embedder="none", log_level="error")
+    if settings.nats is not None:
+        raise typer.BadParameter(
+            "makes a journal with a broker of its own: unset CREW_JOURNAL_NATS", param_hint="CREW_JOURNAL_NATS"
+        )
+    if any((data_dir / sign).exists() for sign in SIGNS):
+        raise typer.BadParameter(f"{data_dir} holds a journal already; name a new directory", param_hint="--data-dir")
+    manifest = checked_backup(file)
+    digest = _digest(file)
+    configure_logging(settings.log_level)
+    try:
+        seq = asyncio.run(_restore(settings, file, manifest, digest))
+    except BaseException:
+        shutil.rmtree(data_dir / _FOLDER, ignore_errors=True)
+        raise
+    with (
+        local_runtime(settings) as runtime,
+        sync_client(Target(runtime.http_url, runtime.owner_token, data_dir)) as journal,
+    ):
+        journal.count(min_seq=seq)
+    more = {"data_dir": str(data_dir.absolute()), "recorded_at": seq}
+    return {**_report(file, manifest, digest), **more}
+
+
+async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: str) -> int:
+    from ..data_dir import lock
+    from ..journal.broker.broker import ManagedBroker
+    from ..journal.broker.connection import connect
+    from ..journal.broker.nats_binary import find_nats_server
+    from ..operating.backup import restore_streams
+
+    data_dir = settings.data_dir.resolve()
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    binary = find_nats_server([settings.nats_dir], override=settings.nats_server)
+    async with AsyncExitStack() as stack:
+        stack.callback(lock(data_dir))
+        broker = ManagedBroker(data_dir, binary, "interval")  # it writes message by message: 60,000 fsyncs take 80 s
+        await broker.start()
+        stack.push_async_callback(broker.stop)
+        connection = await connect(broker.url, broker.user, broker.password, "crew-journal restore")
+        stack.push_async_callback(connection.close)
+        return await restore_streams(connection, file, manifest, digest, datetime.now(UTC))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _report(path: Path, manifest: Manifest, digest: str) -> dict[str, Any]:
+    return {
+        "file": str(path.absolute()),
+        "sha256": digest,
+        "bytes": path.stat().st_size,
+        "made_at": manifest.made_at.isoformat(),
+        "last_seq": manifest.last_seq,
+        "messages": manifest.messages,
+    }
+
+
+def _print_made(report: Mapping[str, Any]) -> None:
+    messages = counted(report["messages"], "message")
+    print(f"{report['file']}  {messages} up to sequence {report['last_seq']:,}, {size_text(report['bytes'])}")
+    print(f"sha256  {report['sha256']}")
+
+
+def _print_restored(report: Mapping[str, Any]) -> None:
+    print(
+        f"restored {counted(report['messages'], 'message')} up to sequence {report['last_seq']:,} into "
+        f"{report['data_dir']}"
+    )
+    say(f"recorded as journal.restored at {report['recorded_at']:,}; a new owner's token is in {OWNER_TOKEN_FILE}")

@@ -1,0 +1,128 @@
+"""``clean``: what Crew Journal installed and kept on this machine, with its size, and removing it by name.
+
+Invariant: nothing is removed that was not named; a data directory that is in use is not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Argument, Option
+
+from ...schemas.errors import DataDirBusy
+from .configuration import config_file
+from .connection import SIGNS
+from .options import FALLBACK_DATA_DIR, DataDir, Json, settings_from
+from .output import print_table, say, show, size_text
+
+_VIEWS: Final = "views.duckdb"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Something that can be removed.
+
+    Attributes:
+        name: How it is named.
+        what: What it is, and what its removal costs.
+        paths: Its files and directories that exist.
+        of_journal: Whether it is in the data directory.
+    """
+
+    name: str
+    what: str
+    paths: tuple[Path, ...]
+    of_journal: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(_size(path) for path in self.paths)
+
+
+def clean(
+    names: Annotated[
+        list[str] | None, Argument(metavar="[NAME]…", help="What to remove; lists everything if left out.")
+    ] = None,
+    data_dir: DataDir = FALLBACK_DATA_DIR,
+    yes: Annotated[bool, Option("--yes", help="Remove it; without, only show what would be removed.")] = False,
+    json_output: Json = False,
+) -> None:
+    """List what is installed and kept on this machine, or remove what is named, with --yes."""
+    known = {one.name: one for one in kept(data_dir)}
+    for name in names or ():
+        if name not in known:
+            raise typer.BadParameter(f"{name} is not one of {', '.join(known) or 'nothing'}", param_hint="NAME")
+    chosen = [known[name] for name in names] if names else list(known.values())
+    if names and yes:
+        _remove(chosen, data_dir)
+    rows = [{"name": one.name, "bytes": one.size, "what": one.what, "paths": [*map(str, one.paths)]} for one in chosen]
+    removed = bool(names and yes)
+    show({"kept": rows, "removed": removed}, json_output, _print)
+    if names and not yes and not json_output:
+        say("nothing was removed: add --yes")
+
+
+def kept(data_dir: Path) -> Iterator[Kept]:
+    """Everything that exists."""
+    settings = settings_from(data_dir=data_dir)
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "crew-journal"
+    old = [path for path in data_dir.glob(f"{_VIEWS}.*") if path.name != f"{_VIEWS}.wal"]
+    found = (
+        Kept("models", "model weights; `embedder install minilm` downloads them again", (settings.models_dir,)),
+        Kept("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
+        Kept("hooks", "how far hooks have read transcripts; turns are not recorded twice without it", (state,)),
+        Kept("configuration", "contexts with their tokens, and settings", (config_file(),)),
+        Kept(
+            "imports",
+            "positions of imports; imports start again, and store nothing twice",
+            (data_dir / "imports",),
+            True,
+        ),
+        Kept(
+            "old-views",
+            "views that were put aside; they may be the last copy of lost entries",
+            tuple(sorted(old)),
+            True,
+        ),
+        Kept("journal", "the journal itself with its views and tokens: make a `backup` first", (data_dir,), True),
+    )
+    for one in found:
+        paths = tuple(path for path in one.paths if path.exists())
+        if one.name == "journal" and not any((data_dir / sign).exists() for sign in SIGNS):
+            continue
+        if paths:
+            yield Kept(one.name, one.what, paths, one.of_journal)
+
+
+def _remove(chosen: list[Kept], data_dir: Path) -> None:
+    from ..data_dir import is_owned
+
+    if any(one.of_journal for one in chosen) and is_owned(data_dir):
+        raise DataDirBusy(f"`up` runs on {data_dir}", hint="stop it first")
+    for one in chosen:
+        say(f"removed {one.name}: {size_text(one.size)}")
+        for path in one.paths:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _size(path: Path) -> int:
+    if not path.is_dir():
+        return path.lstat().st_size if path.exists() else 0
+    return sum(one.lstat().st_size for one in path.rglob("*") if one.is_file() and not one.is_symlink())
+
+
+def _print(answer: Mapping[str, Any]) -> None:
+    if answer["removed"]:
+        return
+    rows = [(one["name"], size_text(one["bytes"]), one["paths"][0], one["what"]) for one in answer["kept"]]
+    if rows:
+        print_table(("name", "size", "where", "what"), rows, right=("size",))
+    else:
+        say("nothing is installed or kept")

@@ -1,0 +1,146 @@
+"""The configuration file: settings, and contexts that name the journals a person works with.
+
+Invariant: an option counts before the environment, the environment before the context in use, and this before the file's
+settings. A context does not apply to a command that names its journal itself, so no token goes to another service.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ...schemas.errors import InvalidQuery, NotFound
+
+FILE_VARIABLE: Final = "CREW_JOURNAL_CONFIG"
+CONTEXT_VARIABLE: Final = "CREW_JOURNAL_CONTEXT"
+PREFIX: Final = "CREW_JOURNAL_"
+_NAMING_OPTIONS: Final = ("--url", "--data-dir")
+_NAMING_VARIABLES: Final = ("CREW_JOURNAL_URL", "CREW_JOURNAL_DATA_DIR")
+"""What names a journal: then no context applies."""
+
+origins: dict[str, str] = {}
+"""Variable → where its value comes from, of those that the running command has from the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A journal: a service by its address, or a data directory; and the workspace to work in."""
+
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
+    data_dir: str | None = None
+    workspace: str | None = None
+
+
+@dataclass(slots=True)
+class Configuration:
+    """What the file says; all of it may be absent."""
+
+    context: str | None = None
+    contexts: dict[str, Context] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def named(self, name: str) -> Context:
+        """The context of that name.
+
+        Raises:
+            NotFound: If there is none.
+        """
+        if name not in self.contexts:
+            known = ", ".join(sorted(self.contexts)) or "none"
+            raise NotFound(
+                f"there is no context {name}", hint=f"there are: {known}; `crew-journal context add` makes one"
+            )
+        return self.contexts[name]
+
+
+def config_file() -> Path:
+    """Where the file is: ``CREW_JOURNAL_CONFIG``, else ``crew-journal/config.toml`` of the user's configuration."""
+    if named := os.environ.get(FILE_VARIABLE):
+        return Path(named)
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "crew-journal" / "config.toml"
+
+
+def load() -> Configuration:
+    """Read the file; empty if there is none.
+
+    Raises:
+        InvalidQuery: If it is not such a file, naming what is wrong.
+    """
+    path = config_file()
+    try:
+        read = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return Configuration()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidQuery(f"{path} is not TOML: {error}", hint="correct it, or delete it") from None
+    try:
+        contexts = {name: Context(**fields) for name, fields in read.pop("contexts", {}).items()}
+        found = Configuration(contexts=contexts, **read)
+    except (TypeError, AttributeError) as error:
+        raise InvalidQuery(f"{path}: {error}", hint="it has `context`, [settings] and [contexts.NAME]") from None
+    if found.settings:
+        from ...schemas.settings import Settings
+
+        for name in found.settings.keys() - Settings.model_fields.keys():
+            raise InvalidQuery(f"{path}: there is no setting {name}", hint="`crew-journal config show` lists all")
+    return found
+
+
+def save(configuration: Configuration) -> None:
+    """Write the file, readable for its owner only; comments in it are lost."""
+    path = config_file()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lines = [f"context = {_toml(configuration.context)}"] if configuration.context else []
+    tables: dict[str, Mapping[str, Any]] = {"settings": configuration.settings} if configuration.settings else {}
+    tables |= {f"contexts.{_toml(name)}": asdict(one) for name, one in configuration.contexts.items()}
+    for name, fields in tables.items():
+        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in fields.items() if value is not None)]
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines).lstrip("\n") + "\n")
+    draft.replace(path)
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+@contextmanager
+def configured(arguments: Sequence[str]) -> Iterator[None]:
+    """The environment with what the file adds to it, for the time of a command."""
+    added = _additions(arguments)
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        origins.clear()
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _additions(arguments: Sequence[str]) -> dict[str, str]:
+    found = load()
+    given: dict[str, tuple[str, str]] = {}
+    for name, value in found.settings.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        given[f"{PREFIX}{name.upper()}"] = text, "[settings] of the file"
+    chosen = os.environ.get(CONTEXT_VARIABLE) or found.context
+    named = any(os.environ.get(name) for name in _NAMING_VARIABLES) or any(
+        argument == option or argument.startswith(f"{option}=") for argument in arguments for option in _NAMING_OPTIONS
+    )
+    if chosen and not named and arguments[:1] != ["context"]:
+        for name, value in asdict(found.named(chosen)).items():
+            if value is not None:
+                given[f"{PREFIX}{name.upper()}"] = value, f"context {chosen}"
+    added = {name: value for name, value in given.items() if name not in os.environ}
+    origins.update({name: given[name][1] for name in added})
+    return {name: value for name, (value, _) in added.items()}

@@ -1,0 +1,146 @@
+"""``context`` and ``config``: which journals a person works with, and where each setting comes from.
+
+Invariant: a token or password is never printed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer import Argument, Option
+
+from . import configuration
+from .configuration import CONTEXT_VARIABLE, PREFIX, Context, config_file, load, save
+from .options import Json
+from .output import print_table, say, show
+
+contexts = typer.Typer(help="Contexts: journals by name, and which one commands use.", no_args_is_help=True)
+config = typer.Typer(help="The configuration file.", no_args_is_help=True)
+_HIDDEN: Final = "(set)"
+_CLIENT: Final = {
+    "url": "URL of a running service.",
+    "token": "Token to send.",
+    "workspace": "Workspace, for a token of all workspaces.",
+}
+"""Settings of commands alone."""
+
+
+def _names() -> list[str]:
+    return sorted(load().contexts)
+
+
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the context.", autocompletion=_names)]
+
+
+@contexts.command("add")
+def add(
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the context; an existing one is replaced.")],
+    url: Annotated[str | None, Option("--url", help="HTTP address of a running service.")] = None,
+    token: Annotated[str | None, Option("--token", help="Token to send; stored in the file.")] = None,
+    data_dir: Annotated[Path | None, Option("--data-dir", file_okay=False, help="A data directory.")] = None,
+    workspace: Annotated[str | None, Option("--workspace", "-w", help="Workspace that commands use.")] = None,
+    json_output: Json = False,
+) -> None:
+    """Add a context: a service with its token, or a data directory. The first one is used at once."""
+    if (url is None) == (data_dir is None):
+        raise typer.BadParameter("give either --url or --data-dir", param_hint="--url")
+    if url is not None and not (token or "").strip():
+        raise typer.BadParameter("is needed with --url", param_hint="--token")
+    found = load()
+    folder = None if data_dir is None else str(data_dir.absolute())
+    found.contexts[name] = Context(url and url.rstrip("/"), token and token.strip(), folder, workspace)
+    found.context = found.context or name
+    save(found)
+    _show(json_output)
+
+
+@contexts.command("use")
+def use(name: Name, json_output: Json = False) -> None:
+    """Let commands use a context from now on."""
+    found = load()
+    found.named(name)
+    found.context = name
+    save(found)
+    _show(json_output)
+
+
+@contexts.command("remove")
+def remove(name: Name, json_output: Json = False) -> None:
+    """Remove a context; the journal itself is not touched."""
+    found = load()
+    found.named(name)
+    del found.contexts[name]
+    found.context = None if found.context == name else found.context
+    save(found)
+    _show(json_output)
+
+
+@contexts.command("list")
+def list_contexts(json_output: Json = False) -> None:
+    """List the contexts; the one in use has a star."""
+    _show(json_output)
+
+
+def _show(json_output: bool) -> None:
+    found = load()
+    used = os.environ.get(CONTEXT_VARIABLE) or found.context
+    rows = [
+        {
+            "name": name,
+            "used": name == used,
+            "url": one.url,
+            "data_dir": one.data_dir,
+            "workspace": one.workspace,
+            "token": _HIDDEN if one.token else None,
+        }
+        for name, one in sorted(found.contexts.items())
+    ]
+    show({"file": str(config_file()), "contexts": rows}, json_output, _print_contexts)
+
+
+def _print_contexts(answer: Mapping[str, Any]) -> None:
+    if not answer["contexts"]:
+        say("there are no contexts: `crew-journal context add NAME --url URL --token TOKEN`")
+        return
+    rows = [
+        ("*" if one["used"] else "", one["name"], one["workspace"], one["url"] or one["data_dir"])
+        for one in answer["contexts"]
+    ]
+    print_table(("", "name", "workspace", "journal"), rows)
+
+
+@config.command("show")
+def show_configuration(json_output: Json = False) -> None:
+    """Show every setting, its value, and where the value comes from."""
+    from ...schemas.settings import Settings
+
+    settings = Settings()
+    rows = []
+    for name, field in Settings.model_fields.items():
+        value = getattr(settings, name)
+        shown = _HIDDEN if value is not None and not field.repr else None if value is None else str(value)
+        rows.append({"name": name, "value": shown, "from": _origin(name), "meaning": field.description})
+    for name, meaning in _CLIENT.items():
+        value = os.environ.get(f"{PREFIX}{name.upper()}")
+        shown = _HIDDEN if value and name == "token" else value
+        rows.append({"name": name, "value": shown, "from": _origin(name), "meaning": meaning})
+    path = config_file()
+    show({"file": str(path), "exists": path.exists(), "settings": rows}, json_output, _print_configuration)
+
+
+def _origin(name: str) -> str:
+    variable = f"{PREFIX}{name.upper()}"
+    if variable in configuration.origins:
+        return configuration.origins[variable]
+    if variable in os.environ or (name == "ollama_host" and "OLLAMA_HOST" in os.environ):
+        return "environment"
+    return "default"
+
+
+def _print_configuration(answer: Mapping[str, Any]) -> None:
+    print_table(("setting", "value", "from"), [(one["name"], one["value"], one["from"]) for one in answer["settings"]])
+    say(f"file: {answer['file']}{'' if answer['exists'] else ' (there is none)'}")

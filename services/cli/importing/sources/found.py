@@ -1,0 +1,219 @@
+"""What readers share: submissions made from messages and statements, and an account of what was left out and why.
+
+Invariant: the same source gives the same submissions, so a repeated import stores nothing twice: an entry's id follows
+from its content, which holds the id or the place that the source gave it and nothing that the source may change later.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from .....schemas.entry import MAX_SUMMARY
+from .....schemas.ids import DERIVED_NAMESPACE
+from .....schemas.timestamps import format_ts
+from ....client.project import slug
+
+IMPORTED: Final = "memory.imported"
+"""Type of a statement that another memory kept."""
+MAX_TEXT_BYTES: Final = 128 * 1024
+"""Bytes of a text that are kept: written as escapes it may take twice as much, and an entry holds 256 KiB."""
+_LATEST_S: Final = 100_000_000_000
+"""Larger numbers are milliseconds (the year 5138 in seconds)."""
+Record = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a reader has to say beside its submissions.
+
+    Attributes:
+        left_out: Reason → number of messages that are left out.
+        untimed: Submissions without a time of their own.
+        zoneless: Times without a zone, which are read as UTC.
+        cut: Texts that are longer than ``MAX_TEXT_BYTES``.
+    """
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    untimed: int = 0
+    zoneless: int = 0
+    cut: int = 0
+
+    def skip(self, reason: str) -> None:
+        """Count a message that is left out."""
+        self.left_out[reason] += 1
+
+
+Reader = Callable[[Path, Notes], Iterator[Record]]
+"""Reads a file or directory; a submission without an id gets one that follows from its content."""
+
+
+def turn(
+    source: str,
+    users: bool,
+    text: str,
+    notes: Notes,
+    *,
+    conversation: str,
+    named: str,
+    at: object = None,
+    speaker: str | None = None,
+) -> Record:
+    """A message of a chat as a submission.
+
+    Args:
+        source: Name of the format; also the agent, unless the import names another.
+        users: Whether it is the user's.
+        text: What was said; not blank.
+        notes: Where a missing time or a cut text is counted.
+        conversation: Name of the conversation, which becomes the trace.
+        named: The id or the place that the source gave the message.
+        at: Its time in any form that :func:`time_of` reads.
+        speaker: Name of the actor; ``user``, or the agent, if absent.
+    """
+    record = _with_text(
+        {
+            "entry_type": "chat.user_message" if users else "chat.agent_response",
+            "agent_id": slug(source),
+            **({"trace_id": slug(conversation)} if conversation else {}),
+            "actor_type": "user" if users else "agent",
+            "actor_id": speaker or ("user" if users else slug(source)),
+            "refs": {"imported_from": source, "imported_id": named},
+        },
+        text,
+        notes,
+    )
+    return timed(record, at, notes)
+
+
+def statement(
+    source: str, text: str, notes: Notes, *, named: str | None = None, at: object = None, **more: Any
+) -> Record:
+    """A statement that another memory kept, as a submission; ``more`` is put into its payload unless it is None."""
+    refs = {"imported_from": source} | ({"imported_id": named} if named else {})
+    record = _with_text({"entry_type": IMPORTED, "agent_id": slug(source), "refs": refs}, text, notes)
+    payload = record.get("payload", {}) | {name: value for name, value in more.items() if value is not None}
+    return timed(record | ({"payload": payload} if payload else {}), at, notes)
+
+
+def _with_text(record: Record, text: str, notes: Notes) -> Record:
+    line = " ".join(text.split())
+    record["summary"] = line if len(line) <= MAX_SUMMARY else line[: MAX_SUMMARY - 1] + "…"
+    if record["summary"] != text:
+        kept = text.encode("utf-8", "replace")
+        if len(kept) > MAX_TEXT_BYTES:
+            notes.cut += 1
+        record["payload"] = {"text": kept[:MAX_TEXT_BYTES].decode("utf-8", "ignore")}
+    return record
+
+
+def timed(record: Record, at: object, notes: Notes) -> Record:
+    """The record with its time; without one if ``at`` is none, which is counted."""
+    when = time_of(at, notes)
+    if when is None:
+        notes.untimed += 1
+        return record
+    return record | {"ts": when}
+
+
+def time_of(at: object, notes: Notes) -> str | None:
+    """A time as entries have it, from seconds or milliseconds since 1970, or ISO 8601; None if it is neither."""
+    try:
+        if isinstance(at, (int, float)) and not isinstance(at, bool) and at > 0:
+            return format_ts(datetime.fromtimestamp(at / 1_000 if at > _LATEST_S else at, UTC))
+        if isinstance(at, str) and at:
+            when = datetime.fromisoformat(at)
+            if when.tzinfo is None:
+                notes.zoneless += 1
+                when = when.replace(tzinfo=UTC)
+            return format_ts(when)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
+def content_id(record: Mapping[str, Any]) -> str:
+    """The id of a submission that has none: ``i_`` + UUIDv5 of its content."""
+    content = json.dumps(record, sort_keys=True, ensure_ascii=False)
+    return "i_" + uuid.uuid5(DERIVED_NAMESPACE, f"import\x00{content.encode('utf-8', 'replace').decode()}").hex
+
+
+def text_of_parts(parts: Iterable[Any]) -> str:
+    """The text of a message's content: strings, and objects of type text with a ``text``."""
+    texts = (one if isinstance(one, str) else one.get("text") if _is_text(one) else None for one in parts)
+    return "\n".join(text for text in texts if isinstance(text, str) and text.strip()).strip()
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, Mapping) and str(part.get("type", "text")).endswith("text")
+
+
+def documents(path: Path, name: str) -> Iterator[Any]:
+    """The JSON documents whose name matches ``name``, of a file, a directory or a ZIP archive; a file may have any name.
+
+    Raises:
+        typer.BadParameter: If there is none, or one is not JSON.
+    """
+    found = False
+    for label, raw in _files(path, name):
+        found = True
+        yield parsed(raw, label)
+    if not found:
+        raise typer.BadParameter(f"{path} holds no {name}", param_hint="FILE")
+
+
+def _files(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
+    if path.is_dir():
+        for one in sorted(path.rglob(name)):
+            yield str(one), one.read_bytes()
+    elif zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for label in sorted(archive.namelist()):
+                if Path(label).match(name):
+                    yield f"{path}:{label}", archive.read(label)
+    else:
+        yield str(path), path.read_bytes()
+
+
+def parsed(raw: bytes, label: str) -> Any:
+    """A JSON document.
+
+    Raises:
+        typer.BadParameter: If it is not JSON.
+    """
+    try:
+        return json.loads(raw.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"{label} is not JSON: {error}", param_hint="FILE") from None
+
+
+def values(path: Path) -> Iterator[Any]:
+    """The values of a file: the members of a JSON array, a single JSON value, or those of each line (JSONL)."""
+    raw = path.read_bytes()
+    try:
+        whole = json.loads(raw.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        for number, line in enumerate(raw.splitlines(), 1):
+            if line.strip():
+                yield parsed(line, f"{path}, line {number},")
+        return
+    yield from whole if isinstance(whole, list) else [whole]
+
+
+def sessions(path: Path) -> Iterator[Path]:
+    """The JSONL files of a directory, or the one file."""
+    yield from sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none if it is not one."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

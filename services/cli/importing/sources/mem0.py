@@ -1,0 +1,33 @@
+"""Memories of mem0, as ``get_all`` returns them or an export holds them: ``{"results": [{"id", "memory", …}]}``.
+
+A memory that mem0 has changed meanwhile is a new entry, which supersedes none: the earlier one stays as it was imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ....client.project import slug
+from .found import Notes, Record, objects, statement, values
+
+SOURCE = "mem0"
+_KEPT = ("user_id", "run_id", "app_id", "categories")
+
+
+def read(path: Path, notes: Notes) -> Iterator[Record]:
+    """Each memory; ``user_id`` becomes the person whose data it is."""
+    for value in values(path):
+        page = objects(value.get("results") or value.get("memories") or [value]) if isinstance(value, dict) else []
+        for one in page:
+            text = str(one.get("memory") or one.get("text") or one.get("data") or "").strip()
+            if not text:
+                notes.skip("without text")
+                continue
+            kept = {name: one.get(name) or None for name in _KEPT}
+            entry = statement(SOURCE, text, notes, named=str(one.get("id") or ""), at=one.get("created_at"), **kept)
+            if one.get("agent_id"):
+                entry["agent_id"] = slug(str(one["agent_id"]))
+            if one.get("user_id"):
+                entry["data_subject_id"] = " ".join(str(one["user_id"]).split())[:128]
+            yield entry

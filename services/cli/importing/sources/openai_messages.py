@@ -1,0 +1,56 @@
+"""Messages as OpenAI's API takes them: ``{"messages": [{"role", "content"}]}``, one conversation a file or a line.
+
+A plain list of messages is one conversation. A message has neither an id nor a time; its conversation and place name it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .found import Notes, Record, objects, text_of_parts, turn, values
+
+SOURCE = "openai-messages"
+
+
+def read(path: Path, notes: Notes) -> Iterator[Record]:
+    """The turns of every conversation; system messages and tool calls are left out."""
+    for number, chat in enumerate(_chats(path), 1):
+        messages = objects(chat.get("messages"))
+        conversation = str(chat.get("id") or f"{number}-{_digest(messages)}")
+        for place, message in enumerate(messages, 1):
+            role, content = message.get("role"), message.get("content")
+            if role not in ("user", "assistant"):
+                notes.skip("system message" if role in ("system", "developer") else "tool result")
+                continue
+            text = text_of_parts(content if isinstance(content, list) else [content])
+            if not text:
+                notes.skip("without text")
+                continue
+            named = str(message.get("id") or f"{conversation}#{place}")
+            at = message.get("created_at") or message.get("timestamp")
+            speaker = message.get("name") or None
+            yield turn(
+                SOURCE, role == "user", text, notes, conversation=conversation, named=named, at=at, speaker=speaker
+            )
+
+
+def _chats(path: Path) -> Iterator[dict[str, Any]]:
+    bare = []
+    for value in values(path):
+        if isinstance(value, list):
+            yield {"messages": value}
+        elif isinstance(value, dict) and "messages" in value:
+            yield value
+        elif isinstance(value, dict) and "role" in value:
+            bare.append(value)
+    if bare:
+        yield {"messages": bare}
+
+
+def _digest(messages: list[dict[str, Any]]) -> str:
+    """Of the first message of the user: it stays when the conversation goes on."""
+    first = next((str(one.get("content")) for one in messages if one.get("role") == "user"), "")
+    return hashlib.sha256(first.encode("utf-8", "replace")).hexdigest()[:16]

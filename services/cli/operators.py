@@ -1,0 +1,26 @@
+"""``operator``: models of people, and how people see them; the commands are made from the operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from .output import print_table, say
+
+operators = typer.Typer(help="Operator models and peer cards: what people said of themselves.", no_args_is_help=True)
+
+
+def print_operator(answer: Mapping[str, Any]) -> None:
+    """A table of facts: where they are kept, and the words they rest on."""
+    profiles = [one for one in (answer["model"], *answer["cards"]) if one is not None]
+    rows = [
+        [one["agent_id"] or "all agents", fact["key"], fact["value"], fact["quote"], fact["entry_id"]]
+        for one in profiles
+        for fact in one["facts"]
+    ]
+    if rows:
+        print_table(("for", "key", "value", "quote", "entry"), rows)
+    else:
+        say("the person opted out" if answer["opted_out"] else "nothing is known of this person")

@@ -1,0 +1,208 @@
+"""The facts of a workspace in memory: found by their words, with the conflicts among them.
+
+similarity = BM25 score / Σ idf·(k1 + 1) of the query's terms, 0 to 1, as for drawers (``palace/ranking``).
+
+Invariant: an index holds the facts as of its last refresh, which reads only what changed since the one before. Ended facts
+are in it; whether a fact holds is asked with a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from ...schemas.ports import ViewReader
+from ...schemas.rules.interference import Claim, Conflict, conflicts
+from ...schemas.rules.text import Analyzer
+from ...schemas.views import FACTS, FACTS_PROJECTION, KG_ENTITIES
+from ...schemas.views.facts import FactRow
+from ...schemas.views.table import PRESENT
+from ..query.arms.lexical import K1, B, idf_of
+
+MOST_INDEXES: Final = 32
+"""Workspaces of which the facts stay in memory; 10,000 facts take about 30 MB."""
+_SECOND_MS: Final = 1_000
+"""An end names a whole second."""
+_RENAMED: Final = f"SELECT 1 FROM {KG_ENTITIES} WHERE workspace_id = ? AND until_seq > ? LIMIT 1"
+_CHANGED: Final = f"""WITH known AS (SELECT * FROM {KG_ENTITIES} WHERE workspace_id = $ws AND {PRESENT}),
+    named AS (SELECT e.entity_id, coalesce(r.entity_id, e.entity_id) AS root, coalesce(r.name, e.name) AS name
+        FROM known e LEFT JOIN known r ON r.entity_id = e.alias_of)
+    SELECT s.name, s.root, o.name, o.root, {", ".join(f"f.{column.name}" for column in FACTS.columns)}
+    FROM (FROM {FACTS} WHERE workspace_id = $ws AND {PRESENT} AND since_seq > $seq) f
+    JOIN named s ON s.entity_id = f.subject_id JOIN named o ON o.entity_id = f.object_id ORDER BY f.fact_id"""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFact:
+    """A fact with the names of its ends.
+
+    Attributes:
+        row: Its row.
+        subject: Name of the subject.
+        subject_root: Id of the subject, that of the entity if it was named by an alias.
+        object: Name of the object.
+        object_root: Id of the object, likewise.
+        counts: Its terms.
+    """
+
+    row: FactRow
+    subject: str
+    subject_root: str
+    object: str
+    object_root: str
+    counts: Counter[int]
+
+    @property
+    def text(self) -> str:
+        """The fact in words."""
+        return self.row.text or f"{self.subject} {self.row.predicate} {self.object}"
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether it holds at a time; both ends included."""
+        row = self.row
+        return (row.from_ms is None or row.from_ms <= now_ms) and (row.to_ms is None or now_ms < row.to_ms + _SECOND_MS)
+
+    def claim(self) -> Claim:
+        """The fact as it is compared with others."""
+        row = self.row
+        return Claim(
+            row.fact_id,
+            row.namespace,
+            self.subject_root,
+            row.predicate.casefold(),
+            self.object_root,
+            self.text,
+            row.single_valued,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFact:
+    """A fact and how well it matches a text, 0 to 1."""
+
+    fact: KnownFact
+    similarity: float
+
+
+class FactIndex:
+    """The facts of one workspace."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self._analyzer = analyzer
+        self._facts: dict[str, KnownFact] = {}
+        self._holding: dict[int, set[str]] = {}
+        self._total = 0
+        self._conflicts: list[Conflict] | None = None
+        self._conflicts_until = (0, 0)
+        self.seq = 0
+
+    def refresh(self, views: ViewReader, workspace_id: str) -> None:
+        """Take in what changed since the last refresh; blocking."""
+        seq = views.view_seq(FACTS_PROJECTION)
+        if seq == self.seq:
+            return
+        if self._facts and views.rows(_RENAMED, [workspace_id, self.seq]):
+            self._facts.clear()
+            self._holding.clear()
+            self._total = self.seq = 0
+            self._conflicts = None
+        for subject, subject_root, object_, object_root, *rest in views.rows(
+            _CHANGED, {"ws": workspace_id, "seq": self.seq}
+        ):
+            row = FactRow(*rest)
+            said = f"{subject} {row.predicate} {object_} {row.text or ''}"
+            counts = Counter([*self._analyzer.terms(said), *self._analyzer.further_terms(said)])
+            self._put(KnownFact(row, subject, subject_root, object_, object_root, counts))
+            self._conflicts = None
+        self.seq = seq
+
+    def get(self, fact_id: str) -> KnownFact | None:
+        """A fact by its id."""
+        return self._facts.get(fact_id)
+
+    def all(self, namespace: str | None) -> Iterator[KnownFact]:
+        """The facts of a namespace, of all if None."""
+        return (fact for fact in self._facts.values() if namespace in (None, fact.row.namespace))
+
+    def search(self, text: str, namespace: str | None, now_ms: int, limit: int) -> list[FoundFact]:
+        """The facts that hold and share words with a text, the most similar first, then by id."""
+        terms = list(dict.fromkeys([*self._analyzer.terms(text), *self._analyzer.further_terms(text)]))
+        if not self._facts or not terms:
+            return []
+        average = max(1.0, self._total / len(self._facts))
+        scores: dict[str, float] = {}
+        best = 0.0
+        for term in terms:
+            holding = self._holding.get(term, ())
+            gain = idf_of(len(holding), len(self._facts)) * (K1 + 1.0)
+            best += gain
+            for fact_id in holding:
+                counts = self._facts[fact_id].counts
+                tf = counts[term]
+                share = gain * tf / (tf + K1 * (1.0 - B + B * counts.total() / average))
+                scores[fact_id] = scores.get(fact_id, 0.0) + share
+        found = [
+            FoundFact(fact, score / best)
+            for fact_id, score in scores.items()
+            if namespace in (None, (fact := self._facts[fact_id]).row.namespace) and fact.holds(now_ms)
+        ]
+        return sorted(found, key=lambda one: (-one.similarity, one.fact.row.fact_id))[:limit]
+
+    def conflicts(self, now_ms: int) -> list[Conflict]:
+        """The conflicts among the facts that hold at a time."""
+        since, until = self._conflicts_until
+        if self._conflicts is None or not since <= now_ms < until:
+            self._conflicts = conflicts(fact.claim() for fact in self._facts.values() if fact.holds(now_ms))
+            self._conflicts_until = self._unchanged(now_ms)
+        return self._conflicts
+
+    def _unchanged(self, now_ms: int) -> tuple[int, int]:
+        """From when until when, around a time, the same facts hold; the end is excluded."""
+        turns = [
+            turn
+            for fact in self._facts.values()
+            for turn in (fact.row.from_ms, None if fact.row.to_ms is None else fact.row.to_ms + _SECOND_MS)
+            if turn is not None
+        ]
+        since = max((turn for turn in turns if turn <= now_ms), default=-(2**62))
+        return since, min((turn for turn in turns if turn > now_ms), default=2**62)
+
+    def _put(self, fact: KnownFact) -> None:
+        fact_id = fact.row.fact_id
+        if (before := self._facts.get(fact_id)) is not None:
+            self._total -= before.counts.total()
+        self._facts[fact_id] = fact  # a fact keeps its words, so its postings stay
+        self._total += fact.counts.total()
+        for term in fact.counts:
+            self._holding.setdefault(term, set()).add(fact_id)
+
+
+class FactIndexes:
+    """The indexes of the workspaces in use; blocking, for worker threads.
+
+    Args:
+        views: Where facts are read.
+        analyzer: Turns texts into terms.
+    """
+
+    def __init__(self, views: ViewReader, analyzer: Analyzer) -> None:
+        self._views = views
+        self._analyzer = analyzer
+        self._indexes: OrderedDict[str, FactIndex] = OrderedDict()
+        self._generation = -1
+        self.lock = Lock()
+
+    def fresh(self, workspace_id: str) -> FactIndex:
+        """The index as the views have the facts now; hold ``lock`` while it is used."""
+        if self._generation != self._views.generation:
+            self._generation = self._views.generation
+            self._indexes.clear()
+        index = self._indexes.setdefault(workspace_id, FactIndex(self._analyzer))
+        self._indexes.move_to_end(workspace_id)
+        while len(self._indexes) > MOST_INDEXES:
+            self._indexes.popitem(last=False)
+        index.refresh(self._views, workspace_id)
+        return index

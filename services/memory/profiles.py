@@ -1,0 +1,79 @@
+"""Reads operator models, peer cards and consent from the views, now or as of a sequence; blocking.
+
+Invariant: of a person who opted out the view holds nothing, so a read of the past finds nothing either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...schemas.ports import ViewReader
+from ...schemas.rules.operators import as_markdown, facts_of
+from ...schemas.views.operators import OPERATOR_CONSENTS, OPERATOR_PROFILES, OperatorConsentRow, OperatorProfileRow
+from ...schemas.views.table import as_of
+from .learned import NOW
+
+PROFILES_LISTED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """The person who opened a session: the slug, the texts of model and card, and whether they opted out."""
+
+    user: str
+    slug: str
+    model: str = ""
+    card: str = ""
+    opted_out: bool = False
+
+
+class Profiles:
+    """Reads profiles.
+
+    Args:
+        views: The views.
+    """
+
+    def __init__(self, views: ViewReader) -> None:
+        self._views = views
+
+    def of(self, workspace_id: str, slug: str, seq: int = NOW) -> list[OperatorProfileRow]:
+        """The model, then the cards by agent."""
+        sql = f"""SELECT {OPERATOR_PROFILES.names} FROM {OPERATOR_PROFILES} WHERE workspace_id = ? AND slug = ?
+            AND {as_of(seq)} ORDER BY agent_id NULLS FIRST"""
+        return [OperatorProfileRow(*row) for row in self._views.rows(sql, [workspace_id, slug])]
+
+    def models(self, workspace_id: str) -> list[OperatorProfileRow]:
+        """The models of a workspace, the newest first."""
+        sql = f"""SELECT {OPERATOR_PROFILES.names} FROM {OPERATOR_PROFILES} WHERE workspace_id = ? AND agent_id IS NULL
+            AND {as_of(NOW)} ORDER BY updated_ms DESC, slug LIMIT {PROFILES_LISTED}"""
+        return [OperatorProfileRow(*row) for row in self._views.rows(sql, [workspace_id])]
+
+    def consent(self, workspace_id: str, slug: str) -> OperatorConsentRow | None:
+        """What the person decided; None if nothing."""
+        sql = f"SELECT {OPERATOR_CONSENTS.names} FROM {OPERATOR_CONSENTS} WHERE workspace_id = ? AND slug = ?"
+        rows = self._views.rows(sql, [workspace_id, slug])
+        return OperatorConsentRow(*rows[0]) if rows else None
+
+    def model_text(self, workspace_id: str, crew_id: str, slug: str, seq: int = NOW) -> str:
+        """The document ``users/<slug>.md`` of a crew; empty if the person's model is not there."""
+        found = (row for row in self.of(workspace_id, slug, seq) if row.agent_id is None and row.crew_id == crew_id)
+        return next((text_of(row) for row in found), "")
+
+    def card_text(self, workspace_id: str, agent_id: str, slug: str, seq: int = NOW) -> str:
+        """The document ``peers/<slug>.md`` of an agent as it is rendered; empty if there is no card."""
+        found = (row for row in self.of(workspace_id, slug, seq) if row.agent_id == agent_id)
+        return next((text_of(row) for row in found), "")
+
+    def opener(self, workspace_id: str, user: str, slug: str, agent_id: str | None, seq: int = NOW) -> Opener:
+        """What a prompt is given of the person who opened the session."""
+        consent = self.consent(workspace_id, slug)
+        rows = {row.agent_id: text_of(row) for row in self.of(workspace_id, slug, seq)}
+        card = "" if agent_id is None else rows.get(agent_id, "")
+        return Opener(user, slug, rows.get(None, ""), card, consent is not None and not consent.granted)
+
+
+def text_of(row: OperatorProfileRow) -> str:
+    """A profile as Markdown."""
+    return as_markdown(facts_of(row.facts))

@@ -1,0 +1,296 @@
+"""The use-cases of proposals: list, explain, diff, approve, reject, undo.
+
+Invariant: a proposal is approved by the rule that names it, so it is never approved without its rule; the rule's id follows
+from the proposal, so two approvals are one rule. Who decides is in the entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...schemas.entry import Priority
+from ...schemas.errors import EvidenceGone, NotFound, ProposalNotPending
+from ...schemas.events.learning import RuleLearned
+from ...schemas.events.proposals import ProposalDecided
+from ...schemas.ids import derived_id
+from ...schemas.operations.proposals import (
+    ApproveProposalRequest,
+    DiffProposalRequest,
+    EvidenceShown,
+    ExplainProposalRequest,
+    ProposalDecisionAnswer,
+    ProposalDiff,
+    ProposalExplained,
+    ProposalsAnswer,
+    ProposalShown,
+    ProposalsRequest,
+    ProposalState,
+    RejectProposalRequest,
+    UndoProposalRequest,
+)
+from ...schemas.operations.retractions import RetractRequest
+from ...schemas.ports import ViewReader
+from ...schemas.rules.lessons import RULES_SHOWN, LearnedRule, rules_text
+from ...schemas.rules.relations import EVIDENCE_REF
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.timestamps import format_ms
+from ...schemas.views import ENTRIES, LEARNING_PROJECTION, RETRACTIONS
+from ...schemas.views.learning import PROPOSAL_DECISIONS, PROPOSALS, RULES, ProposalRow
+from ...schemas.views.table import PRESENT
+from ..desk import Caller
+from ..journal.intake.recorder import Recorder
+from .learned import Learned
+from .retractions import Retractions
+
+LISTED: Final = 500
+"""Proposals of one list."""
+MIN_EVIDENCE: Final = 2
+_ROWS: Final = f"""SELECT {PROPOSALS.names},
+    (SELECT arg_max(decision || '/' || reason, seq) FROM {PROPOSAL_DECISIONS} d
+        WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id) AS decided,
+    (SELECT arg_max(rule_id, seq) FROM {RULES} r
+        WHERE r.workspace_id = p.workspace_id AND r.proposal_id = p.proposal_id) AS rule_id,
+    EXISTS (SELECT 1 FROM {RETRACTIONS} x JOIN {RULES} r ON r.workspace_id = x.workspace_id AND r.rule_id = x.target_id
+        WHERE x.workspace_id = p.workspace_id AND x.kind = 'entry' AND x.{PRESENT} AND r.proposal_id = p.proposal_id)
+    FROM {PROPOSALS} p WHERE p.workspace_id = $workspace AND ($id IS NULL OR p.proposal_id = $id)
+    AND ($crew IS NULL OR p.crew_id = $crew) ORDER BY p.seq DESC"""
+_EVIDENCE: Final = f"""SELECT id, entry_type, ts_ms, summary FROM {ENTRIES}
+    WHERE workspace_id = $workspace AND list_contains($ids, id) ORDER BY seq"""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A proposal and what became of it."""
+
+    row: ProposalRow
+    state: ProposalState
+    reason: str
+    rule_id: str | None
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """Ids of the entries that show it."""
+        return tuple(json.loads(self.row.evidence))
+
+
+class Proposals:
+    """The use-cases.
+
+    Args:
+        journal: Records decisions.
+        views: The views.
+        retractions: Undo an approval.
+    """
+
+    def __init__(self, journal: Recorder, views: ViewReader, retractions: Retractions) -> None:
+        self._journal = journal
+        self._views = views
+        self._retractions = retractions
+        self._learned = Learned(views)
+        self._turn = asyncio.Lock()
+
+    async def list(self, caller: Caller, asked: ProposalsRequest) -> ProposalsAnswer:
+        """The proposals of a workspace."""
+        view_seq = self._views.view_seq(LEARNING_PROJECTION)
+        found = await asyncio.to_thread(self._read, caller.workspace_id, None, asked.crew_id)
+        shown = [_shown(one) for one in found if asked.state in (None, one.state)]
+        return ProposalsAnswer(proposals=tuple(shown[:LISTED]), view_seq=view_seq)
+
+    async def explain(self, caller: Caller, asked: ExplainProposalRequest) -> ProposalExplained:
+        """A proposal with its evidence.
+
+        Raises:
+            NotFound: If there is no such proposal.
+        """
+        view_seq = self._views.view_seq(LEARNING_PROJECTION)
+        proposal = await self._one(caller, asked.proposal_id)
+        entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
+        return ProposalExplained(
+            proposal=_shown(proposal),
+            entries=tuple(entries),
+            gone=len(proposal.evidence) - len(entries),
+            view_seq=view_seq,
+        )
+
+    async def diff(self, caller: Caller, asked: DiffProposalRequest) -> ProposalDiff:
+        """How an approval changes the rules in the crew's prompts.
+
+        Raises:
+            NotFound: If there is no such proposal.
+            ProposalNotPending: If it was decided.
+        """
+        view_seq = self._views.view_seq(LEARNING_PROJECTION)
+        proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
+        row = proposal.row
+        rules = await asyncio.to_thread(self._learned.rules, row.workspace_id, row.crew_id)
+        new = LearnedRule(
+            rule_id=_rule_id(row),
+            pattern=row.pattern,
+            action=row.action,
+            confidence=row.confidence,
+            occurrences=len(proposal.evidence),
+            days=row.days,
+            promoted=False,
+            finding=row.finding,
+        )
+        proven = [one for one in rules if one.promoted]
+        others = [one for one in rules if not one.promoted]
+        before, after = rules_text(rules), rules_text([*proven, new, *others][:RULES_SHOWN])
+        lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "now", "after approval", n=1)
+        return ProposalDiff(before=before, after=after, diff="".join(lines), view_seq=view_seq)
+
+    async def approve(self, caller: Caller, asked: ApproveProposalRequest) -> ProposalDecisionAnswer:
+        """Record the rule.
+
+        Raises:
+            NotFound: If there is no such proposal.
+            ProposalNotPending: If it was decided.
+            EvidenceGone: If fewer than two entries of its evidence exist.
+        """
+        async with self._turn:
+            proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
+            row = proposal.row
+            entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
+            if len(entries) < MIN_EVIDENCE:
+                raise EvidenceGone(
+                    f"of the evidence of {row.proposal_id}, {len(entries)} entries exist",
+                    hint="reject the proposal",
+                    field="proposal_id",
+                )
+            evidence = tuple(one.entry_id for one in entries)
+            rule = RuleLearned(
+                crew_id=row.crew_id,
+                pattern=row.pattern,
+                action=row.action,
+                evidence=evidence,
+                confidence=row.confidence,
+                days=row.days,
+                model=row.model,
+                proposal_id=row.proposal_id,
+            )
+            kind, actor = caller.acts_as
+            recorded = await self._journal.record(
+                caller.workspace_id,
+                rule,
+                summary=f"Learned: {rule.pattern}",
+                entry_id=_rule_id(row),
+                actor_type=kind,
+                actor_id=actor,
+                crew_id=row.crew_id,
+                priority=Priority.HIGH,
+                refs={EVIDENCE_REF: list(evidence), "derived_from": [row.proposal_id]},
+            )
+            await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, LEARNING_PROJECTION)
+        return _decision(row, ProposalState.APPROVED, recorded.id, recorded.seq)
+
+    async def reject(self, caller: Caller, asked: RejectProposalRequest) -> ProposalDecisionAnswer:
+        """Record the rejection.
+
+        Raises:
+            NotFound: If there is no such proposal.
+            ProposalNotPending: If it was decided.
+        """
+        async with self._turn:
+            proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
+            seq = await self._decide(caller, proposal, "rejected", asked.reason)
+        return _decision(proposal.row, ProposalState.REJECTED, None, seq)
+
+    async def undo(self, caller: Caller, asked: UndoProposalRequest) -> ProposalDecisionAnswer:
+        """Retract the rule of an approved proposal, or let a rejected one be pending again.
+
+        Raises:
+            NotFound: If there is no such proposal.
+            ProposalNotPending: If nothing was decided, or the rule is retracted already.
+        """
+        async with self._turn:
+            proposal = await self._one(caller, asked.proposal_id, ProposalState.APPROVED, ProposalState.REJECTED)
+            if proposal.rule_id is None:
+                seq = await self._decide(caller, proposal, "reopened", asked.reason)
+                return _decision(proposal.row, ProposalState.PENDING, None, seq)
+            retract = RetractRequest(entry_id=proposal.rule_id, reason=asked.reason)
+            done = await self._retractions.retract(caller, retract)
+        return _decision(proposal.row, ProposalState.UNDONE, proposal.rule_id, done.seq or 0)
+
+    async def _decide(self, caller: Caller, proposal: Proposal, decision: Any, reason: str) -> int:
+        kind, actor = caller.acts_as
+        recorded = await self._journal.record(
+            caller.workspace_id,
+            ProposalDecided(proposal_id=proposal.row.proposal_id, decision=decision, reason=reason),
+            summary=f"The proposal {proposal.row.proposal_id} is {decision}",
+            actor_type=kind,
+            actor_id=actor,
+            crew_id=proposal.row.crew_id,
+        )
+        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, LEARNING_PROJECTION)
+        return recorded.seq
+
+    async def _one(self, caller: Caller, proposal_id: str, *states: ProposalState) -> Proposal:
+        found = await asyncio.to_thread(self._read, caller.workspace_id, proposal_id, None)
+        if not found:
+            raise NotFound(
+                f"there is no proposal {proposal_id}",
+                hint="`crew-journal proposal list` lists them",
+                field="proposal_id",
+            )
+        if states and found[0].state not in states:
+            raise ProposalNotPending(
+                f"the proposal {proposal_id} is {found[0].state}",
+                hint="`crew-journal proposal undo` undoes a decision; a retracted rule is restored with `restore`",
+                field="proposal_id",
+            )
+        return found[0]
+
+    def _read(self, workspace_id: str, proposal_id: str | None, crew_id: str | None) -> Sequence[Proposal]:
+        params = {"workspace": workspace_id, "id": proposal_id, "crew": crew_id}
+        return [
+            _proposal(ProposalRow(*row), decided, rule_id, retracted)
+            for *row, decided, rule_id, retracted in self._views.rows(_ROWS, params)
+        ]
+
+    def _entries(self, workspace_id: str, proposal: Proposal) -> Sequence[EvidenceShown]:
+        rows = self._views.rows(_EVIDENCE, {"workspace": workspace_id, "ids": list(proposal.evidence)})
+        return [
+            EvidenceShown(entry_id=entry_id, entry_type=entry_type, ts=format_ms(ts_ms), summary=summary)
+            for entry_id, entry_type, ts_ms, summary in rows
+        ]
+
+
+def _proposal(row: ProposalRow, decided: str | None, rule_id: str | None, retracted: bool) -> Proposal:
+    decision, _, reason = (decided or "").partition("/")
+    if rule_id is not None:
+        state = ProposalState.UNDONE if retracted else ProposalState.APPROVED
+    else:
+        state = ProposalState.REJECTED if decision == "rejected" else ProposalState.PENDING
+    return Proposal(row, state, reason, rule_id)
+
+
+def _rule_id(row: ProposalRow) -> str:
+    return derived_id("proposal", 1, f"{row.workspace_id}/{row.proposal_id}")
+
+
+def _shown(proposal: Proposal) -> ProposalShown:
+    row = proposal.row
+    return ProposalShown(
+        proposal_id=row.proposal_id,
+        crew_id=row.crew_id,
+        pattern=row.pattern,
+        action=row.action,
+        confidence=row.confidence,
+        evidence=proposal.evidence,
+        days=row.days,
+        model=row.model,
+        finding=row.finding,
+        state=proposal.state,
+        reason=proposal.reason,
+        rule_id=proposal.rule_id,
+        made_at=format_ms(row.made_ms),
+    )
+
+
+def _decision(row: ProposalRow, state: ProposalState, rule_id: str | None, seq: int) -> ProposalDecisionAnswer:
+    return ProposalDecisionAnswer(proposal_id=row.proposal_id, state=state, rule_id=rule_id, seq=seq)

@@ -1,0 +1,217 @@
+"""The hot index of the drawers of one workspace: words, vectors, where they are and how they rank.
+
+Invariant: it holds the live drawers as of ``seq``, and of the knowledge graph what leads to them: the same function takes in
+what the views hold and what a commit wrote.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...schemas.active_models import active_in, read_active_models
+from ...schemas.events.drawers import DrawerState
+from ...schemas.ports import ViewReader
+from ...schemas.views import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION
+from ...schemas.views.drawers import DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
+from ..query.chunks.owner import OwnerChunks
+from ..query.chunks.texts import TextIndex
+from ..query.hot.arrow import Found, Written, values_of
+from ..query.hot.growable import GrowableArray
+from ..query.hot.rows import Commit, Rows, StoredRows
+from ..query.hot.vector_matrix import NO_ROW
+from .mentions import Mentions
+
+NEEDED: Final = frozenset((DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION))
+"""Projections that must have taken part in a commit for an index to follow it."""
+_COLUMNS: Final = (
+    "key",
+    "drawer_id",
+    "entry_id",
+    "wing",
+    "room",
+    "content",
+    "memory_type",
+    "importance",
+    "state",
+    "superseded_by",
+    "added_by_agent",
+    "source_file",
+    "conversation",
+    "filed_ms",
+    "text_hash",
+    "terms",
+    "counts",
+    "since_seq",
+    "until_seq",
+)
+_USES: Final = ("entry_id", "last_accessed_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class HotDrawer:
+    """A live drawer."""
+
+    drawer_id: str
+    entry_id: str
+    wing: str
+    room: str
+    memory_type: str
+    importance: float
+    added_by_agent: str
+    source_file: str
+    filed_ms: int
+
+
+class DrawerIndex(TextIndex):
+    """The drawers of a workspace; see ``TextIndex``."""
+
+    def __init__(self, workspace_id: str, model: str | None, seq: int = 0) -> None:
+        super().__init__(workspace_id, model, seq)
+        self.texts = self.owners["drawers"] = OwnerChunks("drawers", model)
+        self.mentions = Mentions()
+        self.read_ms: dict[str, int] = {}  # entry → when it was last read
+        self.drawers: dict[int, HotDrawer] = {}
+        self._previous = GrowableArray(np.int32)
+        self._last_of: dict[str, int] = {}  # conversation → slot of its last drawer
+        self._key_of: dict[str, int] = {}
+        self._important: dict[tuple[str | None, int], list[tuple[HotDrawer, str]]] = {}
+
+    def at(self, slot: int) -> HotDrawer:
+        """The drawer in a slot of ``texts``."""
+        return self.drawers[self.texts.key_of(slot)]
+
+    @property
+    def previous(self) -> npt.NDArray[np.int32]:
+        """(n,) int32 slot of the drawer that the same conversation filed before, -1 if there is none."""
+        return self._previous.rows
+
+    def slot_of(self, drawer_id: str) -> int | None:
+        """Where the text of a live drawer is."""
+        key = self._key_of.get(drawer_id)
+        return None if key is None else self.texts.documents[key].slots[0]
+
+    def important(self, wing: str | None, limit: int) -> list[tuple[HotDrawer, str]]:
+        """The most important drawers with their texts, of equal ones the newest, then by id; kept until one changes."""
+        named = (wing, limit)
+        if named not in self._important:
+            among = [one for one in self.drawers.values() if wing in (None, one.wing)]
+            best = heapq.nsmallest(limit, among, key=lambda one: (-one.importance, -one.filed_ms, one.drawer_id))
+            self._important[named] = [(one, self._text_of(one)) for one in best]
+        return self._important[named]
+
+    def _text_of(self, drawer: HotDrawer) -> str:
+        return self.texts.text_of(self.texts.documents[self._key_of[drawer.drawer_id]].slots[0]).text
+
+    def mask(self, wing: str | None, room: str | None) -> npt.NDArray[np.bool_]:
+        """(n,) bool: the live drawers of a place."""
+        if wing is None and room is None:
+            return self.texts.live
+        mask = np.zeros(len(self.texts), np.bool_)
+        for key, drawer in self.drawers.items():
+            if wing in (None, drawer.wing) and room in (None, drawer.room):
+                mask[self.texts.documents[key].slots[0]] = True
+        return mask
+
+    def take(self, rows: Rows) -> None:
+        """Take in drawers, when they were read, vectors, and the knowledge graph."""
+        uses = rows.of(DRAWER_USES, *_USES)
+        if uses is not None:
+            self.read_ms.update(zip(*(values_of(uses, name) for name in _USES), strict=True))
+        drawers = rows.of(DRAWERS, *_COLUMNS, order="filed_ms, since_seq")
+        if drawers is not None:
+            self.taken += 1
+            self._important.clear()
+            columns = (values_of(drawers, name) for name in _COLUMNS)
+            self._take_drawers([dict(zip(_COLUMNS, values, strict=True)) for values in zip(*columns, strict=True)])
+        self.take_vectors(rows)
+        self.mentions.take(rows)
+
+    def remove(self, key: int) -> None:
+        """Take a drawer away."""
+        drawer = self.drawers.pop(key, None)
+        if drawer is not None:
+            self._important.clear()
+            del self._key_of[drawer.drawer_id]
+            self.texts.forget(key)
+
+    def _take_drawers(self, rows: list[dict[str, Any]]) -> None:
+        ended = {(row["key"], row["since_seq"]) for row in rows if row["until_seq"] is not None}
+        opened = {row["key"]: row for row in rows if row["until_seq"] is None}
+        new = []
+        for key, row in opened.items():
+            gone = (key, row["since_seq"]) in ended  # it was filed and removed by one commit
+            if gone or row["superseded_by"] is not None or row["state"] == DrawerState.MERGED:
+                self.remove(key)
+                continue
+            if key not in self.drawers:
+                new.append(row)
+            self.drawers[key] = HotDrawer(
+                row["drawer_id"],
+                row["entry_id"],
+                row["wing"],
+                row["room"],
+                row["memory_type"],
+                float(row["importance"]),
+                row["added_by_agent"],
+                row["source_file"],
+                int(row["filed_ms"]),
+            )
+            self._key_of[row["drawer_id"]] = key
+        if not new:
+            return
+        slots = self.texts.add(_as_chunks(new))
+        self.seek_vectors(self.texts, slots)
+        self._follow([row["conversation"] for row in new], slots.tolist())
+        for row in new:
+            self.texts.documents[row["key"]].updated_ms = int(row["filed_ms"])
+
+    def _follow(self, conversations: list[str], slots: list[int]) -> None:
+        previous = []
+        for conversation, slot in zip(conversations, slots, strict=True):
+            previous.append(self._last_of.get(conversation, NO_ROW) if conversation else NO_ROW)
+            self._last_of[conversation] = slot
+        self._previous.append(previous)
+
+
+def load_drawers(views: ViewReader, workspace_id: str) -> DrawerIndex:
+    """Read the index of one workspace; blocking, for a worker thread. See ``query/chunks/index.load``."""
+    seq = views.view_seq(*NEEDED)
+    index = DrawerIndex(workspace_id, active_in(read_active_models(views), workspace_id), seq)
+    index.take(StoredRows(views, workspace_id))
+    return index
+
+
+def extend_drawers(index: DrawerIndex, commit: Commit) -> bool:
+    """Take in a commit; False if the index must be loaded again."""
+    if not commit.projections >= NEEDED:
+        return False
+    if any(removed.get("model") == index.model for removed in commit.removed(CHUNK_VECTORS)):
+        return False
+    rows = commit.rows(index.workspace_id)
+    written = rows.of(DRAWERS, "key", "until_seq")
+    succeeded = {key for key, until in _keys(written) if until is None}
+    for values in commit.removed(DRAWERS):
+        if values["workspace_id"] == index.workspace_id and values["key"] not in succeeded:
+            index.remove(values["key"])
+    index.take(rows)
+    index.seq = max(index.seq, commit.last_seq)
+    return True
+
+
+def _keys(found: Found | None) -> Iterable[tuple[Any, Any]]:
+    return () if found is None else zip(values_of(found, "key"), values_of(found, "until_seq"), strict=True)
+
+
+def _as_chunks(rows: list[dict[str, Any]]) -> Written:
+    """Drawers as the one chunk of a document each."""
+    count = len(rows)
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ("key", "text_hash", "terms", "counts")}
+    columns |= {"tier": [""] * count, "doc_key": [row["drawer_id"] for row in rows], "number": [0] * count}
+    columns |= {"first_line": [1] * count, "breadcrumb": [""] * count, "text": [row["content"] for row in rows]}
+    return Written(columns)

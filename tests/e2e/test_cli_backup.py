@@ -1,0 +1,122 @@
+"""`backup`, `restore` and `export` on a real broker: one file, made while it runs, and the same journal again."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from support.cli import Cli
+
+from crew_journal.schemas.subjects import JOURNAL_STREAM
+
+ENTRIES = 2_500
+"""More than a chunk of the broker's copy holds."""
+
+
+def fill(cli: Cli, folder: Path) -> None:
+    source = folder / "a.jsonl"
+    with source.open("w") as file:
+        for n in range(ENTRIES):
+            entry = {"entry_type": "note.taken", "summary": f"note {n}", "workspace_id": ("acme", "globex")[n % 2]}
+            file.write(json.dumps({**entry, "payload": {"text": f"{n} " * 60}}) + "\n")
+    cli("import", str(source))
+    cli("remember", "the spare key is under the third pot", "--agent", "ada", "-w", "acme")
+    cli("token", "create", "--role", "ADMIN", "-w", "acme", "--label", "kept")
+
+
+def entries(cli: Cli) -> dict[str, list[Any]]:
+    found = {}
+    for workspace in ("acme", "globex"):
+        done = cli("list", "--all", "--json", "-w", workspace, code=None)
+        found[workspace] = [one for one in done.lines if one["entry_type"] != "journal.restored"] if done.out else []
+    return found
+
+
+def exports_take_back_what_they_wrote(cli: Cli, folder: Path) -> None:
+    made = cli("export", str(folder / "jsonl"), "--json").json["files"]
+    assert {one["workspace"]: one["entries"] for one in made}.keys() >= {"acme", "globex"}
+    lines = [json.loads(line) for line in (folder / "jsonl" / "globex.jsonl").read_text().splitlines()]
+    assert [line["seq"] for line in lines] == sorted(line["seq"] for line in lines), "in the order of the journal"
+    table = pq.read_table(cli_export(cli, folder)).to_pylist()
+    assert [row["id"] for row in table] == [line["id"] for line in lines]
+    assert json.loads(table[0]["payload"]) == lines[0]["payload"]
+    again = cli("import", str(folder / "jsonl" / "globex.jsonl"), "-w", "copy", "--json").json
+    assert (again["imported"], again["skipped"]) == (len(lines), 0)
+
+
+def cli_export(cli: Cli, folder: Path) -> str:
+    files = cli("export", str(folder / "parquet"), "--format", "parquet", "-w", "globex", "--json").json["files"]
+    return str(files[0]["file"])
+
+
+def test_a_backup_of_a_running_journal_becomes_the_same_journal_elsewhere(tmp_path: Path) -> None:
+    cli, file = Cli(tmp_path / "data"), tmp_path / "journal.backup"
+    with cli.up() as up:
+        here = up.beside(tmp_path / "none")
+        fill(here, tmp_path)
+        made = cli("backup", str(file), "--json").json
+        assert made["bytes"] == file.stat().st_size
+        assert file.stat().st_mode & 0o077 == 0
+        before = entries(cli)
+        exports_take_back_what_they_wrote(cli, tmp_path)
+        cli("publish", "--type", "note.taken", "written after the backup")
+        assert cli("backup", str(file), code=2).err.startswith("error: Invalid value for FILE")
+
+    other = Cli(tmp_path / "other")
+    done = other("restore", str(file), "--json").json
+    assert (done["sha256"], done["last_seq"]) == (made["sha256"], made["last_seq"])
+    assert done["recorded_at"] == made["last_seq"] + 1
+    with other.up():
+        assert other("verify", "--json").json["equal"]
+        assert entries(other) == before
+        assert "third pot" in other("recall", "where is the spare key", "-w", "acme").out
+        labels = [token["label"] for token in other("token", "list", "--json").json["tokens"]]
+        assert labels == ["kept"]
+        assert (other.data_dir / "admin.token").read_text() != (cli.data_dir / "admin.token").read_text()
+    again = other("restore", str(file), code=2)
+    assert "holds a journal already" in again.err
+
+
+def damaged(file: Path, target: Path) -> Path:
+    with zipfile.ZipFile(file) as archive, zipfile.ZipFile(target, "w") as made:
+        for name in archive.namelist():
+            raw = bytearray(archive.read(name))
+            if name == JOURNAL_STREAM:
+                raw[len(raw) // 2] ^= 1
+            made.writestr(name, bytes(raw))
+    return target
+
+
+def test_a_damaged_or_foreign_file_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    cli, file = Cli(tmp_path / "data"), tmp_path / "journal.backup"
+    cli("publish", "--type", "note.taken", "kept")
+    cli("backup", str(file))
+    foreign = tmp_path / "foreign.zip"
+    foreign.write_text("not an archive")
+    cut = tmp_path / "cut.backup"
+    cut.write_bytes(file.read_bytes()[:-200])
+    other = Cli(tmp_path / "other")
+    assert "another hash" in other("restore", str(damaged(file, tmp_path / "damaged")), code=1).err
+    assert "is not a whole backup" in other("restore", str(foreign), code=1).err
+    assert "is not a whole backup" in other("restore", str(cut), code=1).err
+    assert not other.data_dir.exists()
+
+
+@pytest.mark.nightly
+def test_a_large_journal_is_backed_up_while_it_is_written(tmp_path: Path) -> None:
+    cli, file = Cli(tmp_path / "data"), tmp_path / "journal.backup"
+    source = tmp_path / "large.jsonl"
+    line = {"entry_type": "note.taken", "payload": {"text": "x" * 400}}
+    source.write_text("".join(json.dumps({**line, "summary": f"note {n}"}) + "\n" for n in range(200_000)))
+    with cli.up():
+        writing = cli.start("import", str(source), "--json")
+        made = [cli("backup", str(tmp_path / f"{n}.backup"), "--json").json for n in range(3)]
+        assert writing.wait() == 0
+        file = tmp_path / "2.backup"
+    assert made[0]["last_seq"] <= made[2]["last_seq"]
+    other = Cli(tmp_path / "other")
+    assert other("restore", str(file), "--json").json["last_seq"] == made[2]["last_seq"]
+    with other.up():
+        assert other("verify", "--json").json["equal"]

@@ -1,0 +1,232 @@
+"""The hot path of the palace: from turns to drawers, whatever is away and wherever it is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from support.embedding import QUICK_TIMES, until
+from support.memory_node import WORKSPACE, MemoryNode, Themes
+
+from crew_journal.consumers.reactors import palace_filing
+from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
+from crew_journal.consumers.reactors.palace_ingest import IngestLimits, PalaceIngestReactor
+from crew_journal.schemas.errors import BrokerUnavailable
+from crew_journal.schemas.events.drawers import DrawerDeleted, PalaceIngestAsked
+from crew_journal.schemas.events.workspaces import WorkspaceConfigured
+from crew_journal.schemas.ports import Published
+from crew_journal.schemas.rules.palace.exchanges import Thresholds
+
+TIMES = {name: value for name, value in QUICK_TIMES.items() if not name.startswith("retry")}
+PATIENT = IngestLimits(**TIMES, stop_s=3.0)
+HASTY = IngestLimits(**TIMES, stop_s=3.0, quiet_ms=50, clocks_differ_ms=0)
+SHIPPED = "It worked! We finally shipped the importer, version 2, because the parser is fixed."
+
+
+class Flaky:
+    """A publisher that is gone after so many messages, until it is mended."""
+
+    def __init__(self, live: MemoryNode) -> None:
+        self._live = live
+        self.left = 1_000_000
+
+    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
+        if self.left <= 0:
+            raise BrokerUnavailable("gone")
+        self.left -= 1
+        return await self._live.writer.publish(subject, body, headers)
+
+
+async def start(
+    live: MemoryNode, limits: IngestLimits = PATIENT, publisher: Any = None, *, thresholds: Thresholds | None = None
+) -> PalaceIngestReactor:
+    made = PalaceIngestReactor(
+        live.client,
+        publisher or live.writer,
+        live.store,
+        embedder_for=lambda _model: live.observed,
+        clock=live.clock,
+        thresholds=thresholds or Thresholds.of(None, None, has_model=False),
+        limits=limits,
+    )
+    await live.start(made)
+    return made
+
+
+async def choose(live: MemoryNode) -> None:
+    payload = WorkspaceConfigured(settings={"palace_ingest": True})
+    done = await live.journal.record(WORKSPACE, payload, summary="chosen")
+    await live.caught_up(done.seq)
+
+
+async def say(live: MemoryNode, entry_id: str, text: str, session: str = "s1", **payload: str) -> None:
+    user = entry_id.startswith("u")
+    await live.append(
+        entry_id,
+        text[:2_000],
+        "chat.user_message" if user else "chat.agent_response",
+        trace_id=session,
+        agent_id="ada",
+        payload={**({"text": text} if len(text) > 2_000 else {}), **payload},
+    )
+
+
+def drawers(live: MemoryNode) -> list[tuple[Any, ...]]:
+    return live.store.rows(
+        "SELECT content, memory_type, room, state FROM drawers WHERE until_seq IS NULL ORDER BY since_seq"
+    )
+
+
+async def until_filed(live: MemoryNode, count: int) -> list[tuple[Any, ...]]:
+    async def enough() -> object:
+        return len(drawers(live)) >= count
+
+    await until(enough, f"{count} drawers")
+    return drawers(live)
+
+
+async def until_counted(reactor: PalaceIngestReactor, **wanted: int) -> None:
+    async def counted() -> object:
+        counts = (await reactor.status()).counts
+        return all(counts[name] >= least for name, least in wanted.items()) or counts
+
+    async def reached() -> object:
+        return await counted() is True
+
+    await until(reached, str(wanted))
+
+
+async def test_an_exchange_is_filed_once_the_next_begins_without_its_noise(live: MemoryNode) -> None:
+    await choose(live)
+    reactor = await start(live)
+    await say(live, "u1", SHIPPED)
+    await say(live, "a1", "ok")
+    await say(live, "a2", "Passed on to the tester.", kind="delegation")
+    await say(live, "a3", "Congratulations, that was a long way.")
+    await say(live, "u2", "thanks!")
+    await say(live, "u3", "and now the documentation of it")
+    [(content, kind, room, state)] = await until_filed(live, 1)
+    assert content == f"User: {SHIPPED}\n\nAgent: Congratulations, that was a long way."
+    assert (kind, room, state) == ("milestone", "milestones", "processed")
+    await until_counted(reactor, completed=2, noise=1)
+    [fact] = live.entries("drawer.filed")
+    [(refs,)] = live.store.rows("SELECT refs FROM journal_entries WHERE id = ?", [fact["_id"]])
+    assert '"source_entry_ids":["u1","a1","a2","a3"]' in refs.replace(" ", "")
+    assert live.store.rows("SELECT octet_length(vector) FROM memory_chunk_vectors") == [(16,)]
+
+
+async def test_silence_ends_an_exchange_and_a_late_answer_is_one_of_its_own(live: MemoryNode) -> None:
+    await choose(live)
+    await start(live, HASTY)
+    await say(live, "u1", "what is on the disk of the importer?")
+    live.advance(seconds=600)
+    assert (await until_filed(live, 1))[0][0].startswith("User: what is on")
+    await say(live, "a1", "a queue of unread files from last week")
+    live.advance(seconds=600)
+    assert (await until_filed(live, 2))[1][0].startswith("Agent: a queue")
+
+
+async def test_what_is_alike_is_filed_once_and_again_after_it_was_deleted(live: MemoryNode) -> None:
+    await choose(live)
+    reactor = await start(live)
+    await say(live, "u1", "the disk of the importer is full")
+    await say(live, "u2", "the disk of our importer is full")
+    await say(live, "u3", "the end of it")
+    await until_counted(reactor, completed=2, duplicates=1)
+    assert len(await until_filed(live, 1)) == 1
+    [(name,)] = live.store.rows("SELECT drawer_id FROM drawers")
+    done = await live.journal.record(WORKSPACE, DrawerDeleted(drawer_id=name), summary="gone")
+    await live.caught_up(done.seq)
+    await say(live, "u4", "the disk of the importer is full")
+    await say(live, "u5", "the end of it again")
+    assert any("disk of the importer" in row[0] for row in await until_filed(live, 1))
+
+
+async def test_a_workspace_files_nothing_unless_it_chose_to_and_then_what_was_said_before_on_demand(
+    live: MemoryNode,
+) -> None:
+    reactor = await start(live, HASTY)
+    await say(live, "u1", "the disk of the importer is full")
+    await say(live, "u2", "a token of the parser expired")
+    await until_counted(reactor, skipped=2)
+    assert drawers(live) == []
+    live.advance(seconds=600)
+    for _ in range(2):
+        await live.journal.record(WORKSPACE, PalaceIngestAsked(), summary="ingest")
+        assert len(await until_filed(live, 2)) == 2
+    await until_counted(reactor, completed=4)
+    assert len(live.entries("drawer.filed")) == 2
+
+
+async def test_what_a_full_palace_puts_off_is_filed_on_demand(
+    live: MemoryNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await choose(live)
+    reactor = await start(live, HASTY)
+    monkeypatch.setattr(palace_filing, "MOST_DRAWERS", 1)
+    await say(live, "u1", "the disk of the importer is full")
+    await say(live, "u2", "a token of the parser expired")
+    live.advance(seconds=600)
+    await until_counted(reactor, put_off=1)
+    monkeypatch.setattr(palace_filing, "MOST_DRAWERS", 2)
+    await live.journal.record(WORKSPACE, PalaceIngestAsked(), summary="ingest")
+    await until_filed(live, 2)
+
+
+async def test_without_a_model_drawers_are_filed_and_embedded_later(live: MemoryNode, themes: Themes) -> None:
+    await choose(live)
+    themes.down = True
+    reactor = await start(live, HASTY)
+    await say(live, "u1", "the disk of the importer is full")
+    live.advance(seconds=600)
+    await until_counted(reactor, without_vector=1)
+    themes.down = False
+    limits = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
+    await live.start(
+        EmbedChunksReactor(
+            live.client,
+            live.writer,
+            live.store,
+            embedder_for=lambda _model: live.observed,
+            clock=live.clock,
+            limits=limits,
+        )
+    )
+
+    async def embedded() -> object:
+        return live.store.rows("SELECT count(*) FROM memory_chunk_vectors WHERE dim > 0") == [(1,)]
+
+    await until(embedded, "the vector")
+
+
+async def test_wherever_it_is_killed_every_chunk_is_filed_once_and_none_is_cut(live: MemoryNode) -> None:
+    await choose(live)
+    themes = ("disk ", "queue ", "token ")
+    said = "".join(f"{theme * 9}number {n} of the list. " for theme in themes for n in range(12))
+    for n, text in enumerate((said, "a queue of files", "that is all of it")):
+        await say(live, f"u{n}", text)
+    live.advance(seconds=600)
+    for published in range(6):
+        flaky = Flaky(live)
+        flaky.left = published
+        reactor = await start(live, HASTY, flaky)
+
+        async def stuck_or_done(reactor: PalaceIngestReactor = reactor) -> object:
+            status = await reactor.status()
+            return (status.state == "waiting" and status.last_error) or not status.pending
+
+        await until(stuck_or_done, "the reactor to get stuck or finish")
+        await reactor.stop()
+    await start(live, HASTY)
+
+    async def settled() -> object:
+        return (await live.reactors[-1].status()).pending == 0
+
+    await until(settled, "every turn to be settled")
+    await live.caught_up(await live.append("last", "the last of it"))
+    filed = [one["drawer_id"] for one in live.entries("drawer.filed")]
+    assert len(filed) == len(set(filed)) >= 3
+    pieces = [row[0] for row in drawers(live)]
+    assert all(len(one) <= 800 for one in pieces)
+    assert all(any(sentence in one for one in pieces) for sentence in (f"number {n} of the list." for n in range(12)))

@@ -1,0 +1,86 @@
+"""Proposed rules over HTTP: listed, explained, compared, approved, rejected and undone by OWNER and ADMIN alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.events import entry
+from support.stack import DEADLINE_S, Stack, running_stack
+
+from crew_journal.schemas.errors import EvidenceGone, NotAllowed, NotFound, ProposalNotPending
+from crew_journal.schemas.events.proposals import RuleProposed
+from crew_journal.schemas.ids import derived_id
+from crew_journal.schemas.principal import Role
+
+
+async def propose(stack: Stack, name: str, pattern: str, *evidence: str) -> str:
+    """Publish a proposal as the reactor does; returns its id."""
+    proposal_id = derived_id("test", 1, name)
+    proposed = RuleProposed(crew_id="core", pattern=pattern, action="Ask", evidence=evidence, confidence=0.5, days=2)
+    message = entry(
+        proposal_id,
+        workspace="acme",
+        crew="core",
+        agent=None,
+        entry_type=proposed.ENTRY_TYPE,
+        actor_type="system",
+        control=True,
+        payload=proposed.model_dump(mode="json"),
+    )
+    done = await stack.writer.publish(message.subject, message.body, message.headers)
+    await stack.store.wait_for(done.seq, DEADLINE_S)
+    return proposal_id
+
+
+async def test_a_proposal_becomes_a_rule_when_a_person_approves_it_and_an_undo_takes_it_back(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack:
+        admin = stack.client((await stack.token(Role.ADMIN, "acme")).plaintext)
+        other = stack.client((await stack.token(Role.ADMIN, "globex")).plaintext)
+        ada = stack.client((await stack.token(Role.AGENT, "acme", agent="ada", crew="core")).plaintext)
+        await admin.register_agent("ada", crew_id="core", memory_enabled=True)
+        for n in (1, 2, 3):
+            sent = await ada.append({"id": f"e{n}", "entry_type": "peer.escalation", "summary": f"Deploy {n} denied"})
+        await stack.store.wait_for(sent.seq, DEADLINE_S)
+        good = await propose(stack, "good", "Deploys need a plan", "e1", "e2", "e3")
+        bad = await propose(stack, "bad", "Never deploy", "e1", "gone")
+
+        listed = (await admin.proposals(state="pending")).proposals
+        assert [one.proposal_id for one in listed] == [bad, good]
+        assert (await other.proposals()).proposals == ()
+        with pytest.raises(NotFound, match=good):
+            await other.explain_proposal(good)
+        with pytest.raises(NotAllowed):
+            await ada.proposals()
+        explained = await admin.explain_proposal(bad)
+        assert ([one.entry_id for one in explained.entries], explained.gone) == (["e1"], 1)
+        assert "Deploys need a plan" not in (await ada.memory_block()).text
+
+        shown = await admin.diff_proposal(good)
+        assert shown.diff.count("+- Deploys need a plan → Ask") == 1
+        approved = await admin.approve_proposal(good)
+        assert approved.rule_id is not None
+        block = (await ada.memory_block(min_seq=approved.seq)).text
+        assert shown.after in block, "the diff shows what an approval writes"
+        [rule] = (await admin.learned_rules()).rules
+        assert (rule.rule_id, rule.evidence) == (approved.rule_id, ("e1", "e2", "e3"))
+        found = await ada.recall("deploys need a plan", min_seq=approved.seq)
+        assert found.hits[0].entry_id == rule.rule_id
+        for decide in (admin.approve_proposal(good), admin.reject_proposal(good, "no"), admin.diff_proposal(good)):
+            with pytest.raises(ProposalNotPending, match="approved"):
+                await decide
+        undone = await admin.undo_proposal(good, "too general")
+        assert undone.state == "undone"
+        assert "Deploys need a plan" not in (await ada.memory_block(min_seq=undone.seq)).text
+        with pytest.raises(ProposalNotPending, match="undone"):
+            await admin.undo_proposal(good, "again")
+
+        with pytest.raises(EvidenceGone, match="1 entries"):
+            await admin.approve_proposal(bad)
+        rejected = await admin.reject_proposal(bad, "not true")
+        [entry_of] = (await admin.list(types=["proposal.decided"], min_seq=rejected.seq)).entries
+        assert (entry_of.payload["decision"], entry_of.payload["reason"]) == ("rejected", "not true")
+        assert [one.reason for one in (await admin.proposals(state="rejected")).proposals] == ["not true"]
+        assert (await admin.undo_proposal(bad, "a mistake")).state == "pending"
+        with pytest.raises(NotFound):
+            await admin.approve_proposal("never-heard-of")

@@ -1,0 +1,166 @@
+"""Times as people write them, contexts and the configuration file, completion, and what `clean` lists."""
+
+from __future__ import annotations
+
+import json
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crew_journal.services.cli import completing
+from crew_journal.services.cli.configuration import Configuration, Context, config_file, configured, load, save
+from crew_journal.services.cli.main import main
+from crew_journal.services.cli.times import moment_of
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2h", "2026-11-22T10:00:00.000Z"),
+        ("30m", "2026-11-22T11:30:00.000Z"),
+        ("7d", "2026-11-15T12:00:00.000Z"),
+        ("2026-11-21", "2026-11-21T00:00:00.000Z"),
+        ("2026-11-21 09:30", "2026-11-21T09:30:00.000Z"),
+        ("2026-11-21T09:30:00+02:00", "2026-11-21T09:30:00+02:00"),
+        ("2026-13-41", "2026-13-41"),
+        ("soon", "soon"),
+    ],
+)
+def test_a_time_may_be_ago_or_a_day(text: str, moment: str) -> None:
+    assert moment_of(text, NOW) == moment
+
+
+def test_until_a_day_includes_that_day() -> None:
+    assert moment_of("2026-11-21", NOW, end=True) == "2026-11-21T23:59:59.999Z"
+    assert moment_of("2h", NOW, end=True) == "2026-11-22T10:00:00.000Z"
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "config.toml"
+    monkeypatch.setenv("CREW_JOURNAL_CONFIG", str(path))
+    for name in ("URL", "TOKEN", "DATA_DIR", "WORKSPACE", "CONTEXT", "EMBEDDER"):
+        monkeypatch.delenv(f"CREW_JOURNAL_{name}", raising=False)
+    return path
+
+
+def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+    assert main([*argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_contexts_are_added_used_listed_and_removed(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown(capsys, "context", "add", "work", "--url", "http://127.0.0.1:1/", "--token", "cj_secret", "-w", "acme")
+    shown(capsys, "context", "add", "home", "--data-dir", str(config.parent))
+    listed = shown(capsys, "context", "use", "home")
+    assert [(one["name"], one["used"]) for one in listed["contexts"]] == [("home", True), ("work", False)]
+    assert "cj_secret" not in json.dumps(listed)
+    assert config.stat().st_mode & 0o077 == 0
+    assert load().contexts["work"] == Context("http://127.0.0.1:1", "cj_secret", None, "acme")
+    assert [one["name"] for one in shown(capsys, "context", "remove", "home")["contexts"]] == ["work"]
+    assert load().context is None
+    assert main(["context", "use", "nowhere"]) == 4
+    assert "there are: work" in capsys.readouterr().err
+
+
+def test_a_context_that_names_no_journal_or_no_token_is_refused(config: Path) -> None:
+    assert main(["context", "add", "x"]) == 2
+    assert main(["context", "add", "x", "--url", "http://h"]) == 2
+    assert not config.exists()
+
+
+def test_what_a_file_holds_survives_being_written_and_read(config: Path) -> None:
+    given = Configuration("a b", {"a b": Context("http://h", 'quote " and é', None, "w")}, {"hot_index_mb": 64})
+    save(given)
+    assert load() == given
+
+
+def test_options_count_before_the_environment_the_context_and_the_file(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(Configuration("work", {"work": Context("http://h", "cj_t", None, "acme")}, {"embedder": "none"}))
+
+    def origins() -> dict[str, tuple[str | None, str]]:
+        rows = shown(capsys, "config", "show")["settings"]
+        return {one["name"]: (one["value"], one["from"]) for one in rows}
+
+    found = origins()
+    assert found["embedder"] == ("none", "[settings] of the file")
+    assert found["workspace"] == ("acme", "context work")
+    assert found["token"] == ("(set)", "context work")
+    assert found["replicas"] == ("1", "default")
+    monkeypatch.setenv("CREW_JOURNAL_EMBEDDER", "minilm")
+    monkeypatch.setenv("CREW_JOURNAL_DATA_DIR", str(config.parent))
+    found = origins()
+    assert found["embedder"] == ("minilm", "environment")
+    assert found["token"] == (None, "default"), "no token goes where the environment points"
+    with configured(["list", "--url", "http://other"]):
+        import os
+
+        assert "CREW_JOURNAL_TOKEN" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("context = ", "is not TOML"),
+        ("[settings]\nembeder = 'x'", "no setting embeder"),
+        ("[contexts.a]\nport = 1", "unexpected keyword"),
+        ("context = 'gone'", "there is no context gone"),
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(
+    config: Path, capsys: pytest.CaptureFixture[str], text: str, wrong: str
+) -> None:
+    config.write_text(text)
+    assert main(["schema"]) != 0
+    assert wrong in capsys.readouterr().err
+    assert config_file() == config
+
+
+def test_values_are_completed_and_nothing_is_said_where_no_service_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert completing.complete_recipe("ro") == ["robust"]
+    assert "fulltext" in completing.complete_view("f")
+    assert completing.OF_FIELDS["sweep"]("de") == ["decay"]
+    assert completing.complete_role("O") == ["OWNER"]
+    monkeypatch.setenv("CREW_JOURNAL_DATA_DIR", str(tmp_path))
+    assert completing.complete_workspace("") == []
+
+
+def test_clean_lists_what_is_kept_and_removes_only_what_is_named_with_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CREW_JOURNAL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("CREW_JOURNAL_CONFIG", str(tmp_path / "none.toml"))
+    data = tmp_path / "data"
+    for path in ("data/imports/a.json", "data/views.duckdb", "data/views.duckdb.of-3", "cache/models/m/weights"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("12345")
+    where = ("--data-dir", str(data))
+    names = [one["name"] for one in shown(capsys, "clean", *where)["kept"]]
+    assert names == ["models", "imports", "old-views", "journal"]
+    assert shown(capsys, "clean", "old-views", *where)["removed"] is False
+    assert shown(capsys, "clean", "old-views", "models", "--yes", *where)["removed"] is True
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert left == ["data/imports/a.json", "data/views.duckdb"]
+    assert main(["clean", "attic", *where]) == 2
+
+
+def test_up_says_that_its_port_is_taken_before_it_makes_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert main(["up", "--http", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data")]) == 5
+    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,82 @@
+"""A context of the same journal is the same bytes, however the journal was folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from Stemmer import Stemmer
+from support.events import at, control, entry
+from support.views import node
+
+from crew_journal.consumers.discovery import discover_projections
+from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.events.drawers import DrawerFiled
+from crew_journal.schemas.events.facts import FactAsserted, FactEntity, FactVerified
+from crew_journal.schemas.facts import entity_id
+from crew_journal.schemas.operations.context import ContextRequest
+from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.settings import Settings
+from crew_journal.services.desk import Caller
+from crew_journal.services.layered.use_cases import Layered
+from crew_journal.services.memory.documents.owned import PromptDocuments
+from crew_journal.services.memory.registry import Registry
+from crew_journal.services.palace.searching import DrawerSearch
+from crew_journal.services.palace.use_cases import Palace
+from crew_journal.services.query.chunks.documents import no_record
+from crew_journal.services.query.entries.queries import JournalQueries
+from crew_journal.services.query.recall import RecallService
+
+OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def journal() -> Iterator[OutgoingMessage]:
+    for n in range(12):
+        subject, zone = f"Parser {n}", f"zone {n % 3}"
+        ends = [FactEntity(entity_id=entity_id(name), name=name) for name in (subject, zone)]
+        said = FactAsserted(fact_id=f"t_{n}", subject=ends[0], predicate="runs in", object=ends[1], confidence=n / 12)
+        yield control(said, f"f{n}", workspace="w1")
+        yield entry(f"e{n}", workspace="w1", summary=f"The parser of zone {n % 3} was restarted, attempt {n}")
+        content = f"The parser reads file {n} in one pass."
+        yield control(
+            DrawerFiled(drawer_id=f"drawer_a_b_{n}", wing="a", room="b", content=content, memory_type="fact"),
+            f"d{n}",
+            workspace="w1",
+        )
+    yield control(FactVerified(fact_id="t_3", confidence=0.9), "v1", workspace="w1")
+
+
+async def assembled(path: Path, batch: int) -> str:
+    stream = [at(seq, message) for seq, message in enumerate(journal(), 1)]
+    unused: Any = SimpleNamespace()
+    analyzer = Analyzer(Stemmer)
+    async with node(path, discover_projections()) as live:
+        for first in range(0, len(stream), batch):
+            await live.host.fold(stream[first : first + batch])
+        assert not live.dead.parked
+        store = live.store
+        recall = RecallService(store, lambda _: None, analyzer=analyzer, budget_bytes=1 << 24, clock=lambda: NOW)
+        owned, registry, queries = PromptDocuments(store), Registry(store), JournalQueries(store)
+        drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=1 << 24, clock=lambda: NOW)
+        palace = Palace.over(store, unused, drawers, no_record)
+        layered = Layered.over(
+            store, unused, unused, palace, unused, owned, registry, queries, recall, analyzer, no_record, Settings(),
+            lambda: NOW,
+        )  # fmt: skip
+        request = ContextRequest(prompt="In which zone does the parser run?", budget_tokens=900, record=False)
+        made = await layered.assembling.assemble(Caller.of(OWNER, "w1"), request)
+        again = await layered.assembling.assemble(Caller.of(OWNER, "w1"), request)
+        assert again.model_dump_json() == made.model_dump_json()
+        for part in (layered, drawers, owned, registry, queries, recall):
+            part.close()
+    assert {one.source for one in made.items} >= {"fact", "drawer"}
+    return made.model_dump_json()
+
+
+async def test_a_rebuild_in_other_batches_gives_the_same_context(tmp_path: Path) -> None:
+    assert await assembled(tmp_path / "one.duckdb", 1_000) == await assembled(tmp_path / "two.duckdb", 5)

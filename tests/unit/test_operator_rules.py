@@ -1,0 +1,130 @@
+"""What is learned of a person from their own words, without a model, and what is kept of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crew_journal.schemas.events.operators import StatedFact
+from crew_journal.schemas.rules.operator_facts import proposed_facts
+from crew_journal.schemas.rules.operators import (
+    CAP_BYTES,
+    FACT_KEYS,
+    OwnTurn,
+    Proposed,
+    as_markdown,
+    facts_json,
+    facts_of,
+    merged,
+    remembered,
+    slug_of,
+    stated,
+    subject_hash,
+)
+
+STATEMENTS = {
+    "I'm a backend engineer and I own the billing service.": {
+        "role": "backend engineer",
+        "owns": "the billing service",
+    },
+    "I prefer short commit subjects, please.": {"prefers": "short commit subjects"},
+    "My timezone is UTC+1.": {"timezone": "UTC+1"},
+    "I'm in Europe/Prague this week": {"timezone": "Europe/Prague this week"},
+    "Please answer in Czech.": {"language": "Czech"},
+    "We use PostgreSQL 16 for new databases because it is fast.": {"tooling": "PostgreSQL 16 for new databases"},
+    "We must not deploy on Fridays.": {"constraint": "must not deploy on Fridays"},
+    "Never push to main without a review!": {"constraint": "Never push to main without a review"},
+    "He prefers tabs. I don't like long emails.": {"prefers": "don't like long emails"},
+    "You can reach me at jan@example.com": {"contact": "jan@example.com"},
+    "We always squash before merging": {"process": "squash before merging"},
+    "my editor is Vim": {"tooling": "editor is Vim"},
+    "Ich bin zuständig für die Abrechnung. Wir benutzen Postgres 16.": {
+        "owns": "die Abrechnung",
+        "tooling": "Postgres 16",
+    },
+}
+SILENT = (
+    "Do you use Docker?",
+    "If I use Docker, it breaks.",
+    "> I prefer tabs",
+    "```\n# I prefer tabs\n```",
+    "I can't find the file.",
+    "Please fix the build.",
+    "I use it daily.",
+    "Maybe I prefer tabs.",
+    "I used to prefer tabs.",
+    "The customer says they use Oracle.",
+)
+
+
+def found(text: str) -> dict[str, str]:
+    return {one.key: one.value for one in proposed_facts([OwnTurn("e1", 1, text)])}
+
+
+@pytest.mark.parametrize(("text", "facts"), STATEMENTS.items(), ids=lambda one: str(one)[:40])
+def test_a_statement_of_oneself_is_found_with_its_clause(text: str, facts: dict[str, str]) -> None:
+    assert found(text) == facts
+
+
+@pytest.mark.parametrize("text", SILENT)
+def test_questions_quotations_conditions_and_others_say_nothing(text: str) -> None:
+    assert found(text) == {}
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_every_proposal_of_the_rules_is_grounded(text: str) -> None:
+    turns = [OwnTurn("e1", 1, text)]
+    for one in proposed_facts(turns):
+        assert one.value in text
+        assert isinstance(stated(one, turns), StatedFact)
+
+
+def test_a_quote_is_verbatim_and_long_or_a_whole_sentence() -> None:
+    turns = [OwnTurn("e1", 1, "Vim. And then we\nsaw that the build was red.")]
+    assert isinstance(stated(Proposed("tooling", "Vim", "Vim."), turns), StatedFact)
+    assert isinstance(stated(Proposed("tooling", "x", "then we saw that"), turns), StatedFact)
+    assert stated(Proposed("tooling", "red", "red"), turns) == "quote"
+    assert stated(Proposed("tooling", "red", "the build was green"), turns) == "quote"
+    assert stated(Proposed("hobby", "Vim", "Vim."), turns) == "key"
+    assert stated(Proposed("tooling", "x" * 161, "Vim."), turns) == "value"
+
+
+def fact(key: str, value: str, seq: int) -> StatedFact:
+    return StatedFact.model_validate({"key": key, "value": value, "quote": "q", "entry_id": "e", "seq": seq})
+
+
+def test_a_merge_keeps_the_order_and_what_is_not_mentioned() -> None:
+    prior = (fact("timezone", "UTC", 1), fact("prefers", "tabs", 2))
+    after = merged(prior, [fact("role", "lead", 4), fact("prefers", "spaces", 3)])
+    assert as_markdown(after) == "- timezone: UTC\n- prefers: spaces\n- role: lead\n"
+    assert merged(after, []) == after
+    assert merged((), prior) == prior
+
+
+FACTS = st.builds(fact, st.sampled_from(FACT_KEYS), st.text("aé🎉 x", min_size=1, max_size=160), st.integers(1, 99))
+
+
+@given(st.lists(FACTS, max_size=9), st.lists(FACTS, max_size=9))
+def test_a_model_never_exceeds_its_cap_and_ends_with_a_whole_line(
+    prior: list[StatedFact], new: list[StatedFact]
+) -> None:
+    after = merged(merged((), prior), new)
+    text = as_markdown(after)
+    assert len(text.encode()) <= CAP_BYTES
+    assert len({one.key for one in after}) == len(after)
+    assert facts_of(facts_json(after)) == after
+
+
+def test_what_is_forgotten_ends_with_its_sequence() -> None:
+    facts = (fact("role", "lead", 5), fact("prefers", "tabs", 9))
+    assert remembered(facts, {"role": 5}) == facts[1:]
+    assert remembered(facts, {"role": 4}) == facts
+    assert remembered(facts, {"": 9}) == ()
+
+
+def test_a_slug_needs_the_key_and_differs_between_workspaces() -> None:
+    hashed = subject_hash(b"k", "acme", "maria")
+    assert len(slug_of(hashed)) == 16
+    others = [(b"l", "acme", "maria"), (b"k", "globex", "maria"), (b"k", "acme", "otto"), (b"k", "acm", "e\0maria")]
+    assert hashed not in {subject_hash(*one) for one in others}

@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ class Sqlite:
         for lane in ([row for (row,) in found], best[np.argsort(-scores[best])].tolist()):
             for rank, row in enumerate(lane, 1):
                 total[row] = total.get(row, 0) + 1 / (RRF + rank)
-        return [self.ids[row] for row in sorted(total, key=total.get, reverse=True)[:K]]
+        return [self.ids[row] for row in sorted(total, key=total.__getitem__, reverse=True)[:K]]
 
 
 class Chroma:
@@ -211,7 +212,7 @@ class Given:
         return [self.embed(text, memory_action) for text in texts]
 
 
-PEERS = {"sqlite": Sqlite, "chroma": Chroma, "lancedb": Lance, "mempalace": MemPalace, "mem0": Mem0}
+PEERS: dict[str, Any] = {"sqlite": Sqlite, "chroma": Chroma, "lancedb": Lance, "mempalace": MemPalace, "mem0": Mem0}
 
 
 def resident_mb():

@@ -24,7 +24,18 @@ REGISTRY = ("PIP_", "SSL_", "UV_")
 def test_five_commands_lead_from_an_empty_home_to_a_recalled_answer(tmp_path: Path) -> None:
     dist, home, tools = tmp_path / "dist", tmp_path / "home", tmp_path / "tools"
     home.mkdir()
-    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", dist, PROJECT]
+    build: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        dist,
+        PROJECT,
+    ]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = dist.glob("crew_journal-*.whl")
     subprocess.run([sys.executable, "-m", "venv", tools], check=True)

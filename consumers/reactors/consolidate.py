@@ -23,7 +23,7 @@ from ...schemas.chat import ChatError, ChatModel
 from ...schemas.entry import MAX_SUMMARY, Priority, Severity
 from ...schemas.events import headers as h
 from ...schemas.events.derived import OutgoingMessage
-from ...schemas.events.learning import MemoryConsolidated, RulePromoted
+from ...schemas.events.learning import MemoryConsolidated, RuleLearned, RulePromoted
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.proposals import RuleProposed
 from ...schemas.ids import derived_id
@@ -43,7 +43,15 @@ from ..reacting.control_facts import encode_control
 from ..reacting.llm_calls import MeteredChat
 from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
 from ..reactor import Reactor, ReactorContext
-from .consolidate_find import Learned, learned_of, promotion_of, proposed_groups, recurring_groups
+from .consolidate_find import (
+    Learned,
+    learned_of,
+    promotion_of,
+    proposed_groups,
+    recurring_groups,
+    skill_of,
+    usefulness_of,
+)
 from .consolidate_reads import (
     Candidate,
     KnownRule,
@@ -54,6 +62,7 @@ from .consolidate_reads import (
     reviews_rules,
     rules_of,
     searches_of,
+    staged_of,
     types_of,
 )
 
@@ -77,12 +86,20 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Proven:
+    """Rules that proved useful: promotions, and proposals of the most useful ones as skills."""
+
+    promoted: tuple[RulePromoted, ...]
+    skills: tuple[RuleProposed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """What a run found for a crew; ``model`` is the one that worded the rules, ``error`` why it did not."""
 
     read: Read
     learned: Learned
-    promoted: tuple[RulePromoted, ...]
+    proven: Proven
     model: str | None
     error: str | None
 
@@ -156,7 +173,8 @@ class ConsolidateReactor(SweepReactor):
             "learned": 0 if reviewed else rules,
             "proposed": rules if reviewed else 0,
             "confirmed": sum(len(found.learned.confirmed) for found in every),
-            "promoted": sum(len(found.promoted) for found in every),
+            "promoted": sum(len(found.proven.promoted) for found in every),
+            "skills": sum(len(found.proven.skills) for found in every),
         }
         return Swept(counts, next((found.error for found in every if found.error), None))
 
@@ -175,8 +193,8 @@ class ConsolidateReactor(SweepReactor):
         if read.worthwhile and model is None:
             groups = await asyncio.to_thread(recurring_groups, read.candidates)
         learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model)
-        promoted = await asyncio.to_thread(self._promoted, tick, read.known, searches)
-        return Found(read, learned, promoted, model, error)
+        proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches)
+        return Found(read, learned, proven, model, error)
 
     def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
         candidates = candidates_of(self._views, tick, crew_id, since_ms)
@@ -185,10 +203,15 @@ class ConsolidateReactor(SweepReactor):
         known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
         return Read(candidates, known, len(new), worthwhile)
 
-    def _promoted(self, tick: Tick, known: Sequence[KnownRule], searches: Sequence[Search]) -> tuple[RulePromoted, ...]:
+    def _proven(self, tick: Tick, crew_id: str, known: Sequence[KnownRule], searches: Sequence[Search]) -> Proven:
         evidence = sorted({entry_id for rule in known for entry_id in rule.evidence})
         types = types_of(self._views, tick.workspace_id, evidence)
-        return tuple(filter(None, (promotion_of(rule, types, searches, tick) for rule in known)))
+        staged = staged_of(self._views, tick, crew_id)
+        measured = [(rule, usefulness_of(rule, types, searches, tick)) for rule in known]
+        return Proven(
+            promoted=tuple(filter(None, (promotion_of(rule, of) for rule, of in measured))),
+            skills=tuple(filter(None, (skill_of(crew_id, rule, of, staged) for rule, of in measured))),
+        )
 
     async def _record(self, tick: Tick, crew_id: str, found: Found, *, reviewed: bool) -> None:
         ids: list[str] = []
@@ -196,7 +219,9 @@ class ConsolidateReactor(SweepReactor):
         for rule, name in zip(found.learned.rules, found.learned.names, strict=True):
             refs = {EVIDENCE_REF: list(rule.evidence), "source_entry_ids": list(rule.evidence)}
             if reviewed:
-                fields = {name: getattr(rule, name) for name in RuleProposed.model_fields}
+                fields = {
+                    name: getattr(rule, name) for name in RuleProposed.model_fields if name in RuleLearned.model_fields
+                }
                 said = f"Proposed: {rule.pattern}"
                 fact = self._fact(tick, crew_id, RuleProposed(**fields), f"rule/{name}", said, refs=refs)
             else:
@@ -214,9 +239,14 @@ class ConsolidateReactor(SweepReactor):
             self._recorded_seq = max(self._recorded_seq, done.seq)
             ids.append(fact.headers[h.ENTRY_ID])
             evidence += rule.evidence
-        for promotion in found.promoted:
+        for promotion in found.proven.promoted:
             said = f"The rule {promotion.rule_id} proved useful: score {promotion.score:.2f}"
             await self.publish(self._fact(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", said))
+        for skill in found.proven.skills:
+            refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": [str(skill.skill_of)]}
+            said = f"Proposed as a skill: {skill.pattern}"
+            done = await self.publish(self._fact(tick, crew_id, skill, f"skill/{skill.skill_of}", said, refs=refs))
+            self._recorded_seq = max(self._recorded_seq, done.seq)
         if not found.read.worthwhile:
             return
         run = MemoryConsolidated(
@@ -225,7 +255,7 @@ class ConsolidateReactor(SweepReactor):
             rules=() if reviewed else tuple(ids),
             proposed=tuple(ids) if reviewed else (),
             confirmed=found.learned.confirmed,
-            promoted=tuple(one.rule_id for one in found.promoted),
+            promoted=tuple(one.rule_id for one in found.proven.promoted),
             candidates=len(found.read.candidates),
             entries_scanned=found.read.new,
             model=found.model,

@@ -13,8 +13,9 @@ from typing import Final
 from Stemmer import Stemmer
 
 from ...schemas.events.learning import RuleLearned, RulePromoted
+from ...schemas.events.proposals import RuleProposed
 from ...schemas.ids import derived_id
-from ...schemas.rules.consolidation import REPEAT_DAYS, Usefulness, is_promoted, normalised, score
+from ...schemas.rules.consolidation import REPEAT_DAYS, Usefulness, is_promoted, is_skill, normalised, score
 from ...schemas.rules.recurrence import Occurrence, recurrences
 from ...schemas.rules.text import Analyzer, tokens_of
 from ..prompts.consolidation import ProposedRules, cited
@@ -143,14 +144,12 @@ def _action(members: Sequence[Candidate]) -> str:
     return ""
 
 
-def promotion_of(rule: KnownRule, types: dict[str, str], searches: Sequence[Search], tick: Tick) -> RulePromoted | None:
-    """The promotion of a rule that has proved useful and is not promoted yet."""
-    if rule.is_promoted or rule.is_retracted:
-        return None
-    about = rule.evidence | {rule.rule_id}
+def usefulness_of(rule: KnownRule, types: dict[str, str], searches: Sequence[Search], tick: Tick) -> Usefulness:
+    """How useful a rule has been; ``types`` are those of the entries of its evidence."""
+    about = {*rule.evidence, rule.rule_id}
     found = [one for one in searches if not about.isdisjoint(one.hits)]
     last = max((one.ts_ms for one in found), default=None)
-    measured = Usefulness(
+    return Usefulness(
         relevance=rule.confidence,
         recalls=len(found),
         queries=len({one.query for one in found}),
@@ -159,8 +158,29 @@ def promotion_of(rule: KnownRule, types: dict[str, str], searches: Sequence[Sear
         evidence=len(rule.evidence),
         types=len({types[entry_id] for entry_id in rule.evidence if entry_id in types}),
     )
-    if not is_promoted(measured):
+
+
+def promotion_of(rule: KnownRule, measured: Usefulness) -> RulePromoted | None:
+    """The promotion of a rule that has proved useful and is not promoted yet."""
+    if rule.is_promoted or rule.is_retracted or not is_promoted(measured):
         return None
     return RulePromoted(
         rule_id=rule.rule_id, score=round(score(measured), 4), recalls=measured.recalls, queries=measured.queries
+    )
+
+
+def skill_of(crew_id: str, rule: KnownRule, measured: Usefulness, staged: Collection[str]) -> RuleProposed | None:
+    """The proposal of a rule as a skill, unless it was proposed before (``staged``)."""
+    if rule.is_retracted or rule.rule_id in staged or not is_skill(measured):
+        return None
+    return RuleProposed(
+        crew_id=crew_id,
+        pattern=rule.pattern,
+        action=rule.action,
+        evidence=rule.evidence,
+        confidence=rule.confidence,
+        days=rule.days,
+        skill_of=rule.rule_id,
+        score=round(score(measured), 4),
+        recalls=measured.recalls,
     )

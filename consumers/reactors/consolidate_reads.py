@@ -44,7 +44,7 @@ _CANDIDATES: Final = f"""SELECT e.seq, e.id, e.entry_type, e.ts_ms, e.summary, e
     AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
         AND r.target_id = e.id AND r.{PRESENT})
     ORDER BY e.seq DESC LIMIT {_READ_MAX}"""
-_RULES: Final = f"""SELECT rule_id, pattern, confidence, evidence, learned_ms, seq,
+_RULES: Final = f"""SELECT rule_id, pattern, action, confidence, evidence, days, learned_ms, seq,
     (SELECT count(*) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
         AND m.mark = 'confirmed'),
     (SELECT max(m.seq) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
@@ -54,8 +54,10 @@ _RULES: Final = f"""SELECT rule_id, pattern, confidence, evidence, learned_ms, s
     EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = r.workspace_id AND x.kind = 'entry'
         AND x.target_id = r.rule_id AND x.{PRESENT})
     FROM {RULES} r WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
-_PROPOSALS: Final = f"""SELECT proposal_id, pattern, confidence, evidence, made_ms, seq FROM {PROPOSALS} p
-    WHERE workspace_id = $workspace AND crew_id = $crew ORDER BY seq"""
+_PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidence, days, made_ms, seq FROM {PROPOSALS}
+    WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NULL ORDER BY seq"""
+_STAGED: Final = f"""SELECT skill_of FROM {PROPOSALS}
+    WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NOT NULL"""
 _SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 _TYPES: Final = f"SELECT id, entry_type FROM {ENTRIES} WHERE workspace_id = $workspace AND list_contains($ids, id)"
 _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
@@ -82,8 +84,10 @@ class KnownRule:
 
     rule_id: str
     pattern: str
+    action: str
     confidence: float
-    evidence: frozenset[str]
+    evidence: tuple[str, ...]
+    days: int
     learned_ms: int
     last_seq: int
     runs: int
@@ -125,17 +129,30 @@ def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
         KnownRule(
             rule_id,
             pattern,
+            action,
             confidence,
-            frozenset(orjson.loads(evidence)),
+            tuple(orjson.loads(evidence)),
+            days,
             learned_ms,
             last_seq or seq,
             1 + confirmed,
             promoted,
             retracted,
         )
-        for rule_id, pattern, confidence, evidence, learned_ms, seq, confirmed, last_seq, promoted, retracted in views.rows(
-            _RULES, params
-        )
+        for (
+            rule_id,
+            pattern,
+            action,
+            confidence,
+            evidence,
+            days,
+            learned_ms,
+            seq,
+            confirmed,
+            last_seq,
+            promoted,
+            retracted,
+        ) in views.rows(_RULES, params)
     ]
 
 
@@ -146,16 +163,23 @@ def proposals_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]
         KnownRule(
             proposal_id,
             pattern,
+            action,
             confidence,
-            frozenset(orjson.loads(evidence)),
+            tuple(orjson.loads(evidence)),
+            days,
             made_ms,
             seq,
             0,
             is_promoted=False,
             is_retracted=True,
         )
-        for proposal_id, pattern, confidence, evidence, made_ms, seq in views.rows(_PROPOSALS, params)
+        for proposal_id, pattern, action, confidence, evidence, days, made_ms, seq in views.rows(_PROPOSALS, params)
     ]
+
+
+def staged_of(views: ViewReader, tick: Tick, crew_id: str) -> frozenset[str]:
+    """The rules of a crew that were proposed as skills, whatever became of them."""
+    return frozenset(rule_id for (rule_id,) in views.rows(_STAGED, {"workspace": tick.workspace_id, "crew": crew_id}))
 
 
 def reviews_rules(views: ViewReader, workspace_id: str) -> bool:

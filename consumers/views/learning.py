@@ -1,7 +1,7 @@
 """``memory_rules``, ``memory_rule_marks``, ``memory_proposals``, ``memory_lessons``: what crews have learned.
 
-Invariant: rules and recorded lessons come from control entries alone; the lesson of a mission is the entry that ended it, so
-retracting that entry undoes the lesson.
+Invariant: rules and recorded lessons come from control entries alone; the lesson of a mission or of feedback is the entry
+that says so, so retracting that entry undoes the lesson.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from ...schemas.events.proposals import ProposalDecided, RuleProposed
 from ...schemas.ids import is_id
 from ...schemas.rules.consolidation import CONSOLIDATED
 from ...schemas.rules.documents import finding_in
-from ...schemas.rules.lessons import MISSION, MISSION_OUTCOME, mission_outcome
+from ...schemas.rules.lessons import (
+    FEEDBACK,
+    MISSION,
+    MISSION_OUTCOME,
+    NEGATIVE_LEARNING,
+    mission_outcome,
+    negative_feedback,
+)
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views.learning import (
     LEARNING_PROJECTION,
@@ -39,10 +46,10 @@ PROMOTED: Final = "promoted"
 
 
 class LearningProjection:
-    """Folds learned rules, their marks, proposals, recorded lessons and ends of missions."""
+    """Folds learned rules, their marks, proposals, recorded lessons, ends of missions and feedback."""
 
     name: ClassVar = LEARNING_PROJECTION
-    version: ClassVar = 1
+    version: ClassVar = 2
     tables: ClassVar[Tables] = (RULES, RULE_MARKS, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
@@ -58,6 +65,7 @@ class LearningProjection:
             _recorded(event, payload_of(event, LessonRecorded)) for event in batch.control(LessonRecorded.ENTRY_TYPE)
         ]
         lessons += [_of_mission(event) for event in batch.entries if event.entry.entry_type == MISSION]
+        lessons += [_of_feedback(event) for event in batch.entries if event.entry.entry_type == FEEDBACK]
         tx.add(PROPOSALS, [_proposal(event) for event in batch.control(RuleProposed.ENTRY_TYPE)])
         tx.add(PROPOSAL_DECISIONS, [_decision(event) for event in batch.control(ProposalDecided.ENTRY_TYPE)])
         tx.add(RULES, rules)
@@ -98,6 +106,7 @@ def _proposal(event: EntryRecorded) -> ProposalRow:
         finding_in(f"{rule.pattern}\n{rule.action}"),
         event.ts_ms,
         event.seq,
+        rule.skill_of,
     )
 
 
@@ -125,6 +134,15 @@ def _of_mission(event: EntryRecorded) -> LessonRow | None:
     said = entry.payload.get("reason")
     context = f"mission {mission}: {status}" + (f"; {said}" if isinstance(said, str) and said.strip() else "")
     return _row(event, f"{MISSION_OUTCOME}_{mission}", kind, MISSION_OUTCOME, entry.summary, context, None)
+
+
+def _of_feedback(event: EntryRecorded) -> LessonRow | None:
+    """The lesson of the crew that the feedback names, else of its agent."""
+    entry = event.entry
+    if (said := negative_feedback(entry)) is None:
+        return None
+    rule, context = said
+    return _row(event, f"feedback_{entry.id}", "negative", NEGATIVE_LEARNING, rule, context, entry.agent_id)
 
 
 def _row(

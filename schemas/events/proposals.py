@@ -1,4 +1,7 @@
-"""Payloads of proposals: rules that wait for a person. An approved proposal is a ``rule.learned`` that names it."""
+"""Payloads of proposals: rules and skills that wait for a person.
+
+The approval of a rule is a ``rule.learned`` that names the proposal, that of a skill a decision.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,15 @@ from .payload import ControlPayload
 
 
 class RuleProposed(ControlPayload):
-    """A run found a rule in a workspace whose rules are reviewed; the fields are those of ``RuleLearned``."""
+    """A run found a rule in a workspace whose rules are reviewed, or a learned rule is proposed as a skill.
+
+    The other fields are those of ``RuleLearned``.
+
+    Attributes:
+        skill_of: The learned rule that is proposed as a skill; None if the proposal is a new rule.
+        score: How useful that rule is (``rules/consolidation.score``).
+        recalls: Recorded searches that found it or its evidence.
+    """
 
     ENTRY_TYPE = "proposal.made"
     crew_id: Id
@@ -21,12 +32,18 @@ class RuleProposed(ControlPayload):
     confidence: float = Field(ge=0.0, le=1.0, allow_inf_nan=False)
     days: int = Field(default=1, ge=1)
     model: str | None = Field(default=None, max_length=96)
+    skill_of: Id | None = None
+    score: float | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False)
+    recalls: int | None = Field(default=None, ge=0)
 
 
 class ProposalDecided(ControlPayload):
-    """A person rejected a proposal, or undid that; the last decision counts."""
+    """A person rejected a proposal, or undid that; the last decision counts.
+
+    ``approved`` and ``undone`` are of skills: an approval wrote the procedure, an undo retracted it.
+    """
 
     ENTRY_TYPE = "proposal.decided"
     proposal_id: Id
-    decision: Literal["rejected", "reopened"]
+    decision: Literal["rejected", "reopened", "approved", "undone"]
     reason: str = Field(default="", max_length=1_000)

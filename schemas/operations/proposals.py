@@ -1,9 +1,9 @@
-"""Operations on proposals: rules that were found in a workspace whose rules are reviewed, and wait for a person."""
+"""Operations on proposals: rules of a workspace whose rules are reviewed, and skills, that wait for a person."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from .retractions import Reason
 
 
 class ProposalState(StrEnum):
-    """What became of a proposal; ``undone``: it was approved, and its rule is retracted."""
+    """What became of a proposal; ``undone``: it was approved, and its rule or procedure is retracted."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -23,7 +23,7 @@ class ProposalState(StrEnum):
 
 
 class ProposalsRequest(Request):
-    """List proposed rules, the newest first."""
+    """List proposed rules and skills, the newest first."""
 
     state: ProposalState | None = Field(
         default=None, description="pending, approved, rejected or undone; all if absent."
@@ -34,7 +34,7 @@ class ProposalsRequest(Request):
 
 
 class ExplainProposalRequest(Request):
-    """Show a proposed rule with the entries of its evidence."""
+    """Show a proposed rule or skill with the entries of its evidence."""
 
     proposal_id: Id = Field(description="The proposal.")
     min_seq: MinSeq = None
@@ -42,7 +42,7 @@ class ExplainProposalRequest(Request):
 
 
 class DiffProposalRequest(Request):
-    """Show how the approval of a proposed rule changes the rules in the prompts of its crew."""
+    """Show what the approval of a proposal changes: the rules in the prompts of its crew, or the procedure of a skill."""
 
     proposal_id: Id = Field(description="The proposal.")
     min_seq: MinSeq = None
@@ -50,14 +50,17 @@ class DiffProposalRequest(Request):
 
 
 class ApproveProposalRequest(Request):
-    """Approve a proposed rule: it is learned from then on."""
+    """Approve a proposed rule, which is learned from then on, or a proposed skill.
+
+    A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
+    """
 
     proposal_id: Id = Field(description="The proposal.")
     workspace_id: Workspace = None
 
 
 class RejectProposalRequest(Request):
-    """Reject a proposed rule; it is not proposed again."""
+    """Reject a proposed rule or skill; it is not proposed again."""
 
     proposal_id: Id = Field(description="The proposal.")
     reason: Reason
@@ -65,7 +68,7 @@ class RejectProposalRequest(Request):
 
 
 class UndoProposalRequest(Request):
-    """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again."""
+    """Undo a decision: the approved rule or procedure is retracted, a rejected proposal is pending again."""
 
     proposal_id: Id = Field(description="The proposal.")
     reason: Reason
@@ -73,7 +76,10 @@ class UndoProposalRequest(Request):
 
 
 class ProposalShown(Answer):
-    """A proposed rule; ``rule_id`` is that of the rule once it is approved, ``reason`` that of the last decision."""
+    """A proposal; ``reason`` is that of the last decision.
+
+    ``rule_id`` is the rule once it is approved; of a skill, the rule it is made from. ``document`` is its procedure.
+    """
 
     proposal_id: str
     crew_id: str
@@ -88,6 +94,8 @@ class ProposalShown(Answer):
     reason: str
     rule_id: str | None
     made_at: str
+    kind: Literal["rule", "skill"]
+    document: str | None
 
 
 class ProposalsAnswer(Answer):
@@ -116,7 +124,7 @@ class ProposalExplained(Answer):
 
 
 class ProposalDiff(Answer):
-    """The rules in the crew's prompts now, after an approval, and the difference as a unified diff."""
+    """The rules in the crew's prompts (of a skill: its procedure) now, after an approval, and a unified diff of both."""
 
     before: str
     after: str
@@ -130,6 +138,7 @@ class ProposalDecisionAnswer(Answer):
     proposal_id: str
     state: ProposalState
     rule_id: str | None
+    document: str | None
     seq: int
 
 
@@ -174,7 +183,7 @@ APPROVE_PROPOSAL: Final = Operation(
     route=f"POST {_ROUTE}/{{proposal_id}}/approve",
     effect=Effect.CHANGES,
     access=Access.ADMINISTRATOR,
-    errors=(404, 409, 410),
+    errors=(404, 409, 410, 413, 422),
     command="proposal approve",
     repeatable=False,
 )

@@ -54,6 +54,8 @@ _HALF_LIFE_DAYS: Final = 14.0
 PROMOTE_SCORE: Final = 0.80
 PROMOTE_RECALLS: Final = 3
 PROMOTE_QUERIES: Final = 3
+SKILL_SCORE: Final = 0.85
+SKILL_RECALLS: Final = 10
 
 
 def is_denial(payload: Mapping[str, Any]) -> bool:
@@ -125,3 +127,8 @@ def score(of: Usefulness) -> float:
 def is_promoted(of: Usefulness) -> bool:
     """Whether a rule has proved useful."""
     return of.recalls >= PROMOTE_RECALLS and of.queries >= PROMOTE_QUERIES and score(of) >= PROMOTE_SCORE
+
+
+def is_skill(of: Usefulness) -> bool:
+    """Whether a rule is useful enough to be proposed as a skill."""
+    return is_promoted(of) and of.recalls >= SKILL_RECALLS and score(of) >= SKILL_SCORE

@@ -51,6 +51,31 @@ class TechniqueRule:
         return re.compile(self.source)
 
 
+_BEGINNING: Final = 3
+"""Characters of a need by which it is looked up. Looking for all needs one by one takes twice as long."""
+
+
+def candidates(reading: str) -> list[int]:
+    """The positions of the rules of which a folded reading holds a need, ascending."""
+    by_beginning, short = _needs()
+    held = set(map("".join, zip(reading, reading[1:], reading[2:], strict=False)))
+    found = {at for beginning in by_beginning.keys() & held for need, at in by_beginning[beginning] if need in reading}
+    found.update(at for need, at in short if need in reading)
+    return sorted(found)
+
+
+@cache
+def _needs() -> tuple[dict[str, list[tuple[str, int]]], list[tuple[str, int]]]:
+    """The needs with the positions of their rules, by their beginning; and those that are shorter."""
+    by_beginning: dict[str, list[tuple[str, int]]] = {}
+    short: list[tuple[str, int]] = []
+    for at, rule in enumerate(technique_rules()):
+        for need in rule.needs:
+            into = short if len(need) < _BEGINNING else by_beginning.setdefault(need[:_BEGINNING], [])
+            into.append((need, at))
+    return by_beginning, short
+
+
 @cache
 def technique_rules() -> tuple[TechniqueRule, ...]:
     """The rules of ``injection.toml`` in their order."""

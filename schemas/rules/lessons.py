@@ -1,4 +1,4 @@
-"""What a mission's end teaches its crew, and how lessons are written as a document (contract §12).
+"""What a mission's end and negative feedback teach, and how lessons are written as a document (contract §12).
 
 Invariant: pure; the text is YAML, and no text of a lesson can begin another one.
 """
@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..entry import JournalEntry
+from ..entry import ActorType, JournalEntry
 from ..timestamps import format_ms
 from .assembler import notice_of
 from .render import one_line
 
 MISSION: Final = "mission.status_change"
 MISSION_OUTCOME: Final = "mission_outcome"
+FEEDBACK: Final = "user.feedback"
+NEGATIVE_LEARNING: Final = "negative_learning"
 MAX_LESSONS: Final = 500
 """Lessons of a crew or agent that count; the oldest ``captured_at`` goes first."""
 OUTCOMES_SHOWN: Final = 10
@@ -26,6 +28,8 @@ RULES_SHOWN: Final = 20
 RULES_LABEL: Final = "Learned rules (from recurring entries of the crew)"
 OUTCOMES_LABEL: Final = "Mission outcomes (last 10)"
 _KINDS: Final = {"COMPLETED": "positive", "DONE": "positive", "FAILED": "negative", "CANCELLED": "neutral"}
+_VERDICTS: Final = ("rating", "sentiment", "verdict", "feedback")
+_NEGATIVE: Final = frozenset({"negative", "bad", "down", "thumbs_down", "wrong", "unhelpful"})
 _STATUS_FIELDS: Final = ("to", "status", "new_status")
 
 
@@ -66,6 +70,24 @@ def mission_outcome(entry: JournalEntry) -> tuple[str, str, str] | None:
     if kind is None or not isinstance(mission, str) or not mission:
         return None
     return mission, kind, status
+
+
+def negative_feedback(entry: JournalEntry) -> tuple[str, str] | None:
+    """What to do instead and what the feedback is about; None of an entry that is no negative feedback of a person.
+
+    It is negative if ``rating``, ``sentiment``, ``verdict`` or ``feedback`` says so, or ``helpful`` is the boolean false.
+    """
+    if entry.entry_type != FEEDBACK or entry.actor_type is not ActorType.USER:
+        return None
+    said = (entry.payload.get(name) for name in _VERDICTS)
+    if entry.payload.get("helpful") is not False and not any(
+        isinstance(one, str) and one.strip().casefold() in _NEGATIVE for one in said
+    ):
+        return None
+    correction = entry.payload.get("correction")
+    if isinstance(correction, str) and correction.strip():
+        return " ".join(correction.split()), entry.summary
+    return entry.summary, ""
 
 
 def ended_well(payload: Mapping[str, Any]) -> bool:

@@ -9,8 +9,7 @@ Invariant: pure; all parts and the salience lie in [0, 1]. Freshness ranks; it n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -20,6 +19,7 @@ RECENCY_HALF_LIFE_HOURS: Final = 168.0
 UNKNOWN_CONFIDENCE: Final = 0.5
 FULL_USAGE: Final = 20
 """Uses from which usage is 1."""
+_LOG_FULL_USAGE: Final = math.log1p(FULL_USAGE)
 STALE_BELOW: Final = 0.5
 REFRESH_BELOW: Final = 0.25
 _HOUR_MS: Final = 3_600_000
@@ -70,7 +70,13 @@ class Weights:
 
     def by_part(self) -> dict[str, float]:
         """Part → weight."""
-        return {name: weight for name, weight in asdict(self).items() if name != "half_life_hours"}
+        return {
+            "relevance": self.relevance,
+            "recency": self.recency,
+            "confidence": self.confidence,
+            "usage": self.usage,
+            "freshness": self.freshness,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +88,6 @@ class Parts:
     confidence: float
     usage: float
     freshness: float | None = None
-
-    def known(self) -> Mapping[str, float]:
-        """The parts that count."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        return {name: value for name, value in values if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +118,25 @@ def parts_of(memory: Remembered, weights: Weights, now_ms: int) -> Parts:
         relevance=_unit(memory.relevance),
         recency=_halved(now_ms - last_ms, weights.half_life_hours),
         confidence=UNKNOWN_CONFIDENCE if memory.confidence is None else _unit(memory.confidence),
-        usage=_unit(math.log1p(max(0, memory.uses)) / math.log1p(FULL_USAGE)),
+        usage=_unit(math.log1p(max(0, memory.uses)) / _LOG_FULL_USAGE),
         freshness=None if memory.freshness is None else _unit(memory.freshness),
     )
 
 
 def salience(parts: Parts, weights: Weights) -> float:
     """The weighted mean of the known parts, to six digits; 0 if none of them has a weight."""
-    known, by_part = parts.known(), weights.by_part()
-    total = math.fsum(by_part[name] for name in known)
+    known = [
+        (weights.relevance, parts.relevance),
+        (weights.recency, parts.recency),
+        (weights.confidence, parts.confidence),
+        (weights.usage, parts.usage),
+    ]
+    if parts.freshness is not None:
+        known.append((weights.freshness, parts.freshness))
+    total = math.fsum([weight for weight, _ in known])
     if not total > 0.0:
         return 0.0
-    return _unit(math.fsum(by_part[name] * value for name, value in known.items()) / total)
+    return _unit(math.fsum([weight * value for weight, value in known]) / total)
 
 
 def freshness(verified_ms: int, fact_type: str, half_life_hours: float | None, now_ms: int) -> float:

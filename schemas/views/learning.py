@@ -28,7 +28,7 @@ class RuleRow(NamedTuple):
 
 
 class ProposalRow(NamedTuple):
-    """A proposed rule; its id is that of its entry."""
+    """A proposed rule or skill; its id is that of its entry."""
 
     workspace_id: str
     crew_id: str
@@ -42,10 +42,11 @@ class ProposalRow(NamedTuple):
     finding: str | None
     made_ms: Ms
     seq: Seq
+    skill_of: str | None = None  # the rule that is proposed as a skill
 
 
 class ProposalDecisionRow(NamedTuple):
-    """A decision on a proposal other than its approval, which is a rule; the last one counts."""
+    """A decision on a proposal other than the approval of a rule, which is the rule; the last one counts."""
 
     workspace_id: str
     proposal_id: str

@@ -209,7 +209,8 @@ def _rounded(value: float | None) -> str:
 def _document(answer: Mapping[str, Any]) -> None:
     print_text(answer["content"])
     held = answer["usage"] or f"{answer['bytes']} bytes"
-    state = "retracted" if answer["retracted"] else f"version {answer['seq']}" if answer["seq"] else "never written"
+    unwritten = "rendered from entries" if answer["content"] else "never written"
+    state = "retracted" if answer["retracted"] else f"version {answer['seq']}" if answer["seq"] else unwritten
     say(safe(f"{answer['id']} of {answer['owner']}: {state}, {held}"))
     if (found := answer["quarantined"]) is not None:
         say(safe(f"warning: blocked for agents, {found['category']}/{found['pattern']}"))

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from ...schemas.errors import (
     BrokerUnavailable,
     CrewJournalError,
+    EntryTooLarge,
     NotFound,
     Unavailable,
     ViewsBehind,
@@ -25,6 +26,7 @@ from ...schemas.errors import (
 )
 from ...schemas.faults import error_of
 from ...schemas.ids import is_id
+from ...schemas.limits import MAX_BATCH_BYTES
 from ...schemas.operations.operation import Operation
 from ...schemas.timestamps import format_ts
 
@@ -66,14 +68,22 @@ class Request:
     content: bytes | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of httpx's ``request`` and ``stream``."""
-        typed = {} if self.content is None else {"Content-Type": "application/json"}
+        """The arguments of httpx's ``request`` and ``stream``.
+
+        Raises:
+            EntryTooLarge: If the body has more bytes than the service accepts.
+        """
+        content = self.content
+        if content is None and self.json is not None:
+            content = json.dumps(self.json, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        if content is not None and len(content) > MAX_BATCH_BYTES:
+            raise EntryTooLarge(f"the body has {len(content)} of {MAX_BATCH_BYTES} bytes", hint="send less at once")
+        typed = {} if content is None else {"Content-Type": "application/json"}
         return {
             "method": self.method,
             "url": self.path,
             "params": list(self.params),
-            "json": self.json,
-            "content": self.content,
+            "content": content,
             "headers": {**self.headers, **typed},
         }
 

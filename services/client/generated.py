@@ -2628,7 +2628,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> ProposalsAnswer:
-        """List proposed rules, the newest first.
+        """List proposed rules and skills, the newest first.
 
         Args:
             state: pending, approved, rejected or undone; all if absent.
@@ -2646,7 +2646,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> ProposalExplained:
-        """Show a proposed rule with the entries of its evidence.
+        """Show a proposed rule or skill with the entries of its evidence.
 
         Args:
             proposal_id: The proposal.
@@ -2663,7 +2663,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> ProposalDiff:
-        """Show how the approval of a proposed rule changes the rules in the prompts of its crew.
+        """Show what the approval of a proposal changes: the rules in the prompts of its crew, or the procedure of a skill.
 
         Args:
             proposal_id: The proposal.
@@ -2679,7 +2679,9 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
-        """Approve a proposed rule: it is learned from then on.
+        """Approve a proposed rule, which is learned from then on, or a proposed skill.
+
+        A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
 
         Args:
             proposal_id: The proposal.
@@ -2695,7 +2697,7 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
-        """Reject a proposed rule; it is not proposed again.
+        """Reject a proposed rule or skill; it is not proposed again.
 
         Args:
             proposal_id: The proposal.
@@ -2712,7 +2714,7 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
-        """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again.
+        """Undo a decision: the approved rule or procedure is retracted, a rejected proposal is pending again.
 
         Args:
             proposal_id: The proposal.
@@ -5612,7 +5614,7 @@ class AsyncOperations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> ProposalsAnswer:
-        """List proposed rules, the newest first.
+        """List proposed rules and skills, the newest first.
 
         Args:
             state: pending, approved, rejected or undone; all if absent.
@@ -5630,7 +5632,7 @@ class AsyncOperations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> ProposalExplained:
-        """Show a proposed rule with the entries of its evidence.
+        """Show a proposed rule or skill with the entries of its evidence.
 
         Args:
             proposal_id: The proposal.
@@ -5647,7 +5649,7 @@ class AsyncOperations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> ProposalDiff:
-        """Show how the approval of a proposed rule changes the rules in the prompts of its crew.
+        """Show what the approval of a proposal changes: the rules in the prompts of its crew, or the procedure of a skill.
 
         Args:
             proposal_id: The proposal.
@@ -5663,7 +5665,9 @@ class AsyncOperations:
         *,
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
-        """Approve a proposed rule: it is learned from then on.
+        """Approve a proposed rule, which is learned from then on, or a proposed skill.
+
+        A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
 
         Args:
             proposal_id: The proposal.
@@ -5679,7 +5683,7 @@ class AsyncOperations:
         *,
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
-        """Reject a proposed rule; it is not proposed again.
+        """Reject a proposed rule or skill; it is not proposed again.
 
         Args:
             proposal_id: The proposal.
@@ -5696,7 +5700,7 @@ class AsyncOperations:
         *,
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
-        """Undo the decision on a proposed rule: an approved rule is retracted, a rejected one is pending again.
+        """Undo a decision: the approved rule or procedure is retracted, a rejected proposal is pending again.
 
         Args:
             proposal_id: The proposal.

@@ -1,20 +1,28 @@
-"""``/docs``: every route on one page, made of the OpenAPI description.
+"""``/docs``: every route on one page, made of the OpenAPI description, with a form that sends the request.
 
-Invariant: it loads nothing from anywhere, so it works without a network and under the strict content policy.
+Invariants: every text of the description is escaped; the page runs and loads only its own two files, and sends requests only
+to this service; the token that is typed in stays in the page.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Final
 
-_STYLE: Final = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "h2{font-size:1.05rem;margin:2rem 0 .3rem}code{font-family:ui-monospace,monospace}"
-    "table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #ccc;padding:.2rem .6rem .2rem 0;"
-    "text-align:left;vertical-align:top}@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}}"
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'"
 )
+_EXAMPLES: Final[dict[str, Any]] = {
+    "string": "",
+    "integer": 1,
+    "number": 1.0,
+    "boolean": False,
+    "array": [],
+    "object": {},
+}
 
 
 def render_docs(openapi: Mapping[str, Any]) -> str:
@@ -25,26 +33,63 @@ def render_docs(openapi: Mapping[str, Any]) -> str:
     )
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(info["title"])}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
+        '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/ui/static/docs.css">'
+        '<script src="/ui/static/docs.js" defer></script>'
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>"
         "<p>Send <code>Authorization: Bearer cj_…</code>. Errors are problem+json. The machine-readable description is "
-        f"<code>/openapi.json</code>.</p>{body}</html>"
+        "<code>/openapi.json</code>.</p>"
+        '<p><label>Token for the requests of this page: <input id="token" type="password" autocomplete="off" '
+        'placeholder="cj_…"></label> It stays in this page until you close or reload it.</p>'
+        f"{body}</html>"
     )
 
 
 def _route(path: str, method: str, route: Mapping[str, Any]) -> str:
     rows = "".join(_rows(route))
-    table = f"<table><tr><th>parameter<th>in<th>meaning</tr>{rows}</table>" if rows else ""
+    table = f"<table><tr><th>parameter<th>in<th>meaning<th>value</tr>{rows}</table>" if rows else ""
     answers = ", ".join(escape(str(status)) for status in route.get("responses", {}))
     return (
         f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p><b>{escape(route.get('summary', ''))}.</b> "
-        f"{escape(route.get('description', ''))}</p>{table}<p>Answers: {answers}</p>"
+        f"{escape(route.get('description', ''))}</p>"
+        f'<form data-method="{escape(method.upper())}" data-path="{escape(path)}">{table}'
+        f"<p>Answers: {answers} <button>Send</button></p><pre hidden aria-live=polite></pre></form>"
     )
 
 
 def _rows(route: Mapping[str, Any]) -> Iterator[str]:
     for parameter in route.get("parameters", ()):
-        cells = (parameter["name"], parameter["in"], parameter.get("description", ""))
-        yield "<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>"
-    if "requestBody" in route:
-        yield "<tr><td>body<td>JSON<td>see /openapi.json</tr>"
+        name, place = escape(parameter["name"]), escape(parameter["in"])
+        needed = " required" if parameter.get("required") else ""
+        yield (
+            f"<tr><td>{name}<td>{place}<td>{escape(parameter.get('description', ''))}"
+            f'<td><input name="{name}" data-in="{place}" aria-label="{name}"{needed}></tr>'
+        )
+    for media, content in route.get("requestBody", {}).get("content", {}).items():
+        text = json.dumps(example_of(content), indent=2, ensure_ascii=False)
+        yield (
+            f"<tr><td>body<td>JSON<td>an example; all fields are in /openapi.json<td>"
+            f'<textarea data-in="body" data-type="{escape(media)}" aria-label="body" rows="{text.count(chr(10)) + 1}">'
+            f"{escape(text)}</textarea></tr>"
+        )
+
+
+def example_of(content: Mapping[str, Any]) -> Any:
+    """The example of a body, completed by a value of its type for each required field that has none."""
+    schema = content["schema"]
+    given = content.get("example")
+    if not isinstance(given, dict | None):
+        return given
+    fields = schema.get("properties", {})
+    needed = {name: _value(fields[name]) for name in schema.get("required", ()) if name in fields}
+    return {**needed, **(given or {})}
+
+
+def _value(schema: Mapping[str, Any]) -> Any:
+    for name in ("examples", "enum"):
+        if schema.get(name):
+            return schema[name][0]
+    if "default" in schema:
+        return schema["default"]
+    if schema.get("anyOf"):
+        return _value(schema["anyOf"][0])
+    return _EXAMPLES.get(schema.get("type", ""))

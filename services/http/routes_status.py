@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ...schemas.principal import Principal
 from .bodies import answer
-from .docs_page import render_docs
+from .docs_page import POLICY, render_docs
 from .metrics import METRICS_TYPE, HttpMetrics
 from .openapi import ANY_OBJECT, WORKSPACE, known_names, parameters
 from .params import Params
@@ -55,8 +55,8 @@ async def metrics(request: Request) -> Response:
 
 
 async def docs(request: Request) -> Response:
-    """Every route on one page."""
-    return HTMLResponse(render_docs(request.app.openapi()))
+    """Every route on one page, with a form for each."""
+    return HTMLResponse(render_docs(request.app.openapi()), headers={"Content-Security-Policy": POLICY})
 
 
 async def openapi(request: Request) -> Response:

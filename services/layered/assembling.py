@@ -112,8 +112,13 @@ class Assembling:
             asked.tools,
             [Message(at, one.role, one.content) for at, one in enumerate(asked.conversation)],
         )
-        made = await asyncio.to_thread(self._assembled, given, _budget(asked, choices.budget), phase)
-        conflicts, stale = await asyncio.to_thread(self._doubts, caller, gathered, made, now_ms)
+        budget = _budget(asked, choices.budget)
+
+        def assembled() -> tuple[Context, list[FactConflict], tuple[str, ...]]:
+            made = self._assembled(given, budget, phase)
+            return made, *self._doubts(caller, gathered, made, now_ms)
+
+        made, conflicts, stale = await asyncio.to_thread(assembled)
         self._counts["assembled"] += 1
         self._counts["conflicts"] += len(conflicts)
         self._counts["stale"] += len(stale)

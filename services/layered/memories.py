@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 
 from ...schemas.operations.context import ContextRequest
@@ -26,13 +27,13 @@ from ...schemas.rules.salience import Freshness, Remembered, parts_of, salience,
 from ...schemas.rules.text import Analyzer
 from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.timestamps import format_ms, from_ms, parse_ts, to_ms
-from ...schemas.views.drawers import DRAWER_USES, DRAWERS, PALACE_IDENTITIES
+from ...schemas.views.drawers import PALACE_IDENTITIES
 from ..desk import Caller
 from ..memory.block import DocumentsByOwner
 from ..memory.documents.addressing import check_own
 from ..memory.documents.owned import OwnedDocuments
 from ..memory.registry import Registry
-from ..palace.rows import Drawer
+from ..palace.drawer_index import UNREAD, DrawerUses, HotDrawer
 from ..palace.use_cases import Palace
 from ..query.recall import RecallService
 from .choices import LayeredChoices
@@ -42,7 +43,7 @@ from .runs import Runs
 from .uses import NEVER, UseCounts, Uses
 
 RECALLED: Final = 20
-"""Entries that recall is asked for. On locomo_dev, 50 hold an answer no more often and take twice as long to read."""
+"""Entries that recall is asked for. On locomo_dev, contexts of 50 hold an answer no more often."""
 DRAWERS_FOUND: Final = 10
 ESSENTIAL: Final = 15
 """Most important drawers, whatever the query (the palace's essential story)."""
@@ -127,9 +128,7 @@ class Memories:
         self._facts = facts
         self._recall = recall
         self._runs = runs
-        self._drawers = palace.drawers
-        self._identity = Kept(views, (PALACE_IDENTITIES,), self._drawers.identity)
-        self._read_before = Kept(views, (DRAWERS, DRAWER_USES), _none_yet)
+        self._identity = Kept(views, (PALACE_IDENTITIES,), palace.drawers.identity)
         self._search = palace.search
         self._documents = documents
         self._registry = registry
@@ -138,7 +137,6 @@ class Memories:
     def close(self) -> None:
         """Follow the views no more."""
         self._identity.close()
-        self._read_before.close()
 
     async def gather(self, asked: Asked) -> Gathered:
         """All candidates of a context."""
@@ -187,13 +185,16 @@ class Memories:
         workspace_id = asked.caller.workspace_id
         identity = await self._identity.of(workspace_id)
         found, _model = await self._search.search(workspace_id, asked.query, DRAWERS_FOUND)
-        similar = {one.drawer.drawer_id: one.similarity for one in found}
-        essential = [drawer.drawer_id for drawer, _ in await self._search.important(workspace_id, None, ESSENTIAL)]
-        before = await self._read_before.of(workspace_id)
-        wanted = dict.fromkeys([*essential, *similar])
-        before |= await self._drawers.of_ids(workspace_id, [one for one in wanted if one not in before])
-        known = {drawer_id: before[drawer_id] for drawer_id in wanted if drawer_id in before}
-        made = [_of_drawer(drawer, similar.get(drawer_id, 0.0)) for drawer_id, drawer in sorted(known.items())]
+        known = {
+            drawer.drawer_id: (drawer, content, 0.0)
+            for drawer, content in await self._search.important(workspace_id, None, ESSENTIAL)
+        }
+        known |= {one.drawer.drawer_id: (one.drawer, one.content, one.similarity) for one in found}
+        uses = await self._search.uses(workspace_id)
+        made = [
+            _of_drawer(drawer, content, similarity, uses.get(drawer.entry_id, UNREAD))
+            for _, (drawer, content, similarity) in sorted(known.items(), key=itemgetter(0))
+        ]
         if identity and identity.strip():
             item = _item(Memory.SEMANTIC, "identity", identity.strip(), "identity")
             made.append(_Candidate(item, Remembered(1.0, asked.now_ms, confidence=1.0)))
@@ -254,10 +255,6 @@ class Memories:
         return _Candidate(item, Remembered(relevance, to_ms(parse_ts(one.ts))), one.entry_id)
 
 
-async def _none_yet(_workspace_id: str) -> dict[str, Drawer]:
-    return {}
-
-
 def _documents_of(owned: OwnedDocuments, today: str) -> Iterator[tuple[str, str | None]]:
     """The standing documents, the newest daily log and today's, and the procedures."""
     for tier in _STANDING_TIERS:
@@ -288,15 +285,11 @@ def relevances(confidences: Sequence[float]) -> list[float]:
     return [max(0.0, value - rank * _RANK_STEP) for rank, value in enumerate(found)]
 
 
-def _of_drawer(drawer: Drawer, similarity: float) -> _Candidate:
-    row = drawer.row
-    item = _item(
-        Memory.EPISODIC, row.drawer_id, f"{format_ms(row.filed_ms)[:_DATE_CHARS]} {one_line(row.content)}", "drawer"
-    )
-    memory = Remembered(
-        similarity, row.filed_ms, drawer.last_accessed_ms, row.importance / _MOST_IMPORTANCE, drawer.access_count
-    )
-    return _Candidate(item, memory, row.entry_id)
+def _of_drawer(drawer: HotDrawer, content: str, similarity: float, uses: DrawerUses) -> _Candidate:
+    text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {one_line(content)}"
+    confidence = drawer.importance / _MOST_IMPORTANCE
+    memory = Remembered(similarity, drawer.filed_ms, uses.last_ms, confidence, uses.reads)
+    return _Candidate(_item(Memory.EPISODIC, drawer.drawer_id, text, "drawer"), memory, drawer.entry_id)
 
 
 _MOST_IMPORTANCE: Final = 5.0
@@ -307,8 +300,7 @@ def _of_fact(one: RankedFact) -> Item:
     state = state_of(one.fresh)
     note = "" if state is Freshness.FRESH else f" ({state.value.replace('_', ' ')})"
     text = one_line(one.fact.text) + note
-    made = _item(Memory.SEMANTIC, one.fact.row.fact_id, text, "fact")
-    return replace(made, salience=one.salience, parts=one.parts)
+    return Item(Memory.SEMANTIC, one.fact.row.fact_id, text, one.salience, one.parts, "fact", _finding(text))
 
 
 def _item(kind: Memory, item_id: str, text: str, source: str) -> Item:
@@ -320,7 +312,8 @@ def _weighed(one: _Candidate, used: Uses, asked: Asked) -> Item:
     if used.count > memory.uses:
         memory = replace(memory, uses=used.count, used_ms=used.last_ms)
     parts = parts_of(memory, asked.choices.weights, asked.now_ms)
-    return replace(one.item, salience=salience(parts, asked.choices.weights), parts=parts)
+    item, value = one.item, salience(parts, asked.choices.weights)
+    return Item(item.kind, item.id, item.text, value, parts, item.source, item.finding)
 
 
 def _shared(wanted: frozenset[int], terms: frozenset[int]) -> float:

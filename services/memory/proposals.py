@@ -1,7 +1,8 @@
 """The use-cases of proposals: list, explain, diff, approve, reject, undo.
 
-Invariant: a proposal is approved by the rule that names it, so it is never approved without its rule; the rule's id follows
-from the proposal, so two approvals are one rule. Who decides is in the entry.
+Invariant: a proposed rule is approved by the rule that names it, so it is never approved without its rule; the rule's id
+follows from the proposal, so two approvals are one rule. A proposed skill is approved once its procedure is written. Who
+decides is in the entry.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from .learned import Learned
 from .retractions import Retractions
+from .skills import Skills, address_of, text_of
 
 LISTED: Final = 500
 """Proposals of one list."""
@@ -73,6 +75,11 @@ class Proposal:
     rule_id: str | None
 
     @property
+    def document(self) -> str | None:
+        """Label of the procedure of a proposed skill."""
+        return None if self.row.skill_of is None else address_of(self.row).label
+
+    @property
     def evidence(self) -> tuple[str, ...]:
         """Ids of the entries that show it."""
         return tuple(json.loads(self.row.evidence))
@@ -84,13 +91,15 @@ class Proposals:
     Args:
         journal: Records decisions.
         views: The views.
-        retractions: Undo an approval.
+        retractions: Undo the approval of a rule.
+        skills: Writes approved skills.
     """
 
-    def __init__(self, journal: Recorder, views: ViewReader, retractions: Retractions) -> None:
+    def __init__(self, journal: Recorder, views: ViewReader, retractions: Retractions, skills: Skills) -> None:
         self._journal = journal
         self._views = views
         self._retractions = retractions
+        self._skills = skills
         self._learned = Learned(views)
         self._turn = asyncio.Lock()
 
@@ -118,7 +127,7 @@ class Proposals:
         )
 
     async def diff(self, caller: Caller, asked: DiffProposalRequest) -> ProposalDiff:
-        """How an approval changes the rules in the crew's prompts.
+        """How an approval changes the rules in the crew's prompts, or which procedure that of a skill writes.
 
         Raises:
             NotFound: If there is no such proposal.
@@ -127,6 +136,8 @@ class Proposals:
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
         proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
         row = proposal.row
+        if row.skill_of is not None:
+            return _difference("", text_of(row, proposal.evidence), view_seq)
         rules = await asyncio.to_thread(self._learned.rules, row.workspace_id, row.crew_id)
         new = LearnedRule(
             rule_id=_rule_id(row),
@@ -141,16 +152,16 @@ class Proposals:
         proven = [one for one in rules if one.promoted]
         others = [one for one in rules if not one.promoted]
         before, after = rules_text(rules), rules_text([*proven, new, *others][:RULES_SHOWN])
-        lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "now", "after approval", n=1)
-        return ProposalDiff(before=before, after=after, diff="".join(lines), view_seq=view_seq)
+        return _difference(before, after, view_seq)
 
     async def approve(self, caller: Caller, asked: ApproveProposalRequest) -> ProposalDecisionAnswer:
-        """Record the rule.
+        """Record the rule, or write the procedure of a skill.
 
         Raises:
             NotFound: If there is no such proposal.
             ProposalNotPending: If it was decided.
             EvidenceGone: If fewer than two entries of its evidence exist.
+            CrewJournalError: As ``Storing.store``, for a skill.
         """
         async with self._turn:
             proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
@@ -163,6 +174,10 @@ class Proposals:
                     field="proposal_id",
                 )
             evidence = tuple(one.entry_id for one in entries)
+            if row.skill_of is not None:
+                await self._skills.write(caller, row, proposal.evidence)
+                seq = await self._decide(caller, proposal, "approved", "")
+                return _decision(proposal, ProposalState.APPROVED, row.skill_of, seq)
             rule = RuleLearned(
                 crew_id=row.crew_id,
                 pattern=row.pattern,
@@ -186,7 +201,7 @@ class Proposals:
                 refs={EVIDENCE_REF: list(evidence), "derived_from": [row.proposal_id]},
             )
             await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, LEARNING_PROJECTION)
-        return _decision(row, ProposalState.APPROVED, recorded.id, recorded.seq)
+        return _decision(proposal, ProposalState.APPROVED, recorded.id, recorded.seq)
 
     async def reject(self, caller: Caller, asked: RejectProposalRequest) -> ProposalDecisionAnswer:
         """Record the rejection.
@@ -198,10 +213,10 @@ class Proposals:
         async with self._turn:
             proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
             seq = await self._decide(caller, proposal, "rejected", asked.reason)
-        return _decision(proposal.row, ProposalState.REJECTED, None, seq)
+        return _decision(proposal, ProposalState.REJECTED, None, seq)
 
     async def undo(self, caller: Caller, asked: UndoProposalRequest) -> ProposalDecisionAnswer:
-        """Retract the rule of an approved proposal, or let a rejected one be pending again.
+        """Retract the rule or procedure of an approved proposal, or let a rejected one be pending again.
 
         Raises:
             NotFound: If there is no such proposal.
@@ -209,12 +224,17 @@ class Proposals:
         """
         async with self._turn:
             proposal = await self._one(caller, asked.proposal_id, ProposalState.APPROVED, ProposalState.REJECTED)
-            if proposal.rule_id is None:
+            if proposal.state is ProposalState.REJECTED:
                 seq = await self._decide(caller, proposal, "reopened", asked.reason)
-                return _decision(proposal.row, ProposalState.PENDING, None, seq)
+                return _decision(proposal, ProposalState.PENDING, None, seq)
+            if proposal.row.skill_of is not None:
+                await self._skills.retract(caller, proposal.row, asked.reason)
+                seq = await self._decide(caller, proposal, "undone", asked.reason)
+                return _decision(proposal, ProposalState.UNDONE, proposal.row.skill_of, seq)
+            assert proposal.rule_id is not None  # an approved proposal of a rule has its rule
             retract = RetractRequest(entry_id=proposal.rule_id, reason=asked.reason)
             done = await self._retractions.retract(caller, retract)
-        return _decision(proposal.row, ProposalState.UNDONE, proposal.rule_id, done.seq or 0)
+        return _decision(proposal, ProposalState.UNDONE, proposal.rule_id, done.seq or 0)
 
     async def _decide(self, caller: Caller, proposal: Proposal, decision: Any, reason: str) -> int:
         kind, actor = caller.acts_as
@@ -260,9 +280,20 @@ class Proposals:
         ]
 
 
+_OF_SKILL: Final = {
+    "approved": ProposalState.APPROVED,
+    "rejected": ProposalState.REJECTED,
+    "undone": ProposalState.UNDONE,
+}
+"""States of a proposed skill by its last decision."""
+
+
 def _proposal(row: ProposalRow, decided: str | None, rule_id: str | None, retracted: bool) -> Proposal:
     decision, _, reason = (decided or "").partition("/")
-    if rule_id is not None:
+    if row.skill_of is not None:
+        state = _OF_SKILL.get(decision, ProposalState.PENDING)
+        rule_id = row.skill_of
+    elif rule_id is not None:
         state = ProposalState.UNDONE if retracted else ProposalState.APPROVED
     else:
         state = ProposalState.REJECTED if decision == "rejected" else ProposalState.PENDING
@@ -288,9 +319,18 @@ def _shown(proposal: Proposal) -> ProposalShown:
         state=proposal.state,
         reason=proposal.reason,
         rule_id=proposal.rule_id,
+        kind="rule" if row.skill_of is None else "skill",
+        document=proposal.document,
         made_at=format_ms(row.made_ms),
     )
 
 
-def _decision(row: ProposalRow, state: ProposalState, rule_id: str | None, seq: int) -> ProposalDecisionAnswer:
-    return ProposalDecisionAnswer(proposal_id=row.proposal_id, state=state, rule_id=rule_id, seq=seq)
+def _decision(proposal: Proposal, state: ProposalState, rule_id: str | None, seq: int) -> ProposalDecisionAnswer:
+    return ProposalDecisionAnswer(
+        proposal_id=proposal.row.proposal_id, state=state, rule_id=rule_id, document=proposal.document, seq=seq
+    )
+
+
+def _difference(before: str, after: str, view_seq: int) -> ProposalDiff:
+    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "now", "after approval", n=1)
+    return ProposalDiff(before=before, after=after, diff="".join(lines), view_seq=view_seq)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ _COLUMNS: Final = (
     "since_seq",
     "until_seq",
 )
-_USES: Final = ("entry_id", "last_accessed_ms")
+_USES: Final = ("entry_id", "access_count", "last_accessed_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,16 @@ class HotDrawer:
     filed_ms: int
 
 
+class DrawerUses(NamedTuple):
+    """How often a drawer was read, and when last."""
+
+    reads: int = 0
+    last_ms: int | None = None
+
+
+UNREAD: Final = DrawerUses()
+
+
 class DrawerIndex(TextIndex):
     """The drawers of a workspace; see ``TextIndex``."""
 
@@ -75,7 +85,7 @@ class DrawerIndex(TextIndex):
         super().__init__(workspace_id, model, seq)
         self.texts = self.owners["drawers"] = OwnerChunks("drawers", model)
         self.mentions = Mentions()
-        self.read_ms: dict[str, int] = {}  # entry → when it was last read
+        self.uses: dict[str, DrawerUses] = {}  # entry → how often and when it was read
         self.drawers: dict[int, HotDrawer] = {}
         self._previous = GrowableArray(np.int32)
         self._last_of: dict[str, int] = {}  # conversation → slot of its last drawer
@@ -122,7 +132,8 @@ class DrawerIndex(TextIndex):
         """Take in drawers, when they were read, vectors, and the knowledge graph."""
         uses = rows.of(DRAWER_USES, *_USES)
         if uses is not None:
-            self.read_ms.update(zip(*(values_of(uses, name) for name in _USES), strict=True))
+            entry_ids, *values = (values_of(uses, name) for name in _USES)
+            self.uses.update(zip(entry_ids, map(DrawerUses, *values), strict=True))
         drawers = rows.of(DRAWERS, *_COLUMNS, order="filed_ms, since_seq")
         if drawers is not None:
             self.taken += 1

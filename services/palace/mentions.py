@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...schemas.rules.text import STOP_WORDS, tokens_of
 from ...schemas.views.facts import FACTS, KG_ENTITIES
@@ -26,8 +25,7 @@ _ENTITY: Final = ("entity_id", "name", "alias_of", "until_seq")
 _FACT: Final = ("key", "subject_id", "object_id", "from_ms", "to_ms", "source_drawer_id", "until_seq")
 
 
-@dataclass(frozen=True, slots=True)
-class _Fact:
+class _Fact(NamedTuple):  # 50,000 of them: made in a third of the time of a frozen dataclass
     ends: tuple[str, str]
     from_ms: int | None
     to_ms: int | None

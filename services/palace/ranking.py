@@ -28,7 +28,7 @@ from ...schemas.timestamps import DAY_MS
 from ..query.arms.lexical import K1
 from ..query.chunks.search import Floats, Words, best_of, cosine_floor, cosines_of
 from ..query.search import Query
-from .drawer_index import DrawerIndex, HotDrawer
+from .drawer_index import UNREAD, DrawerIndex, HotDrawer
 
 IMPORTANCE_SHARE: Final = 0.02
 """What one point of importance adds to the default score: 2 %, so that it decides between equal answers."""
@@ -177,7 +177,7 @@ class _Arms:
             yield slot, drawer.importance * self._recency(drawer) * likeness + affinity
 
     def _recency(self, drawer: HotDrawer) -> float:
-        read_ms = self._index.read_ms.get(drawer.entry_id)
+        read_ms = self._index.uses.get(drawer.entry_id, UNREAD).last_ms
         if read_ms is None:
             return NEVER_READ
         days = (self._asked.now_ms - read_ms) / DAY_MS

@@ -5,7 +5,7 @@ Invariant: a model that is missing or failing takes the vectors away, never the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -17,7 +17,7 @@ from ..query.asking import query_of
 from ..query.chunks.cache import CacheFigures, TextCache
 from ..query.chunks.search import Floats
 from ..query.query_embedding import QueryEmbedder
-from .drawer_index import DrawerIndex, HotDrawer, extend_drawers, load_drawers
+from .drawer_index import DrawerIndex, DrawerUses, HotDrawer, extend_drawers, load_drawers
 from .ranking import Asked, Ranked, alike_by_words, alike_drawers, rank_drawers
 
 DRAWERS_SHARE: Final = 4
@@ -82,6 +82,10 @@ class DrawerSearch:
     ) -> list[tuple[HotDrawer, str]]:
         """The most important drawers with their texts; of equal ones the newest, then by id."""
         return (await self._cache.get(workspace_id, min_seq)).important(wing, limit)
+
+    async def uses(self, workspace_id: str) -> Mapping[str, DrawerUses]:
+        """Entry of a drawer → how often it was read; those that were never read are not in it."""
+        return (await self._cache.get(workspace_id)).uses
 
     async def alike(self, workspace_id: str, text: str, least: float, limit: int, min_seq: int = 0) -> list[Ranked]:
         """Drawers that say almost the same: by cosine, and by their words those that have no vector."""

@@ -19,6 +19,7 @@ from ..layered.tokenizer import tokenizer_of
 from ..layered.use_cases import Layered
 from ..memory.block import MemoryBlocks
 from ..memory.documents.owned import PromptDocuments
+from ..memory.documents.quarantine import Quarantine
 from ..memory.providers.choosing import Providers, read_choices
 from ..memory.providers.journal import JournalProvider
 from ..memory.providers.prompts import ProvidedPrompts
@@ -92,7 +93,17 @@ async def start_documents(
         clock=clock,
     )
     stack.push_async_callback(providers.close)
-    provided = ProvidedDocuments(memory.documents, search, providers, views, journal, memory.agents, clock=clock)
+    quarantine = Quarantine(settings.data_dir, clock)
+    provided = ProvidedDocuments(
+        memory.documents,
+        search,
+        providers,
+        views,
+        journal,
+        memory.agents,
+        quarantine,
+        clock=clock,
+    )
     stack.callback(provided.close)
     prompts = PromptDocuments(views)
     stack.callback(prompts.close)

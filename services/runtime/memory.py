@@ -20,6 +20,7 @@ from ..memory.after_runs import AfterRuns
 from ..memory.agents import Agents
 from ..memory.bundles import Bundles
 from ..memory.documents.provision import Provision
+from ..memory.documents.quarantine import Quarantine
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
 from ..memory.learning import Learning
@@ -33,6 +34,7 @@ from ..memory.registry import Registry
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
 from ..memory.retractions import Retractions
+from ..memory.skills import Skills
 from ..memory.stores import MemoryStores
 from ..memory.sweep_now import SweepNow
 from ..memory.sweeps import Sweeps
@@ -96,7 +98,8 @@ async def start_memory(
     registry = Registry(views)
     stack.callback(registry.close)
     agents = Agents(views, journal, registry, Provision(views, writer))
-    documents = Documents(views, writer, journal, agents, clock=clock)
+    quarantine = Quarantine(settings.data_dir, clock)
+    documents = Documents(views, writer, journal, agents, quarantine, clock=clock)
     stack.callback(documents.close)
     after_runs = AfterRuns(journal, views, clock=clock)
 
@@ -117,7 +120,7 @@ async def start_memory(
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
-        proposals=Proposals(journal, views, retractions),
+        proposals=Proposals(journal, views, retractions, Skills(documents.writing.storing)),
         operators=operators,
         bundles=Bundles(views, documents.writing, operators),
         relations=Relations(views, queries, journal),

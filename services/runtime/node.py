@@ -26,7 +26,7 @@ from ...consumers.host.damage import damage_behind
 from ...consumers.host.giving_back import share_one_heap
 from ...consumers.host.opening import PutAside, put_damaged_aside
 from ...consumers.reactor import Reactor, ReactorContext
-from ...schemas.errors import BrokerUnavailable, CrewJournalError, ViewsDamaged
+from ...schemas.errors import CrewJournalError, ViewsDamaged
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import Settings
 from ..access.nats_access import NatsUsers
@@ -35,22 +35,9 @@ from ..access.tokens import TokenRegistry
 from ..data_dir import announce, lock, subject_key
 from ..desk import Desk
 from ..endings import end_task
-from ..http.app import App
-from ..http.connections import ConnectionBounds
 from ..http.ports import AppServices, HttpLimits
-from ..http.server import HttpServer
-from ..journal.broker.connection import Connection
-from ..journal.broker.streams import declare_streams, stream_head
+from ..journal.broker.streams import stream_head
 from ..journal.intake.ingest import Ingest
-from ..journal.publishing.writer import Writer
-from ..journal.watch.canary import Canary
-from ..journal.watch.heartbeat import Heartbeat
-from ..journal.watch.stall_watch import StallWatch
-from ..journal.watch.storage import disk_trouble
-from ..journal.watch.stream_watch import StreamWatch
-from ..mcp.audit import Audit
-from ..mcp.server import McpServer
-from ..mcp.tools import Tools
 from ..memory.calibration import Calibration
 from ..memory.compare import ModelComparison
 from ..memory.conversation import Conversations
@@ -59,7 +46,7 @@ from ..memory.models import EmbeddingModels
 from ..memory.remembering import remember
 from ..operating.backup import backup_records
 from ..operating.letters import Letters
-from ..operating.status import Node, disk_figures, space_trouble
+from ..operating.status import Node
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
 from ..query.entries.graph import GraphQueries
@@ -68,18 +55,19 @@ from ..query.entries.queries import JournalQueries
 from ..query.model_search import ModelSearch
 from ..query.recall import RecallService
 from ..query.render import RenderService
-from ..web.routes import web_routes
 from .bindings import Handlers, bind_operations
 from .documents import start_documents
 from .embedding import Embedding
-from .figures import broker_figures, connection_trouble, fillings, reactor_figures, show_views, stream_section
+from .figures import connection_trouble, fillings, reactor_figures
 from .filling import Filling
+from .journal_side import JournalSide
 from .link import BrokerLink, open_link
 from .memory import start_memory
 from .reactors import start_reactors
 from .resting import Resting
+from .serving import start_http, start_mcp
 from .static_table import StaticTable
-from .views import VIEWS_FILE, NodeViews, aside_text
+from .views import VIEWS_FILE, aside_text
 
 _PRIVATE: Final = 0o700
 _OTHERS: Final = 0o077
@@ -188,48 +176,12 @@ class Runtime:
         self._owner_token = ensure_owner_token(data_dir)
 
         link = self._link = await open_link(stack, settings, data_dir, self._say)
-        broker = link.managed
-        client = await link.connect(stack, "crew-journal writer")
-        streams = await declare_streams(client, replicas=settings.replicas)
-        durable = broker is not None and broker.durability == "durable"
-        writer = Writer(
-            client,
-            atomic=streams.atomic,
-            group_commit=durable and streams.atomic,
-            storage=lambda: disk_trouble(data_dir) if broker is not None else None,
+        base = await JournalSide.start(
+            stack, parts, link, settings, data_dir, clock=utc_now, say=self._say, give_up=self._give_up
         )
-        await writer.open()
-        stack.push_async_callback(writer.close)
-
-        views = await NodeViews.start(
-            stack,
-            data_dir,
-            client,
-            writer,
-            streams=streams,
-            memory_mb=settings.duckdb_memory_mb,
-            clock=utc_now,
-            say=self._say,
-            own_broker=broker is not None,
-        )
+        client, writer, views = base.client, base.writer, base.views
         store, host, journal = views.store, views.host, views.journal
-        feed = await views.follow(stack, data_dir, client, link.address)
-        watching = asyncio.create_task(self._watch(client), name="connection-watch")
-        stack.push_async_callback(end_task, watching)
-        parts.show("stream", partial(stream_section, client, store))
-        parts.show("broker", lambda: broker_figures(broker, self.nats_url, client))
-        parts.show("connection", lambda: client.state, lambda: connection_trouble(client))
-        parts.show("disk", partial(disk_figures, data_dir), partial(space_trouble, data_dir))
-        show_views(parts, views, feed)
-        stream_watch = await parts.begin("stream_watch", StreamWatch(client, streams.made))
-        gap_watch = await parts.begin(
-            "journal_damage", views.watch(client, streams, broker, clock=utc_now, give_up=self._give_up)
-        )
-        canary = await parts.begin("canary", Canary(client, clock=utc_now))
-        await parts.begin("heartbeat", Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker))
-        await parts.begin("stall_watch", StallWatch(writer, canary, stream_watch, broker, data_dir))
-
-        nats = NatsUsers(broker) if broker is not None else None
+        nats = NatsUsers(link.managed) if link.managed is not None else None
         tokens = TokenRegistry(store, journal, self._owner_token, nats=nats)
         tokens.load()
         stack.callback(tokens.close)
@@ -324,7 +276,7 @@ class Runtime:
         )
         parts.show("ingest", ingest.figures)
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = views.operations(gap_watch, partial(backup_records, link.connect, utc_now))
+        operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now))
         desk = Desk(store)
         bind_operations(
             desk,
@@ -365,27 +317,20 @@ class Runtime:
                 layered=documents.layered,
             ),
         )
-        limits = HttpLimits.of(settings)
-        tools = Tools(desk, await parts.begin("tool_calls", Audit(journal)), can_write=lambda: client.is_connected)
-        mcp = await parts.begin("mcp", McpServer(tools, limits.body_bytes))
-        app = App(
-            AppServices(
-                journal=journal,
-                queries=queries,
-                tail=tail,
-                desk=desk,
-                tokens=tokens,
-                status=node,
-                operations=operations,
-                models=models,
-                mcp=mcp,
-                stores=memory.stores,
-                limits=limits,
-            ),
-            web_routes(),
+        services = AppServices(
+            journal=journal,
+            queries=queries,
+            tail=tail,
+            desk=desk,
+            tokens=tokens,
+            status=node,
+            operations=operations,
+            models=models,
+            mcp=await start_mcp(parts, desk, journal, settings, can_write=lambda: client.is_connected),
+            stores=memory.stores,
+            limits=HttpLimits.of(settings),
         )
-        bounds = ConnectionBounds(connections=settings.http_connections)
-        server = await parts.begin("http", HttpServer(app, settings.http, before_stop=tail.close, bounds=bounds))
+        server = await start_http(parts, services, settings)
         await parts.begin("ingest", ingest)
         await memory.timekeeper.start()
         store.refuse_damage()  # a part that works in the background may have met some
@@ -394,12 +339,6 @@ class Runtime:
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
         embedding.start_probing()
-
-    async def _watch(self, client: Connection) -> None:
-        """Give up when the writer's connection is closed for good, so that the supervisor starts a new node."""
-        await client.ended.wait()
-        why = f"the connection to the broker was closed for good: {client.state.last_error}"
-        self._give_up(BrokerUnavailable(why, hint="start the node again"))
 
     def _give_up(self, why: CrewJournalError) -> None:
         self._failure = why

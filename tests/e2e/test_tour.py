@@ -1,18 +1,13 @@
-"""The tour of memory works as it is written: its commands are run in its order, and print what it says."""
+"""The tour of memory works as it is written: its commands, pasted into a terminal, print what it says."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from support.cli import COMMAND, RUN_S, Cli, environment
-from support.nats import PROJECT
+from support.cli import Cli
+from support.terminal import pasted, shell_blocks
 
-BLOCKS = re.findall(r"^```sh\n(.*?)^```", (PROJECT / "docs" / "tour.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
 REFUSED = "We use MySQL"
 """In the one block whose command fails, as the text above it says."""
 
@@ -20,13 +15,11 @@ REFUSED = "We use MySQL"
 @pytest.mark.nightly
 def test_the_week_of_the_tour_goes_as_it_says(tmp_path: Path) -> None:
     cli = Cli(tmp_path / "memory-tour")
-    begin, environs, *steps = BLOCKS
+    begin, environs, *steps = shell_blocks("docs/tour.md")
     assert "crew-journal up" in begin
     assert "CREW_JOURNAL_DATA_DIR" in environs
     with cli.up() as up:
-        path = os.pathsep.join((str(Path(COMMAND).parent), os.environ["PATH"]))
-        env = environment(PATH=path, CREW_JOURNAL_DATA_DIR=str(cli.data_dir))
-        printed = {step: _run(step, up.facts["http"], tmp_path, env) for step in steps}
+        printed = {step: _run(step, up.facts["http"], tmp_path, cli.data_dir) for step in steps}
 
     def of(words: str) -> str:
         [found] = [out for step, out in printed.items() if words in step]
@@ -51,20 +44,18 @@ def test_the_week_of_the_tour_goes_as_it_says(tmp_path: Path) -> None:
     assert "- timezone: UTC+1\n- prefers: short answers\n" in first
     assert "- timezone: UTC+1\n- prefers: answers with examples\n" in of("memory block --opener maria")
     assert "[OPERATOR MODEL]" not in of("operator consent maria withdrawn"), "opting out removes it at once"
+    learned = of("consolidate run --crew backend")
+    assert "quota is exhausted → Ask for quota the day before (seen 4 times on 4 days" in learned
+    assert "quota" not in of("the quota was raised").partition("[CREW SHARED MEMORY]")[2], (
+        "it is gone from the next block"
+    )
     assert "+Deploy by hand" in of("memory diff")
     assert of("memory retract").count("topics/deployment.md:") == 1, "it is found once it is restored, not before"
 
 
-def _run(step: str, url: str, tmp_path: Path, env: dict[str, str]) -> str:
-    """What a block prints on stdout."""
-    script = step.replace("http://127.0.0.1:9221", url).replace("/tmp", str(tmp_path))
-    done = subprocess.run(
-        [str(shutil.which("bash")), "-euo", "pipefail", "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-        env=env,
-    )
-    assert (done.returncode == 0) is (REFUSED not in step), f"{script}\n{done.stdout}{done.stderr}"
-    return done.stdout
+def _run(step: str, url: str, folder: Path, data_dir: Path) -> str:
+    """What a block prints."""
+    script = step.replace("http://127.0.0.1:9221", url).replace("/tmp", str(folder))
+    done = pasted(script, folder, CREW_JOURNAL_DATA_DIR=str(data_dir))
+    assert (done.code == 0) is (REFUSED not in step), f"{script}\n{done.out}"
+    return done.out

@@ -48,4 +48,6 @@ async def test_a_person_signs_in_recalls_corrects_and_watches(driver: Path, tmp_
     assert seen["by_key"].endswith("/ui/journal")
     assert "only a drill" in seen["retracted"]
     assert seen["came_by_itself"]
+    assert seen["sent_from_docs"].startswith("201")
+    assert "seq" in seen["sent_from_docs"]
     assert seen["violations"] == [], "the content policy had to stop something"

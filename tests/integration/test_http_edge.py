@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import httpx
 import pytest
@@ -12,7 +13,7 @@ from support.stack import HTTP_TIMEOUT_S, Stack
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.http.app import App
-from crew_journal.services.http.docs_page import render_docs
+from crew_journal.services.http.docs_page import example_of, render_docs
 from crew_journal.services.http.edge import SECURITY_HEADERS
 from crew_journal.services.http.ports import HttpLimits
 from crew_journal.services.http.routes_mcp import MCP_ROUTES
@@ -178,7 +179,29 @@ async def test_the_docs_page_names_every_route_and_loads_nothing(stack: Stack) -
             assert route.path in page
     assert "http://" not in page
     assert "https://" not in page
-    assert "<script" not in page
+    assert re.findall(r"<script[^>]*>", page) == ['<script src="/ui/static/docs.js" defer>']
+
+
+async def test_the_docs_page_has_a_form_with_an_example_for_every_body_and_escapes_all_text(stack: Stack) -> None:
+    app = App(stack.services)
+    described = app.openapi()
+    page = render_docs(described)
+    for path, methods in described["paths"].items():
+        for method, route in methods.items():
+            assert f'<form data-method="{method.upper()}" data-path="{path}">' in page
+            for content in route.get("requestBody", {}).get("content", {}).values():
+                assert content["schema"].get("required", []) == [] or example_of(content), path
+    assert "Nightly restore drill passed" in page
+    hostile = "</textarea><script>alert(1)</script>\" onfocus=alert(1) '"
+    parameter = {"name": hostile, "in": hostile, "description": hostile}
+    body = {"content": {"application/json": {"schema": {}, "example": {hostile: hostile}}}}
+    route = {"summary": hostile, "description": hostile, "parameters": [parameter], "requestBody": body}
+    written = render_docs({"info": {"title": hostile, "version": hostile}, "paths": {hostile: {hostile: route}}})
+    assert "<script>" not in written
+    assert '" onfocus' not in written
+    async with stack.http() as http:
+        policy = (await http.get("/docs")).headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
 
 
 async def test_a_connection_that_sends_no_http_is_closed(stack: Stack) -> None:

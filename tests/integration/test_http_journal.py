@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from http.client import HTTPConnection
 from typing import Any
 
 import httpx
@@ -124,6 +126,21 @@ async def test_a_body_over_the_bound_is_refused_whether_or_not_it_says_so(http: 
     problem_of(await http.post("/v1/journal", content=chunks()), 413)
     problem_of(await http.post("/v1/journal", json=[ENTRY] * 1_001), 413)
     problem_of(await http.post("/v1/journal", json=ENTRY | {"payload": {"x": "y" * 300_000}}), 413)
+
+
+async def test_a_client_that_sends_all_before_it_reads_gets_the_413_of_a_body_over_the_bound(stack: Stack) -> None:
+    address = httpx.URL(stack.url)
+
+    def post() -> int:
+        connection = HTTPConnection(address.host, address.port)
+        try:
+            head = {"Authorization": f"Bearer {stack.owner}"}
+            connection.request("POST", "/v1/journal", b" " * (2 * MAX_BODY), head)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    assert [await asyncio.to_thread(post) for _ in range(3)] == [413] * 3
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,10 @@ async def test_a_wrong_argument_asks_the_model_to_try_again(journal: AsyncCrewJo
 async def test_a_memory_that_is_down_says_so_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crew_journal.services.client.core.ATTEMPTS", 1)
     async with AsyncCrewJournal("http://127.0.0.1:9", "cj_none") as nowhere:
-        script = await run(nowhere, ("recall", {"query": "anything"}))
+        script = await run(nowhere, ("recall", {"query": "anything"}), ("remember", {"text": "A fact"}))
     assert "The memory is not available" in script.answers[0].content
+    assert "Nothing was read" in script.answers[0].content
+    assert "may or may not be stored" in script.answers[1].content
 
 
 async def test_an_unknown_toolset_is_refused(journal: AsyncCrewJournal) -> None:

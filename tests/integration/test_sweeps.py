@@ -13,10 +13,14 @@ from support.stack import DEADLINE_S, Stack, running_stack, until
 from crew_journal.schemas.errors import InvalidEntry, NotAllowed, Unavailable
 from crew_journal.schemas.events.sweeps import SweepFinished
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.rules.sweeps import DAY_MS, SCHEDULES
 from crew_journal.schemas.timestamps import from_ms, to_ms
 from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import FAILED, Sweeps
+
+A_DAY = sum(DAY_MS // schedule.period_ms for schedule in SCHEDULES.values())
+"""Ticks of a workspace."""
 
 _TICKS = """SELECT payload->>'sweep', payload->>'due' FROM journal_entries
     WHERE workspace_id = ? AND entry_type = 'sweep.ticked' AND control ORDER BY seq"""
@@ -71,7 +75,7 @@ async def test_a_downtime_of_days_is_caught_up_once_and_in_order(stack: Stack) -
     day = clock.now
     clock.now += timedelta(days=3)
     restarted = keeper(stack, clock)
-    assert await restarted.check() == 3 * (1 + 1 + 1 + 4 + 4)
+    assert await restarted.check() == 3 * A_DAY
     caught_up = ticks(stack, "w1")[before:]
     dues = [due for _, due in caught_up]
     assert dues == sorted(dues)
@@ -79,7 +83,7 @@ async def test_a_downtime_of_days_is_caught_up_once_and_in_order(stack: Stack) -
     assert [due for sweep, due in caught_up if sweep == "decay"] == nights
     assert await restarted.check() == 0
     assert await keeper(stack, clock).check() == 0
-    assert len(ticks(stack, "w1")) == before + 33
+    assert len(ticks(stack, "w1")) == before + 3 * A_DAY
 
 
 async def test_a_sweep_on_request_before_the_catching_up_passes_over_no_missed_day(stack: Stack) -> None:
@@ -98,14 +102,14 @@ async def test_a_sweep_on_request_before_the_catching_up_passes_over_no_missed_d
     found = ticks(stack, "w1")[before:]
     assert [due for sweep, due in found if sweep == "health"] == [*nights, f"{clock.now:%Y-%m-%dT%H:%M}"]
     assert [due for _, due in found] == sorted(due for _, due in found)
-    assert len(found) == 3 * (1 + 1 + 1 + 4 + 4) + 1
+    assert len(found) == 3 * A_DAY + 1
 
 
 async def test_a_year_away_is_bounded_to_the_newest_of_each_sweep(stack: Stack) -> None:
     clock = await begin(stack, "w1")
     before = len(ticks(stack, "w1"))
     clock.now += timedelta(days=365)
-    assert await keeper(stack, clock).check() == 5 * 31
+    assert await keeper(stack, clock).check() == len(SCHEDULES) * 31
     decays = [due for sweep, due in ticks(stack, "w1")[before:] if sweep == "decay"]
     assert decays[-1] == f"{clock.now:%Y-%m-%d}T03:00"
     assert len(decays) == 31
@@ -120,7 +124,7 @@ async def test_two_nodes_keep_time_and_the_journal_has_one_tick(stack: Stack) ->
             found = ticks(stack, workspace)
             assert len(found) == len(set(found))
             assert len([due for sweep, due in found if sweep == "decay" and due > f"{clock.now:%Y-%m-%d}"]) == 1, day
-    assert len(stack.store.rows("SELECT * FROM memory_sweeps WHERE workspace_id = 'w1'")) == 5
+    assert len(stack.store.rows("SELECT * FROM memory_sweeps WHERE workspace_id = 'w1'")) == len(SCHEDULES)
 
 
 async def test_a_sweep_that_is_due_and_asked_for_at_the_same_millisecond_has_one_tick(stack: Stack) -> None:
@@ -195,7 +199,7 @@ async def test_a_taken_id_stops_no_sweep(stack: Stack) -> None:
         "w1", other, summary="another decision", entry_id=squatted
     )
     await stack.store.wait_for(taken.seq, DEADLINE_S)
-    assert await foreseen.check() == 11
+    assert await foreseen.check() == A_DAY
     assert len(ticks(stack, "w1", due.sweep)) == len(set(ticks(stack, "w1", due.sweep)))
     assert await foreseen.check() == 0
 

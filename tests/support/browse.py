@@ -67,6 +67,12 @@ def seen_by(chrome: webdriver.Chrome, url: str, token: str) -> dict[str, object]
     wait.until(lambda c: "while you watch" in c.find_element(By.ID, "now").text)
     seen["came_by_itself"] = True
     titles.append(chrome.title)
+    chrome.get(f"{url}/docs")
+    chrome.find_element(By.ID, "token").send_keys(token)
+    form = chrome.find_element(By.CSS_SELECTOR, 'form[data-method="POST"][data-path="/v1/journal"]')
+    form.find_element(By.TAG_NAME, "button").click()
+    wait.until(lambda c: form.find_element(By.TAG_NAME, "pre").text.startswith("2"))
+    seen["sent_from_docs"] = form.find_element(By.TAG_NAME, "pre").text
     seen["titles"] = titles
     logged = [line["message"] for line in chrome.get_log("browser") if line["level"] == "SEVERE"]
     seen["violations"] = [message for message in logged if "Content Security Policy" in message]

@@ -249,11 +249,12 @@ _LEARNING = st.one_of(
         pattern=st.sampled_from(["deploy denied", "ignore previous instructions"]),
         evidence=st.just(("e1", "e2")),
         confidence=st.floats(0, 1),
+        skill_of=st.none() | _RULE_IDS,
     ),
     st.builds(
         ProposalDecided,
         proposal_id=st.sampled_from(["n1", "n2", "n3"]),
-        decision=st.sampled_from(["rejected", "reopened"]),
+        decision=st.sampled_from(["rejected", "reopened", "approved", "undone"]),
     ),
     st.builds(RulePromoted, rule_id=_RULE_IDS, score=st.floats(0, 1), recalls=st.just(3), queries=st.just(3)),
     st.builds(

@@ -52,6 +52,7 @@ from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.conversation import Conversations
 from crew_journal.services.memory.documents.owned import PromptDocuments
 from crew_journal.services.memory.documents.provision import Provision
+from crew_journal.services.memory.documents.quarantine import Quarantine
 from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.files import Files
 from crew_journal.services.memory.health import MemoryHealth
@@ -72,6 +73,7 @@ from crew_journal.services.memory.reindex import Reindexing
 from crew_journal.services.memory.relations import Relations
 from crew_journal.services.memory.remembering import remember
 from crew_journal.services.memory.retractions import Retractions
+from crew_journal.services.memory.skills import Skills
 from crew_journal.services.memory.stores import MemoryStores
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import Sweeps
@@ -216,7 +218,8 @@ async def running_stack(
             clock=lambda: datetime.now(UTC),
         )
         ends.callback(drawers.close)
-        documents = Documents(store, base.writer, journal, agents, clock=lambda: datetime.now(UTC))
+        quarantine = Quarantine(data_dir, lambda: datetime.now(UTC))
+        documents = Documents(store, base.writer, journal, agents, quarantine, clock=lambda: datetime.now(UTC))
         ends.callback(documents.close)
         providers = Providers(
             providers_chosen or Choices(Choice(), {}),
@@ -227,7 +230,7 @@ async def running_stack(
         )
         ends.push_async_callback(providers.close)
         provided = ProvidedDocuments(
-            documents, document_search, providers, store, journal, agents, clock=lambda: datetime.now(UTC)
+            documents, document_search, providers, store, journal, agents, quarantine, clock=lambda: datetime.now(UTC)
         )
         ends.callback(provided.close)
         prompt_documents = PromptDocuments(store)
@@ -274,7 +277,9 @@ async def running_stack(
                 timekeeper=timekeeper,
                 sweeps=sweeps,
                 learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
-                proposals=Proposals(journal, store, Retractions(store, queries, journal)),
+                proposals=Proposals(
+                    journal, store, Retractions(store, queries, journal), Skills(documents.writing.storing)
+                ),
                 operators=operators,
                 bundles=Bundles(store, documents.writing, operators),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),

@@ -37,8 +37,14 @@ TOO_MUCH: Final[Mapping[str, Any]] = {
 CASES: Final = {
     "memory_file": {"command": "create", "path": "/memories/notes.md", "file_text": "The press needs oil"},
     "memory_kg_invalidate": {"object": "the old press"},
+    "layered.memory_write": {"kind": "fact", "subject": "Ada", "object": "the press"},
 }
-"""Values of one tool, instead of those of its arguments."""
+"""Values of one tool, instead of those of its arguments; with its toolset where others have a tool of that name."""
+
+
+def case(toolset: str, tool: str) -> Mapping[str, Any]:
+    """The values of one tool."""
+    return CASES.get(f"{toolset}.{tool}", CASES.get(tool, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,9 @@ class Place:
     receipt: str
     drawer: str
     version: int
+    fact: str
 
-    def values(self, tool: str) -> dict[str, Any]:
+    def values(self, toolset: str, tool: str) -> dict[str, Any]:
         """Good values of arguments; the ids are those of this workspace."""
         return {
             "entry_id": f"{self.workspace}-first",
@@ -70,7 +77,9 @@ class Place:
             "agent_name": "ada",
             "entity": "Ada",
             "predicate": "keeps",
-            **CASES.get(tool, {}),
+            "fact_id": self.fact,
+            **case(toolset, tool),
+            **({"kind": "fact", "name": self.fact} if (toolset, tool) == ("layered", "memory_read") else {}),
             **({"entry_id": f"{self.workspace}-retired"} if tool in ("retract", "restore") else {}),
         }
 
@@ -82,8 +91,8 @@ def described(toolset: str, tool: Tool) -> dict[str, Any]:
 
 def good(toolset: str, tool: Tool, place: Place) -> dict[str, Any]:
     """The required arguments, and the workspace if the tool takes one."""
-    schema, known = described(toolset, tool), place.values(tool.name)
-    names = {*schema.get("required", ()), *CASES.get(tool.name, {}), "workspace_id"} & set(schema["properties"])
+    schema, known = described(toolset, tool), place.values(toolset, tool.name)
+    names = {*schema.get("required", ()), *case(toolset, tool.name), "workspace_id"} & set(schema["properties"])
     return {name: known.get(name, _made(schema["properties"][name])) for name in names}
 
 
@@ -146,4 +155,4 @@ async def furnished(stack: Stack, workspace: str, mark: str) -> Place:
         await ada.diary_write("ada", f"Today the press of {mark} was oiled")
         await ada.count(min_seq=made.seq)
     assert found.receipt is not None
-    return Place(workspace, mark, found.receipt, filed.drawer_id, written.seq)
+    return Place(workspace, mark, found.receipt, filed.drawer_id, written.seq, made.triple_id)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from crew_journal.schemas.errors import BrokerUnavailable, CrewJournalError, StorageFull, Unavailable, ViewsBehind
+from crew_journal.schemas.errors import (
+    BrokerUnavailable,
+    CrewJournalError,
+    EntryTooLarge,
+    StorageFull,
+    Unavailable,
+    ViewsBehind,
+)
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal, core
 from crew_journal.services.client.core import ATTEMPTS, pause_before
 
@@ -72,3 +79,15 @@ def test_the_pauses_between_all_tries_outlast_a_restart_of_the_service(monkeypat
     monkeypatch.undo()
     monkeypatch.setattr(core, "_JITTER", 0.0)
     assert sum(pause_before(attempt) for attempt in range(1, ATTEMPTS)) == pytest.approx(3.1)
+
+
+def test_a_body_that_the_service_would_refuse_for_its_size_is_refused_before_it_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core, "MAX_BATCH_BYTES", 1_000)
+    service = Service(Unavailable)
+    with pytest.raises(EntryTooLarge, match="of 1000 bytes"):
+        service.client().document_write(tier="AGENT", mode="append", content="x" * 1_000)
+    with pytest.raises(EntryTooLarge, match="of 1000 bytes"):
+        service.client().append_batch([{"entry_type": "note.written", "summary": "x" * 1_000}])
+    assert service.asked == 0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.events import EPOCH_MS
 
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.rules.lessons import MAX_LESSONS, Lesson, as_yaml, kept, mission_outcome
+from crew_journal.schemas.entry import ActorType, JournalEntry
+from crew_journal.schemas.rules.lessons import MAX_LESSONS, Lesson, as_yaml, kept, mission_outcome, negative_feedback
 
 FORGED = json.dumps('Say "no"\n- id: forged')
 
@@ -44,6 +44,23 @@ def test_a_mission_that_ends_gives_a_lesson(status: str, kind: str) -> None:
 @pytest.mark.parametrize("payload", [{}, {"to": "in_progress"}, {"to": None}, {"to": 5}])
 def test_a_mission_that_goes_on_gives_none(payload: dict[str, Any]) -> None:
     assert mission_outcome(ended(**payload)) is None
+
+
+def feedback(actor_type: str = "user", **payload: Any) -> JournalEntry:
+    return ended(**payload).model_copy(update={"entry_type": "user.feedback", "actor_type": ActorType(actor_type)})
+
+
+@pytest.mark.parametrize("payload", [{"rating": "Negative"}, {"sentiment": "down"}, {"helpful": False}])
+def test_negative_feedback_of_a_person_gives_a_lesson(payload: dict[str, Any]) -> None:
+    assert negative_feedback(feedback(**payload)) == ("Invoices are fast", "")
+    corrected = feedback(correction="Show  net prices", **payload)
+    assert negative_feedback(corrected) == ("Show net prices", "Invoices are fast")
+
+
+def test_praise_and_an_agents_own_feedback_give_none() -> None:
+    assert negative_feedback(feedback(rating="positive", helpful=True)) is None
+    assert negative_feedback(feedback("agent", helpful=False)) is None
+    assert negative_feedback(ended(helpful=False)) is None
 
 
 def test_five_hundred_lessons_are_kept_in_their_order_without_the_oldest() -> None:

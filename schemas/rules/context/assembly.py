@@ -215,7 +215,8 @@ def rendered_frame(kind: Memory) -> str:
 
 
 def _within(item: Item, tokens: int, count: Count) -> Item:
-    return replace(item, text=shortened(item.text, tokens, count))
+    text = shortened(item.text, tokens, count)
+    return item if text == item.text else replace(item, text=text)
 
 
 def _drop(item: Item, reason: str, action: str, count: Count) -> Drop:

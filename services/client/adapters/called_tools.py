@@ -13,13 +13,18 @@ from pydantic import ValidationError
 
 from ....schemas.errors import CrewJournalError, Unavailable
 from ....schemas.operations import ALL
-from ....schemas.operations.operation import Operation
+from ....schemas.operations.operation import Effect, Operation
 from ....schemas.operations.tool import Tool
 from ....schemas.operations.toolsets import DEFAULT_TOOLSETS, TOOLSETS, input_schema, tools_of
 from ..generated_sync import CrewJournal
 
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
-GONE: Final = "Go on without it and say so."
+
+
+def consequence(operation: Operation[Any, Any]) -> str:
+    """What a model is told after the service did not answer; a write may be stored although its answer was lost."""
+    done = "Nothing was read" if operation.effect is Effect.READS else "It may or may not be stored"
+    return f"{done}. Go on without it and say so."
 
 
 class ToolFailed(Exception):
@@ -69,7 +74,7 @@ class CalledTools:
             wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
             raise ToolFailed("; ".join(wrong)) from None
         except Unavailable as error:
-            raise ToolFailed(f"The memory is not available: {error.message}. {GONE}") from None
+            raise ToolFailed(f"The memory is not available: {error.message}. {consequence(operation)}") from None
         except CrewJournalError as error:
             raise ToolFailed(f"{error.message}. Fix: {error.hint}" if error.hint else error.message) from None
         shown = {key: value for key, value in answer.model_dump(mode="json").items() if value is not None}

@@ -18,6 +18,7 @@ from ....schemas.operations.operation import Operation
 from ....schemas.operations.tool import Tool as Declared
 from ....schemas.operations.toolsets import DEFAULT_TOOLSETS, TOOLSETS, input_schema, tools_of
 from ..aio import AsyncCrewJournal
+from .called_tools import consequence
 
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
 
@@ -81,7 +82,7 @@ class _Calls:
             wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
             raise ModelRetry("; ".join(wrong)) from None
         except Unavailable as error:
-            return f"The memory is not available: {error.message}. Nothing was read or stored. Go on without it and say so."
+            return f"The memory is not available: {error.message}. {consequence(operation)}"
         except CrewJournalError as error:
             raise ModelRetry(f"{error.message}. Fix: {error.hint}" if error.hint else error.message) from None
         shown = {name: value for name, value in answer.model_dump(mode="json").items() if value is not None}

@@ -1,6 +1,7 @@
 """What a write must pass: secrets, injections, pinned facts, caps. What does not is refused, and the refusal recorded.
 
-Invariant: a refusal is recorded without text; an operator's write is checked as any other.
+Invariant: a refusal is recorded without text; an operator's write is checked as any other. The text of an injection is kept
+in the quarantine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ...journal.intake.recorder import Recorder
 from .addressing import Address
 from .answers import blocked, shown, too_large
 from .present import WrittenDocument
+from .quarantine import Quarantine
 
 SHARED_WORDS: Final = 0.5
 """Share of words from which on two lines are compared; the rule itself asks for more."""
@@ -38,11 +40,13 @@ class Checks:
     Args:
         views: The pinned facts.
         journal: Records refusals.
+        quarantine: Keeps the text of injections for operators.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder) -> None:
+    def __init__(self, views: ViewReader, journal: Recorder, quarantine: Quarantine) -> None:
         self._views = views
         self._journal = journal
+        self._quarantine = quarantine
 
     async def scrub(
         self, caller: Caller, address: Address, content: str, config: MemoryConfigRow, source: str
@@ -66,14 +70,17 @@ class Checks:
             field="content",
         )
 
-    async def quarantine(self, caller: Caller, address: Address, finding: str | None, source: str) -> None:
-        """Refuse a text that the scanners block.
+    async def quarantine(
+        self, caller: Caller, address: Address, content: str, finding: str | None, source: str
+    ) -> None:
+        """Refuse a text that the scanners block, and keep it for operators.
 
         Raises:
             Quarantined: If there is a finding.
         """
         if finding is None:
             return
+        await self._keep(caller, address, content, finding, source)
         await self._reject(caller, address, "injection", source, finding=finding)
         raise blocked(address.label, finding)
 
@@ -143,12 +150,16 @@ class Checks:
             field="content",
         )
 
-    async def refused_by_provider(self, caller: Caller, address: Address, error: DocumentError, source: str) -> None:
+    async def refused_by_provider(
+        self, caller: Caller, address: Address, content: str, error: DocumentError, source: str
+    ) -> None:
         """Record that the memory provider of the workspace refused a write; its message may quote the text."""
         reason: RejectionReason = "injection" if isinstance(error, Quarantined) else "provider"
         size: object = None
         if isinstance(error, CapExceeded):
             reason, size = "cap", error.facts.get("projected_size")
+        if reason == "injection":
+            await self._keep(caller, address, content, "provider/Quarantined", source)
         await self._reject(
             caller,
             address,
@@ -172,6 +183,20 @@ class Checks:
                 if found is not None and not found.is_borderline:
                     return pin
         return None
+
+    async def _keep(self, caller: Caller, address: Address, content: str, finding: str, source: str) -> None:
+        about = {
+            "workspace": address.workspace_id,
+            "owner": address.owner,
+            "document": address.label,
+            "finding": finding,
+            "source": source,
+            "written by": caller.acts_as[1],
+        }
+        try:
+            await asyncio.to_thread(self._quarantine.keep, content, about)
+        except OSError as error:  # the write is refused all the same
+            _log.warning("documents.not_quarantined", owner=address.owner, error=str(error))
 
     async def _reject(
         self,

@@ -26,12 +26,20 @@ from ....schemas.operations.documents import (
 from ....schemas.ports import ViewReader
 from ....schemas.rules.documents import finding_in, sha256_of
 from ....schemas.rules.lessons import as_yaml
+from ....schemas.rules.pins import PINS_TOPIC, pins_text
 from ....schemas.rules.tiers import Scope, owner_of, scope_of
-from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION, LEARNING_PROJECTION
+from ....schemas.views import (
+    DOCUMENTS,
+    DOCUMENTS_PROJECTION,
+    ENTRIES_PROJECTION,
+    LEARNING_PROJECTION,
+    STANDINGS_PROJECTION,
+)
 from ....schemas.views.documents import DocumentRow
 from ....schemas.views.operators import OPERATORS_PROJECTION
 from ...desk import Caller
 from ..learned import NOW, Learned
+from ..pinned import pinned_entries
 from ..profiles import Profiles
 from .addressing import Address, address_of, check_own, rule_of
 from .answers import document_answer, empty_answer, listed, shown, version_answer, version_shown
@@ -117,8 +125,11 @@ class Reading:
     def _read(self, caller: Caller, address: Address, asked: ReadDocumentRequest, view_seq: int) -> DocumentAnswer:
         if asked.version is None and asked.as_of is None:
             rows = self._views.rows(SELECT_ONE, address.values)
-            if address.tier == "peers" and not (rows and DocumentRow(*rows[0]).content):
+            is_empty = not (rows and DocumentRow(*rows[0]).content)
+            if address.tier == "peers" and is_empty:
                 return self._card(address, view_seq)
+            if is_empty and _is_pins(address):
+                return self._pins(caller, address, NOW)
             return (
                 document_answer(caller, address, DocumentRow(*rows[0]), view_seq)
                 if rows
@@ -128,6 +139,8 @@ class Reading:
             version = self._history.at(address, asked.version)
         elif (found := self._history.as_of(address, asked.as_of or 0)) is not None:
             version = found
+        elif _is_pins(address):
+            return self._pins(caller, address, asked.as_of or 0)
         else:
             return empty_answer(address, view_seq)
         text = self._history.text(address, version)
@@ -144,6 +157,12 @@ class Reading:
             return _of_text(address, as_yaml(lessons, whole=caller.administers), view_seq)
         text = self._profiles.model_text(address.workspace_id, scope_of(address.owner)[1] or "", address.key or "", seq)
         return _of_text(address, text, view_seq)
+
+    def _pins(self, caller: Caller, address: Address, seq: int) -> DocumentAnswer:
+        """The entries that operators pinned, where nothing was written under the key."""
+        view_seq = self._views.view_seq(ENTRIES_PROJECTION, STANDINGS_PROJECTION)
+        pins = pinned_entries(self._views, address.workspace_id, scope_of(address.owner)[1] or "", seq)
+        return _of_text(address, pins_text(pins, whole=caller.administers), view_seq)
 
     def _card(self, address: Address, view_seq: int) -> DocumentAnswer:
         """An agent's card of a person, where the agent wrote no notes of its own under the slug."""
@@ -170,6 +189,10 @@ class Reading:
             return ""
         text = self._history.text(address, self._history.at(address, seq))
         return shown(caller, address.label, text, None if caller.administers else finding_in(text))
+
+
+def _is_pins(address: Address) -> bool:
+    return (address.tier, address.key) == ("topics", PINS_TOPIC)
 
 
 def _owners(caller: Caller, asked: DocumentsRequest) -> list[str] | None:

@@ -40,6 +40,7 @@ from .grouped import Grouped
 from .history import History
 from .ports import DocumentPublisher, Enabled, check_enabled, enable_writer
 from .present import Pending, PresentDocuments, WrittenDocument
+from .quarantine import Quarantine
 
 ATTEMPTS: Final = 3
 """How often a text is checked and published that names no version, while other nodes write the document."""
@@ -55,6 +56,7 @@ class Storing:
         writer: Publishes writes.
         journal: Records refusals.
         enabled: Which agents have a memory.
+        quarantine: Keeps the text of injections.
         history: Finds the write of an id.
         wait_s: Seconds to wait until a write can be read.
     """
@@ -65,6 +67,7 @@ class Storing:
         writer: DocumentPublisher,
         journal: Recorder,
         enabled: Enabled,
+        quarantine: Quarantine,
         history: History,
         *,
         wait_s: float,
@@ -75,7 +78,7 @@ class Storing:
         self._history = history
         self._written = Grouped(history.written, WRITES_AT_ONCE, lambda _: 1)
         self._wait_s = wait_s
-        self._checks = Checks(views, journal)
+        self._checks = Checks(views, journal, quarantine)
         self._present = PresentDocuments(views)
         self._configs = MemoryConfigs(views)
         self._in_hand: dict[tuple[str, str], asyncio.Future[None]] = {}
@@ -116,7 +119,7 @@ class Storing:
         self, caller: Caller, draft: Draft, document: WrittenDocument, config: MemoryConfigRow
     ) -> DocumentWrittenAnswer:
         finding = await document.scanning((document.end, draft.content))
-        await self._checks.quarantine(caller, draft.address, finding, draft.source)
+        await self._checks.quarantine(caller, draft.address, draft.content, finding, draft.source)
         await self._checks.verify(caller, draft.address, draft.content, config, draft.source)
         await self._cap(caller, draft, document)
         pending = document.reserve(draft.content, whole=False)  # nothing else ran since the caps were checked
@@ -128,7 +131,7 @@ class Storing:
         address, expected = draft.address, draft.expected_seq
         if draft.action is not DocumentAction.RETRACT:
             finding = await asyncio.to_thread(finding_in, draft.content)
-            await self._checks.quarantine(caller, address, finding, draft.source)
+            await self._checks.quarantine(caller, address, draft.content, finding, draft.source)
             await self._checks.verify(caller, address, draft.content, config, draft.source)
         if expected is not None and expected > document.seq:
             with suppress(ViewsBehind):  # then it is no version of this document

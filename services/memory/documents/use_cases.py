@@ -12,6 +12,7 @@ from ....schemas.ports import ViewReader
 from ...journal.intake.recorder import Recorder
 from .administration import Administration
 from .ports import DocumentPublisher, Enabled
+from .quarantine import Quarantine
 from .reading import Reading
 from .writing import Writing
 
@@ -24,6 +25,7 @@ class Documents:
         writer: Publishes writes.
         journal: Records refusals.
         enabled: Which agents have a memory.
+        quarantine: Keeps the text of injections.
         clock: The time now, UTC.
     """
 
@@ -33,10 +35,11 @@ class Documents:
         writer: DocumentPublisher,
         journal: Recorder,
         enabled: Enabled,
+        quarantine: Quarantine,
         *,
         clock: Callable[[], datetime],
     ) -> None:
         self.reading = Reading(views, enabled, clock=clock)
-        self.writing = Writing(views, writer, journal, enabled, clock=clock)
+        self.writing = Writing(views, writer, journal, enabled, quarantine, clock=clock)
         self.administration = Administration(views, journal, clock=clock)
         self.close = self.writing.close

@@ -28,6 +28,7 @@ from .addressing import Address, address_of, check_may_write
 from .drafts import Draft, mint_write_id
 from .history import History
 from .ports import DocumentPublisher, Enabled
+from .quarantine import Quarantine
 from .storing import Storing
 
 _MODES: Final = {"replace": DocumentAction.REPLACE, "append": DocumentAction.APPEND}
@@ -42,6 +43,7 @@ class Writing:
         writer: Publishes writes.
         journal: Records refusals.
         enabled: Which agents have a memory.
+        quarantine: Keeps the text of injections.
         clock: The time now, UTC.
         wait_s: Seconds to wait until a write can be read.
     """
@@ -52,13 +54,14 @@ class Writing:
         writer: DocumentPublisher,
         journal: Recorder,
         enabled: Enabled,
+        quarantine: Quarantine,
         *,
         clock: Callable[[], datetime],
         wait_s: float = MIN_SEQ_WAIT_S,
     ) -> None:
         self._clock = clock
         self._history = History(views)
-        self.storing = Storing(views, writer, journal, enabled, self._history, wait_s=wait_s)
+        self.storing = Storing(views, writer, journal, enabled, quarantine, self._history, wait_s=wait_s)
 
     def close(self) -> None:
         """Follow the views no more."""

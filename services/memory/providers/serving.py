@@ -48,6 +48,7 @@ from ..documents.checks import Checks
 from ..documents.configs import MemoryConfigs
 from ..documents.drafts import mint_write_id
 from ..documents.ports import Enabled, check_enabled, enable_writer
+from ..documents.quarantine import Quarantine
 from ..documents.use_cases import Documents
 from .calls import answered
 from .choosing import Providers
@@ -67,6 +68,7 @@ class ProvidedDocuments:
         views: Settings of workspaces; followed until ``close``.
         journal: Records refusals.
         enabled: Which agents have a memory.
+        quarantine: Keeps the text of injections.
         clock: The time, UTC.
     """
 
@@ -78,6 +80,7 @@ class ProvidedDocuments:
         views: ViewReader,
         journal: Recorder,
         enabled: Enabled,
+        quarantine: Quarantine,
         *,
         clock: Callable[[], datetime],
     ) -> None:
@@ -86,7 +89,7 @@ class ProvidedDocuments:
         self._providers = providers
         self._enabled = enabled
         self._clock = clock
-        self._checks = Checks(views, journal)
+        self._checks = Checks(views, journal, quarantine)
         self._configs = MemoryConfigs(views)
         self.close = self._configs.close
 
@@ -239,7 +242,7 @@ class ProvidedDocuments:
         try:
             wrote = await answered(provider.retain(request))
         except (CapExceeded, Quarantined, WriteRefused) as error:
-            await self._checks.refused_by_provider(caller, address, error, _SOURCE)
+            await self._checks.refused_by_provider(caller, address, content, error, _SOURCE)
             raise
         answer = _written(address, request.write_id or "", len(content.encode()), wrote.bytes)
         if answer.cap_pct < SOFT_CAP_PERCENT:

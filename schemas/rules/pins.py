@@ -1,0 +1,44 @@
+"""The topic ``pins`` of a crew: its entries that operators pinned, a line each.
+
+Invariant: pure; a line names its entry, and text that the scanners block is a notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..timestamps import format_ms
+from .assembler import notice_of
+from .documents import finding_in
+from .render import one_line
+
+PINS_TOPIC: Final = "pins"
+"""Key of the topic that is rendered while nothing is written under it."""
+MAX_PINS: Final = 500
+"""Pinned entries of the text, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedEntry:
+    """An entry with the priority ``pin`` or ``permanent``."""
+
+    entry_id: str
+    ts_ms: int
+    summary: str
+
+
+def pins_text(pins: Sequence[PinnedEntry], *, whole: bool) -> str:
+    """The text, in the order given.
+
+    Args:
+        pins: The entries.
+        whole: Whether text that the scanners block is shown; else a notice stands in its place.
+    """
+    return "".join(f"- {format_ms(one.ts_ms)[:10]} {_said(one, whole)} ({one.entry_id})\n" for one in pins)
+
+
+def _said(one: PinnedEntry, whole: bool) -> str:
+    finding = None if whole else finding_in(one.summary)
+    return one_line(one.summary) if finding is None else notice_of(one.entry_id, finding)

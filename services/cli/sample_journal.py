@@ -70,6 +70,7 @@ def show_worked_recall(there: Target, after_seq: int | None) -> None:
     for line in (
         f'{command} recall {place}"on which day must we not release anything?" --explain',
         f"{command} list {place}--type approval.denied",
+        f"{command} graph {place}note-mail-contract",
         f"{command} tail {place}",
         f'{command} publish {place}--type peer.escalation --severity warn "the queue is stuck"',
         f"{command} status {place}",

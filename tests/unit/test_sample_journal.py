@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.entry import build_entry
+from crew_journal.schemas.rules.contradiction import contradiction
 
 SAMPLE = Path(__file__).resolve().parents[2] / "services" / "cli" / "sample"
 
@@ -31,8 +32,9 @@ FIELDS = {
     "payload",
     "refs",
     "data_subject_id",
+    "supersedes",
 }
-OPTIONAL = {"mission_id", "trace_id", "data_subject_id"}
+OPTIONAL = {"mission_id", "trace_id", "data_subject_id", "supersedes"}
 NOISE = {
     "exec.output_chunk",
     "container.metrics",
@@ -77,6 +79,7 @@ ALWAYS_EMBEDDED = {
     "peer.escalation",
     "summary.generated",
     "memory.consolidated",
+    "memory.remembered",
     "approval.denied",
     "eval.regression_detected",
 }
@@ -152,7 +155,7 @@ def test_the_sample_has_the_size_noise_and_memories_it_promises() -> None:
     entries = read_entries()
     assert 350 <= len(entries) <= 450
     assert 0.30 <= sum(entry["entry_type"] in NOISE for entry in entries) / len(entries) <= 0.40
-    assert 60 <= sum(map(is_embedded, entries)) <= 90
+    assert 60 <= sum(map(is_embedded, entries)) <= 110
     assert {entry["crew_id"] for entry in entries} == {"platform", "growth"}
 
 
@@ -181,7 +184,8 @@ def test_refs_point_at_earlier_entries_of_the_sample() -> None:
     for record in read_entries():
         refs = record["refs"]
         named = [refs[key] for key in ("parent_entry_id", "reply_to", "cause_of") if key in refs]
-        for target in named + refs.get("derived_from", []):
+        lists = [refs.get("derived_from", []), refs.get("evidence", []), record.get("supersedes", [])]
+        for target in named + [one for some in lists for one in some]:
             assert target in seen, f"{record['id']} names {target}"
         seen.add(record["id"])
 
@@ -198,6 +202,29 @@ def test_resolved_escalations_answer_a_pending_one_with_the_same_question() -> N
         asked = entries[entry["refs"]["parent_entry_id"]]["payload"]
         assert asked["state"] == "pending"
         assert asked["question"] == entry["payload"]["question"]
+
+
+def test_notes_supersede_earlier_ones_of_the_same_agent_and_one_was_superseded_twice() -> None:
+    entries = {record["id"]: record for record in read_entries()}
+    later = {old: record for record in entries.values() for old in record.get("supersedes", [])}
+    assert later
+    assert all(entries[old]["agent_id"] == record["agent_id"] for old, record in later.items())
+    assert any(record["id"] in later for record in later.values())
+
+
+def test_some_notes_contradict_each_other_and_a_rule_names_its_evidence() -> None:
+    notes = [record for record in read_entries() if record["entry_type"] == "memory.remembered"]
+    found = {
+        frozenset((new["id"], old["id"]))
+        for at, new in enumerate(notes)
+        for old in notes[:at]
+        if contradiction(new["summary"], old["summary"]) and old["id"] not in new.get("supersedes", [])
+    }
+    assert found == {
+        frozenset(("note-session-pool", "note-session-pool-load")),
+        frozenset(("note-backup-owner", "note-backup-owner-dora")),
+    }
+    assert any(len(record["refs"].get("evidence", [])) >= 3 for record in read_entries())
 
 
 def test_nothing_in_the_sample_names_a_path_of_a_machine() -> None:

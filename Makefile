@@ -31,7 +31,7 @@ $(VENV)/.installed: pyproject.toml $(LOCK)
 	@touch $@
 
 setup: $(VENV)/.installed
-	@deploy/install-nats $(NATS) >/dev/null
+	@deploy/install-nats $(NATS) >/dev/null || $(BIN)/crew-journal broker install --nats-dir $(NATS) >/dev/null
 	@$(BIN)/crew-journal embedder install minilm >/dev/null
 
 run: setup

@@ -116,7 +116,7 @@ async def test_links_foreign_files_and_what_is_no_text_are_refused_by_name(stack
         refused = {Path(one["file"]).name: one["why"] for one in world.report.summary()["refused"]}
         assert refused["AGENT.md"] == refused["peers"] == "is a link, which is not followed"
         assert refused["notes.md"] == "is not the name of a memory document of the agent"
-        assert refused[".hidden"] == "is not a folder of memory documents (daily, peers, topics)"
+        assert refused[".hidden"] == "is not a folder of memory documents (daily, peers, procedures, topics)"
         assert refused[f"{DAY}.md"] == "is not UTF-8 (byte 0)"
         assert refused["PERSONA.md"] == "is written by operators"
         assert refused["big.md"] == "has more than 1048576 bytes"

@@ -60,7 +60,7 @@ def kill_service_during_imports(tmp_path: Path, kills: int, file_entries: int, s
 
 
 def test_kill_9_of_the_service_in_the_middle_of_an_import_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    kill_service_during_imports(tmp_path, kills=2, file_entries=FILE_ENTRIES, seed=11)
+    kill_service_during_imports(tmp_path, kills=1, file_entries=FILE_ENTRIES, seed=11)
 
 
 @pytest.mark.nightly

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from support.ollama_server import Failure, OllamaServer
 from support.processes import Stack, wait_for
 
@@ -161,6 +162,7 @@ def test_a_failing_ollama_stops_neither_publishing_nor_recall(tmp_path: Path) ->
             check_recovery(under_test, 3 * number, word)
 
 
+@pytest.mark.nightly
 def test_a_slow_ollama_delays_no_publish_and_no_lexical_recall(tmp_path: Path) -> None:
     with OllamaServer() as server, watched(tmp_path, server) as under_test:
         under_test.publish("before")
@@ -180,6 +182,7 @@ def test_a_slow_ollama_delays_no_publish_and_no_lexical_recall(tmp_path: Path) -
         check_recovery(under_test, 6, "violet")
 
 
+@pytest.mark.nightly
 def test_an_ollama_too_slow_for_queries_is_told_although_it_answers(tmp_path: Path) -> None:
     with OllamaServer() as server, watched(tmp_path, server) as under_test:
         under_test.publish("before")

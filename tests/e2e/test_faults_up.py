@@ -44,7 +44,10 @@ def test_a_second_up_on_one_data_directory_exits_5_and_leaves_the_first_alone(re
         assert client.get("/readyz").status_code == 200
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.nightly) for one in (signal.SIGINT, signal.SIGHUP))],
+)
 def test_a_stop_signal_drains_exits_0_and_removes_runtime_json(tmp_path: Path, number: signal.Signals) -> None:
     with Stack(tmp_path / "data") as stack:
         stack.up()
@@ -65,6 +68,7 @@ TAKE_TERMINAL = (
 )
 
 
+@pytest.mark.nightly
 def test_a_terminal_that_is_closed_drains_up_and_leaves_no_broker_behind(tmp_path: Path) -> None:
     with Stack(tmp_path / "data") as stack:
         terminal, inside = pty.openpty()
@@ -82,6 +86,7 @@ def test_a_terminal_that_is_closed_drains_up_and_leaves_no_broker_behind(tmp_pat
         assert stack.nats_pid() is None
 
 
+@pytest.mark.nightly
 def test_a_hangup_that_is_ignored_as_nohup_does_ends_nothing(tmp_path: Path) -> None:
     with Stack(tmp_path / "data") as stack:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by what is started
@@ -97,6 +102,7 @@ def test_a_hangup_that_is_ignored_as_nohup_does_ends_nothing(tmp_path: Path) -> 
         assert stack.terminate() == 0, stack.log_tail()
 
 
+@pytest.mark.nightly
 def test_a_second_hangup_is_no_impatience(tmp_path: Path) -> None:
     with Stack(tmp_path / "data") as stack:
         stack.up()

@@ -318,6 +318,7 @@ async def test_a_feed_far_behind_catches_up_in_bulk_and_goes_on_live(broker: Man
             await fill(rig, 30)
             await eventually(lambda: views.checkpoint == 12_030, "the feed goes on live")
             await floor_reaches(rig, 12_030)
+            await eventually(lambda: feed.status().lag == 0, "the feed knows that it is at the end")
             assert (feed.status().state, feed.status().seq, feed.status().lag) == ("running", 12_030, 0)
         assert not failures
         assert views.folded == list(range(1, 12_031))

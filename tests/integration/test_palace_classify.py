@@ -221,7 +221,7 @@ async def test_of_two_that_contradict_each_other_the_older_is_superseded(
     live: MemoryNode, chat: ScriptedChat, themes: Themes
 ) -> None:
     chat.contradicts = lambda _new, _old: True
-    ids = await file(live, "disk disk queue", "disk queue queue")
+    ids = [*await file(live, "disk disk queue"), *await file(live, "disk queue queue")]  # not in one millisecond
     await embed(live, themes)
     await settled(live, await start(live, chat))
     [one] = live.entries("drawer.superseded")

@@ -80,7 +80,8 @@ async def test_the_curls_of_the_seed_answer_without_a_token(filled: Stack, line:
         assert answer["id"] == "AGENT.md", answer
         assert answer["owner"] == "a-ada"
     else:
-        assert (answer["total_files"], answer["search_ready"]) == (1, True), answer
+        assert answer["total_files"] >= 1, answer  # other tests of the module write documents, too
+        assert answer["search_ready"] is True
 
 
 @pytest.mark.parametrize("role", [Role.AGENT, Role.LEAD])

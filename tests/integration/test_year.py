@@ -64,6 +64,7 @@ def live_through(path: Path, entries: int, largest: int) -> tuple[float, float]:
     return folding, rebuilding
 
 
+@pytest.mark.nightly
 def test_a_years_views_equal_a_rebuild(tmp_path: Path) -> None:
     live_through(tmp_path, BOUNDED_ENTRIES, 1_000)
 

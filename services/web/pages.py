@@ -13,7 +13,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from ...schemas.entry import Priority, Severity
-from ...schemas.errors import CrewJournalError, NotAllowed
+from ...schemas.errors import CrewJournalError
 from ...schemas.operations.embeddings import EMBEDDING_MODELS
 from ...schemas.operations.health import HEALTH
 from ...schemas.operations.letters import DEAD_LETTERS
@@ -156,9 +156,7 @@ async def workspaces(visit: Visit) -> tuple[str, ...]:
     """The workspaces to choose from; none for who may see only one."""
     try:
         return tuple(found.workspace_id for found in (await visit.run(WORKSPACES)).workspaces)
-    except NotAllowed:
-        return ()
-    except CrewJournalError:  # the page itself says what is wrong
+    except CrewJournalError:  # not allowed, or the page itself says what is wrong
         return ()
 
 

@@ -111,6 +111,7 @@ async def test_work_that_fails_after_its_caller_was_cancelled_is_not_reported_as
         await writing
     del writing
     gc.collect()
+    await asyncio.sleep(0)
     assert reported == []
     store.close()
 

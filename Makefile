@@ -9,6 +9,8 @@ NATS := .cache/nats
 LOCK := deploy/requirements.lock
 # Twice the two cores of CI: a third of a test's time is spent waiting.
 WORKERS ?= 4
+# Some container images set it; every process of the tests would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help setup run test nightly bench lint lock generate format clean

@@ -174,10 +174,10 @@ class ConsolidateReactor(SweepReactor):
                 return found
 
         reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
+        logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
         crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
         every = await asyncio.gather(*map(consolidate, crews))
         rules = sum(len(found.learned.rules) for found in every)
-        logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
         counts = {
             "crews": len(every),
             "skipped": sum(not found.read.worthwhile for found in every),

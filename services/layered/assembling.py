@@ -208,7 +208,7 @@ def _answer(
         tools=made.tools,
         conversation=tuple(ConversationMessage(role=one.role, content=one.content) for one in made.conversation),
         items=items,
-        drops=tuple(ContextDrop(**asdict(drop)) for drop in made.drops),
+        drops=tuple(ContextDrop.model_validate(drop, from_attributes=True) for drop in made.drops),
         tokens=made.tokens,
         allocation=asdict(made.allocation),
         phase=phase,

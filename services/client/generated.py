@@ -1576,7 +1576,7 @@ class Operations:
                 default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -3055,7 +3055,8 @@ class Operations:
         The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
         """
         given: dict[str, Any] = {"model": model}
         return self._operate(ADD_MODEL, given)
@@ -3075,7 +3076,8 @@ class Operations:
         unless ``force`` is set.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
@@ -3094,7 +3096,8 @@ class Operations:
         The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
@@ -3185,7 +3188,7 @@ class Operations:
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -4716,7 +4719,7 @@ class AsyncOperations:
                 default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -6195,7 +6198,8 @@ class AsyncOperations:
         The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
         """
         given: dict[str, Any] = {"model": model}
         return await self._operate(ADD_MODEL, given)
@@ -6215,7 +6219,8 @@ class AsyncOperations:
         unless ``force`` is set.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
@@ -6234,7 +6239,8 @@ class AsyncOperations:
         The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
@@ -6325,7 +6331,7 @@ class AsyncOperations:
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 Order: allocation, prompt, tool schemas, conversation (old observations masked, then sliding), memories.
 If memories had to be left out, the long ones are compressed and chosen again. What a part does not use goes on: of user and
-tools to the memories, of the memories to tools and older messages. The slack stays free unless the prompt needs it.
+tools to the memories, of the memories to tools and older messages. The slack is used only if the prompt needs it.
 
 Invariant: pure. The total never exceeds the budget; the system's text is never cut, the prompt last; every drop is listed
 with its reason.
@@ -157,7 +157,11 @@ def rendered(items: Sequence[Item]) -> str:
 
 
 def _section(item: Item) -> Section:
-    return Section(item.id, f"{item.source} {item.id}", f"- {item.text}", item.finding)
+    return Section(item.id, f"{item.source} {item.id}", _body(item), item.finding)
+
+
+def _body(item: Item) -> str:
+    return f"- {item.text}"
 
 
 def _prompt(work: _Work, room: int) -> str:
@@ -206,7 +210,7 @@ def _fitting(items: Sequence[Item], room: int, count: Count) -> tuple[Chosen, st
 
 def rendered_line(item: Item) -> str:
     """An item's line as it stands in its block."""
-    return f"{_section(item).body}\n" if item.finding is None else rendered((item,))
+    return f"{_body(item)}\n" if item.finding is None else rendered((item,))
 
 
 def rendered_frame(kind: Memory) -> str:

@@ -51,8 +51,9 @@ async def learn(stack: Stack, workspace: str) -> int:
     that begin with the mark."""
     mark = MARK[workspace]
     async with stack.client() as owner:
-        for name, role in (("lena", "lead"), ("ada", "agent")):
-            await owner.register_agent(name, crew_id="core", role=role, memory_enabled=True, workspace_id=workspace)
+        of_crew: dict[str, Any] = {"crew_id": "core", "memory_enabled": True, "workspace_id": workspace}
+        await owner.register_agent("lena", role="lead", **of_crew)
+        await owner.register_agent("ada", **of_crew)
         said = {"workspace_id": workspace, "crew_id": "core", "agent_id": "ada", "ts": TS}
         chunks = [{**said, "id": f"{mark}-{n}", "entry_type": NOISE, "summary": f"{mark} chunk {n}"} for n in range(12)]
         seqs = [one.seq for one in await owner.append_batch(chunks)]

@@ -27,12 +27,15 @@ _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 workspaces = typer.Typer(no_args_is_help=True)
-tokens = typer.Typer(help="Tokens: credentials for a role in a workspace, crew or agent.", no_args_is_help=True)
+tokens = typer.Typer(help="Tokens: credentials of agents and people.", no_args_is_help=True)
 
 
 @workspaces.callback()
 def _workspace() -> None:
-    """Workspaces and their settings, for OWNER and ADMIN."""
+    """Workspaces and their settings, for OWNER and ADMIN.
+
+    There is no command that makes a workspace: it begins with its first token (`token create --workspace NAME`) or entry.
+    """
 
 
 _SWITCHES: Final = ("embed_chat", "palace_ingest", "review_rules")

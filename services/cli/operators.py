@@ -9,7 +9,7 @@ import typer
 
 from .output import print_table, say
 
-operators = typer.Typer(help="Operator models and peer cards: what people said of themselves.", no_args_is_help=True)
+operators = typer.Typer(help="What people said of themselves: models and peer cards.", no_args_is_help=True)
 
 
 def print_operator(answer: Mapping[str, Any]) -> None:

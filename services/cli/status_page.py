@@ -49,7 +49,7 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "embedder", _embedder(embedder)
     if vectors := report.get("embeddings"):
         refused = f"; {vectors['refused']:,} refused" if vectors.get("refused") else ""
-        yield "vectors", f"{vectors['count']:,} of {vectors['embeddable']:,} entries that are to have one{refused}"
+        yield "vectors", f"{vectors['count']:,} of {vectors['embeddable']:,} entries that need one{refused}"
     for reactor in report.get("reactors") or ():
         yield reactor["name"], _state(reactor, _reactor(reactor))
     yield from _sweeps((report.get("memory") or {}).get("sweeps") or ())

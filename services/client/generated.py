@@ -1576,7 +1576,7 @@ class Operations:
                 default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -3188,7 +3188,7 @@ class Operations:
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -4719,7 +4719,7 @@ class AsyncOperations:
                 default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -6331,7 +6331,7 @@ class AsyncOperations:
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {

@@ -44,7 +44,7 @@ def test_a_well_journal_fits_on_a_screen_and_complains_of_nothing() -> None:
     assert len(lines) < 20
     assert lines["ready"] == "yes"
     assert lines["views"] == "all 2 at 1,204"
-    assert lines["vectors"] == "90 of 100 entries that are to have one; 2 refused"
+    assert lines["vectors"] == "90 of 100 entries that need one; 2 refused"
     assert lines["canary"] == "ok"
     assert not {"problem", "dead letters", "memory"} & set(lines)
     assert "since" not in " ".join(lines.values())

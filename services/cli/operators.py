@@ -24,3 +24,12 @@ def print_operator(answer: Mapping[str, Any]) -> None:
         print_table(("for", "key", "value", "quote", "entry"), rows)
     else:
         say("the person opted out" if answer["opted_out"] else "nothing is known of this person")
+
+
+def print_operators(answer: Mapping[str, Any]) -> None:
+    """A table of the models."""
+    rows = [(one["slug"], one["crew_id"], one["updated_at"], ", ".join(one["keys"])) for one in answer["operators"]]
+    if rows:
+        print_table(("slug", "crew", "updated", "keys"), rows)
+    else:
+        say("there are no operator models")

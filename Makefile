@@ -10,6 +10,8 @@ LOCK := deploy/requirements.lock
 DEV_LOCK := deploy/requirements-dev.lock
 # Twice the two cores of CI: a third of a test's time is spent waiting.
 WORKERS ?= 4
+# Some container images set it; every process of the tests would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet \

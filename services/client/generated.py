@@ -3055,7 +3055,8 @@ class Operations:
         The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
         """
         given: dict[str, Any] = {"model": model}
         return self._operate(ADD_MODEL, given)
@@ -3075,7 +3076,8 @@ class Operations:
         unless ``force`` is set.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
@@ -3094,7 +3096,8 @@ class Operations:
         The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
@@ -6195,7 +6198,8 @@ class AsyncOperations:
         The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
         """
         given: dict[str, Any] = {"model": model}
         return await self._operate(ADD_MODEL, given)
@@ -6215,7 +6219,8 @@ class AsyncOperations:
         unless ``force`` is set.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
@@ -6234,7 +6239,8 @@ class AsyncOperations:
         The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}

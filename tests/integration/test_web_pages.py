@@ -183,7 +183,8 @@ async def test_times_of_a_filter_may_be_written_as_a_person_writes_them(node: Ru
 
 async def test_the_bar_of_a_metric_is_as_long_as_its_value() -> None:
     health = {"score": 72.64, "band": "yellow", "measured_at": "2026-11-22T22:52:19Z", "metrics": {"freshness": 14.14}}
-    shown = templates().get_template("parts.html").module.__dict__["health_shown"]({**health, "reasons": (), "next_step": None})
+    macros = vars(templates().get_template("parts.html").module)
+    shown = macros["health_shown"]({**health, "reasons": (), "next_step": None})
     assert 'aria-label="freshness"><rect width="14.1"' in shown
     assert "14.1</td>" in shown
 

@@ -1,4 +1,4 @@
-"""`make setup` and `make test` install what the locks in ``deploy/`` pin: every dependency, by hash, within its range."""
+"""`make setup` and `make test` install what the locks in ``deploy/`` pin: each dependency, by hash, within its range."""
 
 from __future__ import annotations
 

@@ -191,8 +191,11 @@ def _rendered(block: Block, room: int | None, forms: Collection[str]) -> tuple[s
 
 def _piece(block: Block, section: Section, forms: Collection[str]) -> tuple[str, str]:
     """The label line of a section, and its body with what it may not contain replaced."""
-    label = neutral(one_line(section.label), forms)[:LABEL_CHARS]
-    head = f"--- {label} ---\n" if block.labelled else ""
+    label = head = ""
+    if block.labelled or section.finding is not None:
+        label = neutral(one_line(section.label), forms)[:LABEL_CHARS]
+    if block.labelled:
+        head = f"--- {label} ---\n"
     if section.finding is not None:
         return head, notice_of(label, section.finding)
     return head, _with_our_breaks(section.body).rstrip("\n")

@@ -18,10 +18,10 @@ from . import (
     injection_rules,
     lookalikes,
 )
-from .injection_encoded import readings
+from .injection_encoded import CIPHERS, readings
 from .injection_memory import scan_memory
 from .injection_recall import guard_recall
-from .injection_rules import candidates, technique_rules
+from .injection_rules import beginnings_in, candidates, technique_rules
 
 VERSION: Final = (
     f"{injection_memory.VERSION}.{injection_recall.VERSION}.{injection_rules.VERSION}"
@@ -35,7 +35,6 @@ SPACED_LETTERS: Final = 12
 """Single letters in a row from which on letter-spacing is a disguise, not an abbreviation."""
 _LETTER_SPACED: Final = re.compile(rf"(?<!\S)[^\W\d_](?: [^\W\d_]){{{SPACED_LETTERS - 1},}}(?!\S)")
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
-_THROUGH_CIPHERS: Final = frozenset({"override", "extraction"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +74,14 @@ def techniques(text: str) -> Iterator[Finding]:
     """What our own rules find, each rule once, under the plainest reading that shows it."""
     if _is_letter_spaced(text):
         yield Finding("technique", "obfuscation", "letter_spacing", True)
-    rules, seen = technique_rules(), set[int]()
+    rules, seen, plainest = technique_rules(), set[int](), frozenset[str]()
     for suffix, reading in readings(text):
-        ciphered = suffix in ("_reversed", "_rot13")
-        for at in candidates(reading):
+        cipher = suffix[1:] if suffix[1:] in CIPHERS else ""
+        held = plainest if cipher else beginnings_in(reading)
+        plainest = plainest or held
+        for at in candidates(reading, held, cipher):
             rule = rules[at]
-            if at in seen or (ciphered and rule.technique not in _THROUGH_CIPHERS):
-                continue
-            if rule.pattern.search(reading) is not None:
+            if at not in seen and rule.pattern.search(reading) is not None:
                 seen.add(at)
                 yield Finding("technique", rule.technique, rule.name + suffix, rule.severity == "block")
 

@@ -101,12 +101,12 @@ def _matching(pattern: str, flags: int = re.IGNORECASE) -> Callable[[str], bool]
     return lambda text: search(text) is not None
 
 
-def _in_one_line(*patterns: str) -> Callable[[str], bool]:
-    """Whether some line holds all patterns, one after the other."""
+def _in_one_line(need: str, *patterns: str) -> Callable[[str], bool]:
+    """Whether some line holds all patterns, one after the other; none does in a text without ``need``."""
     steps = [re.compile(pattern).search for pattern in patterns]
 
     def holds(text: str) -> bool:
-        if steps[0](text) is None:
+        if need not in text or steps[0](text) is None:
             return False
         for line in text.splitlines():
             at = 0
@@ -176,17 +176,17 @@ RULES: Final[tuple[tuple[str, str, Callable[[str], bool]], ...]] = (
         ),
     ),
     ("prompt_injection", "html_ignore_comment", _html_comment),
-    ("exfiltration", "curl_with_token", _in_one_line(r"\bcurl\b", _VARIABLE.pattern)),
+    ("exfiltration", "curl_with_token", _in_one_line("curl", r"\bcurl\b", _VARIABLE.pattern)),
     (
         "exfiltration",
         "cat_env_pipe_network",
-        _in_one_line(r"\bcat\s+[^\s|>]{0,200}\.env\b", r"[|>]", r"/dev/tcp|\bnc\b|\bnetcat\b|\bcurl\b|\bhttp"),
+        _in_one_line(".env", r"\bcat\s+[^\s|>]{0,200}\.env\b", r"[|>]", r"/dev/tcp|\bnc\b|\bnetcat\b|\bcurl\b|\bhttp"),
     ),
     (
         "exfiltration",
         "aws_s3_exfil_ssh",
         _in_one_line(
-            r"\baws\s+s3\s+cp\b", r"\.ssh\b|\bid_rsa\b|\bid_ed25519\b|\.aws/credentials|AWS_(?:SECRET|ACCESS)"
+            "aws", r"\baws\s+s3\s+cp\b", r"\.ssh\b|\bid_rsa\b|\bid_ed25519\b|\.aws/credentials|AWS_(?:SECRET|ACCESS)"
         ),
     ),
     ("exfiltration", "url_exfil_query_token", _url_with_variable(in_query=True)),
@@ -194,8 +194,8 @@ RULES: Final[tuple[tuple[str, str, Callable[[str], bool]], ...]] = (
     (
         "persistence",
         "authorized_keys_append",
-        _in_one_line(r">>|\btee\s+(?:-a|--append)\b", r"authorized_keys"),
+        _in_one_line("authorized_keys", r">>|\btee\s+(?:-a|--append)\b", r"authorized_keys"),
     ),
-    ("persistence", "crontab_register", _in_one_line(r"\|\s*(?:sudo\s+)?crontab\s+-(?=\s|$|[;&|)])")),
+    ("persistence", "crontab_register", _in_one_line("crontab", r"\|\s*(?:sudo\s+)?crontab\s+-(?=\s|$|[;&|)])")),
 )
 """Category, name and test of each rule, in the order in which they are tried."""

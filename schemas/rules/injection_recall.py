@@ -25,8 +25,27 @@ class RecallFinding:
     pattern: str
 
 
-def _rule(name: str, pattern: str) -> tuple[str, re.Pattern[str]]:
-    return name, re.compile(pattern, re.IGNORECASE)
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A pattern, and what an ASCII text holds in small letters if the pattern matches: one of ``needs``."""
+
+    name: str
+    needs: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+    def fires(self, text: str, small: str | None) -> bool:
+        """Whether it matches a text; ``small`` is the text in small letters if it is ASCII."""
+        if small is not None:
+            for need in self.needs:
+                if need in small:
+                    break
+            else:
+                return False
+        return self.pattern.search(text) is not None
+
+
+def _rule(name: str, pattern: str, *needs: str) -> _Rule:
+    return _Rule(name, needs, re.compile(pattern, re.IGNORECASE))
 
 
 _FILLER: Final = r"(?:(?:of|the|any|your|my|these|those|other|earlier|prior)\s+){0,3}"
@@ -36,38 +55,45 @@ HIGH: Final = (
         "ignore_instructions",
         rf"ignore\s+{_FILLER}(?:previous|all|above)\s+{_FILLER}(?:(?:previous|all|above)\s+{_FILLER})?"
         r"(?:instruction|prompt)s?\b",
+        "ignore",
     ),
-    _rule("disregard_instructions", r"disregard\s+(?:[\w'-]{1,30}\s+){0,6}instructions?\b"),
+    _rule("disregard_instructions", r"disregard\s+(?:[\w'-]{1,30}\s+){0,6}instructions?\b", "disregard"),
     _rule(
         "reveal_system_prompt",
         r"(?:reveal|show|print|output)\s+(?:me\s+|us\s+)?(?:your|the)\s+(?:system\s+prompt|system\s+instructions|"
         r"system\s+rules|instructions|rules)\b",
+        "prompt",
+        "instructions",
+        "rules",
     ),
-    _rule("dan_mode", r"\bDAN\s+(?:mode|prompt)\b"),
-    _rule("pretend_no_restrictions", r"pretend\s+(?:[\w'-]{1,30}\s+){0,8}no\s+restrictions"),
+    _rule("dan_mode", r"\bDAN\s+(?:mode|prompt)\b", "dan"),
+    _rule("pretend_no_restrictions", r"pretend\s+(?:[\w'-]{1,30}\s+){0,8}no\s+restrictions", "pretend"),
     _rule("zero_width", "[\u200b-\u200d\u2060\ufeff]"),
 )
-"""Name and pattern of the rules that block, in the order in which they are reported."""
+"""The rules that block, in the order in which they are reported."""
 MEDIUM: Final = (
-    _rule("you_are_now", r"\byou\s+are\s+(?:now|actually)\b"),
-    _rule("new_instructions", r"\bnew\s+(?:instructions|rules|persona)\b"),
+    _rule("you_are_now", r"\byou\s+are\s+(?:now|actually)\b", "now", "actually"),
+    _rule("new_instructions", r"\bnew\s+(?:instructions|rules|persona)\b", "instructions", "rules", "persona"),
     _rule(
         "what_is_your_prompt",
         r"\bwhat\s+(?:is|are)\s+your\s+(?:system|initial)\s+(?:prompt|instructions)\b"
         r"|\bwhat\s+(?:is|are)\s+your\s+(?:prompt|instructions)\b",
+        "prompt",
+        "instructions",
     ),
-    _rule("developer_mode", r"\bdeveloper\s+mode\b"),
-    _rule("jailbreak", r"\bjail\s?break"),
+    _rule("developer_mode", r"\bdeveloper\s+mode\b", "developer"),
+    _rule("jailbreak", r"\bjail\s?break", "jail"),
 )
-"""Name and pattern of the rules that only record."""
+"""The rules that only record."""
 
 
 def guard_recall(text: str) -> list[RecallFinding]:
     """Every rule that fires, those that block first; empty for a clean text."""
     if not text:
         return []
-    found = [RecallFinding("high", name) for name, pattern in HIGH if pattern.search(text)]
+    small = text.lower() if text.isascii() else None
+    found = [RecallFinding("high", rule.name) for rule in HIGH if rule.fires(text, small)]
     if RTL_OVERRIDE in text and len(text) < RTL_BELOW:
         found.append(RecallFinding("high", "rtl_override"))
-    found += [RecallFinding("medium", name) for name, pattern in MEDIUM if pattern.search(text)]
+    found += [RecallFinding("medium", rule.name) for rule in MEDIUM if rule.fires(text, small)]
     return found

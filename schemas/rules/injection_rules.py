@@ -20,6 +20,8 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Final, Literal
 
+from .injection_encoded import CIPHERS
+
 VERSION: Final = 2
 """Raised with every change of a rule."""
 
@@ -54,26 +56,42 @@ class TechniqueRule:
 _BEGINNING: Final = 3
 """Characters of a need by which it is looked up. Looking for all needs one by one takes twice as long."""
 
+_THROUGH_CIPHERS: Final = frozenset({"override", "extraction"})
+"""Techniques that are looked for in a text that is read backwards or rotated."""
 
-def candidates(reading: str) -> list[int]:
-    """The positions of the rules of which a folded reading holds a need, ascending."""
-    by_beginning, short = _needs()
-    held = set(map("".join, zip(reading, reading[1:], reading[2:], strict=False)))
-    found = {at for beginning in by_beginning.keys() & held for need, at in by_beginning[beginning] if need in reading}
+
+def beginnings_in(reading: str) -> frozenset[str]:
+    """The pieces of a folded reading that may be the beginning of a need."""
+    return frozenset(map("".join, zip(reading, reading[1:], reading[2:], strict=False)))
+
+
+def candidates(reading: str, held: frozenset[str], cipher: str = "") -> list[int]:
+    """The positions of the rules of which a folded reading holds a need, ascending.
+
+    Args:
+        reading: The text that is searched.
+        held: ``beginnings_in`` of it; with ``cipher``, of the text of which the cipher makes it.
+        cipher: One of ``CIPHERS``; only the rules that look through ciphers then count.
+    """
+    by_beginning, beginnings, short = _needs(cipher)
+    found = {at for beginning in beginnings & held for need, at in by_beginning[beginning] if need in reading}
     found.update(at for need, at in short if need in reading)
     return sorted(found)
 
 
 @cache
-def _needs() -> tuple[dict[str, list[tuple[str, int]]], list[tuple[str, int]]]:
-    """The needs with the positions of their rules, by their beginning; and those that are shorter."""
+def _needs(cipher: str) -> tuple[dict[str, list[tuple[str, int]]], frozenset[str], list[tuple[str, int]]]:
+    """The needs with the positions of their rules, by their enciphered beginning; the beginnings; and shorter needs."""
     by_beginning: dict[str, list[tuple[str, int]]] = {}
     short: list[tuple[str, int]] = []
     for at, rule in enumerate(technique_rules()):
+        if cipher and rule.technique not in _THROUGH_CIPHERS:
+            continue
         for need in rule.needs:
-            into = short if len(need) < _BEGINNING else by_beginning.setdefault(need[:_BEGINNING], [])
+            beginning = CIPHERS[cipher](need[:_BEGINNING]) if cipher else need[:_BEGINNING]
+            into = short if len(need) < _BEGINNING else by_beginning.setdefault(beginning, [])
             into.append((need, at))
-    return by_beginning, short
+    return by_beginning, frozenset(by_beginning), short
 
 
 @cache

@@ -40,7 +40,9 @@ _LOOKALIKE_PAIRS: Final = (
 """Look-alikes, each followed by the Latin letter it resembles."""
 _LOOKALIKES: Final = str.maketrans(dict(zip(_LOOKALIKE_PAIRS[::2], _LOOKALIKE_PAIRS[1::2], strict=True)))
 _LEET: Final = str.maketrans("013457@$!|", "oieastasil")
-_LEET_WORD: Final = re.compile(r"(?<![\w@$!|])(?=[0-9@$!|]{0,39}[a-z])[a-z013457@$!|]{2,40}(?![\w@$!|])")
+_LEET_WORD: Final = re.compile(
+    r"(?<![\w@$!|])(?=[a-z]{0,39}[013457@$!|])(?=[0-9@$!|]{0,39}[a-z])[a-z013457@$!|]{2,40}(?![\w@$!|])"
+)
 _SPACED: Final = re.compile(r"(?<!\S)\S(?: {1,2}\S){7,400}(?!\S)")
 """Eight or more single characters with one or two blanks between them: ``i g n o r e  a l l``."""
 

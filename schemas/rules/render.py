@@ -200,6 +200,8 @@ def age_text(seconds: float) -> str:
 
 def one_line(text: str) -> str:
     """The text on one line, with single blanks, without control characters and invisible characters."""
+    if text.isascii() and text.isprintable():  # the same, in a tenth of the time
+        return " ".join(text.split()) or EMPTY
     return BREAKING.sub(" ", UNSEEN.sub("", text)).strip() or EMPTY
 
 

@@ -156,4 +156,4 @@ def _halved(elapsed_ms: int, half_life_hours: float) -> float:
 
 
 def _unit(value: float) -> float:
-    return round(min(1.0, max(0.0, value)), _DIGITS)
+    return round(value, _DIGITS) if 0.0 < value <= 1.0 else float(value > 1.0)

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 from typer import Argument, Option
 
 from ...schemas.operations.operation import Effect, Operation, plain_types
+from ..times import moment_of
 from .completing import OF_FIELDS, Complete, among
 from .options import json_object
-from .times import moment_of
 
 _R = TypeVar("_R")
 _SHORT: Final = {"--workspace": "-w", "--limit": "-n", "--k": "-k"}

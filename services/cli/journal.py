@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from ..times import moment_of
 from .connection import client
 from .groups import grouped
 from .options import Json, MinSeq, Where, Workspace
 from .output import emit, plain, print_entry, print_pairs, say, show
-from .times import moment_of
 
 if TYPE_CHECKING:
     from ...schemas.api import TailGap

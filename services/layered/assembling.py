@@ -17,10 +17,7 @@ from ...schemas.limits import RECALL_QUERY_MAX_CHARS
 from ...schemas.operations.context import (
     CONTEXT_ASSEMBLE,
     ContextAnswer,
-    ContextDrop,
-    ContextItem,
     ContextRequest,
-    ConversationMessage,
 )
 from ...schemas.operations.layered import FactConflict
 from ...schemas.ports import ViewReader
@@ -34,7 +31,7 @@ from ..desk import Caller
 from ..query.chunks.documents import RecordSearch
 from .choices import LayeredChoices
 from .fact_index import FactIndexes
-from .facts import shown_conflicts, shown_parts
+from .facts import shown_conflicts
 from .kept import Kept
 from .memories import Asked, Gathered, Memories
 from .moment import Moments
@@ -190,34 +187,25 @@ def _answer(
     receipt: str | None,
     view_seq: int,
 ) -> ContextAnswer:
-    items = tuple(
-        ContextItem(
-            id=one.id,
-            kind=one.kind.value,
-            source=one.source,
-            salience=one.salience,
-            parts=None if one.parts is None else shown_parts(one.parts),
-        )
-        for one in made.items
-    )
     recall = gathered.recall
-    return ContextAnswer(
-        system=made.system,
-        memory=made.memory,
-        prompt=made.prompt,
-        tools=made.tools,
-        conversation=tuple(ConversationMessage(role=one.role, content=one.content) for one in made.conversation),
-        items=items,
-        drops=tuple(ContextDrop(**asdict(drop)) for drop in made.drops),
-        tokens=made.tokens,
-        allocation=asdict(made.allocation),
-        phase=phase,
-        tokenizer=tokenizer,
-        conflicts=tuple(conflicts),
-        stale=stale,
-        recall_confidence=recall.confidence if recall else None,
-        degraded=recall.degraded if recall else None,
-        now=format_ms(now_ms),
-        receipt=receipt,
-        view_seq=view_seq,
-    )
+    fields = {
+        "system": made.system,
+        "memory": made.memory,
+        "prompt": made.prompt,
+        "tools": made.tools,
+        "conversation": made.conversation,
+        "items": made.items,
+        "drops": made.drops,
+        "tokens": made.tokens,
+        "allocation": asdict(made.allocation),
+        "phase": phase,
+        "tokenizer": tokenizer,
+        "conflicts": conflicts,
+        "stale": stale,
+        "recall_confidence": recall.confidence if recall else None,
+        "degraded": recall.degraded if recall else None,
+        "now": format_ms(now_ms),
+        "receipt": receipt,
+        "view_seq": view_seq,
+    }
+    return ContextAnswer.model_validate(fields, from_attributes=True)

@@ -46,6 +46,7 @@ class KnownFact:
         object: Name of the object.
         object_root: Id of the object, likewise.
         counts: Its terms.
+        length: How many they are.
     """
 
     row: FactRow
@@ -54,6 +55,7 @@ class KnownFact:
     object: str
     object_root: str
     counts: Counter[int]
+    length: int
 
     @property
     def text(self) -> str:
@@ -115,7 +117,7 @@ class FactIndex:
             row = FactRow(*rest)
             said = f"{subject} {row.predicate} {object_} {row.text or ''}"
             counts = Counter([*self._analyzer.terms(said), *self._analyzer.further_terms(said)])
-            self._put(KnownFact(row, subject, subject_root, object_, object_root, counts))
+            self._put(KnownFact(row, subject, subject_root, object_, object_root, counts, counts.total()))
             self._conflicts = None
         self.seq = seq
 
@@ -140,9 +142,9 @@ class FactIndex:
             gain = idf_of(len(holding), len(self._facts)) * (K1 + 1.0)
             best += gain
             for fact_id in holding:
-                counts = self._facts[fact_id].counts
-                tf = counts[term]
-                share = gain * tf / (tf + K1 * (1.0 - B + B * counts.total() / average))
+                fact = self._facts[fact_id]
+                tf = fact.counts[term]
+                share = gain * tf / (tf + K1 * (1.0 - B + B * fact.length / average))
                 scores[fact_id] = scores.get(fact_id, 0.0) + share
         found = [
             FoundFact(fact, score / best)
@@ -173,9 +175,9 @@ class FactIndex:
     def _put(self, fact: KnownFact) -> None:
         fact_id = fact.row.fact_id
         if (before := self._facts.get(fact_id)) is not None:
-            self._total -= before.counts.total()
+            self._total -= before.length
         self._facts[fact_id] = fact  # a fact keeps its words, so its postings stay
-        self._total += fact.counts.total()
+        self._total += fact.length
         for term in fact.counts:
             self._holding.setdefault(term, set()).add(fact_id)
 

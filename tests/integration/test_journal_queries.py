@@ -16,6 +16,7 @@ from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound, ViewsBehind
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.principal import Principal, Role
+from crew_journal.services.query.entries import queries as queries_module
 from crew_journal.services.query.entries.cursor import Cursor
 from crew_journal.services.query.entries.filters import EntryFilters, is_quiet, parse_filters
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -77,10 +78,13 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         for start in range(0, ENTRIES, 100):
             await made.host.fold(messages[start : start + 100])
         assert not made.dead.parked
+        patch = pytest.MonkeyPatch()
+        patch.setattr(queries_module, "_RECENT", 100)  # as in a journal with many more entries
         queries = JournalQueries(made.store, min_seq_wait_s=0.05)
         events = [decode(m.seq, m.subject, m.headers, m.data, m.published_ms) for m in messages]
         yield World(made, queries, [event for event in events if isinstance(event, EntryRecorded)])
         queries.close()
+        patch.undo()
 
 
 def _random_filters(rng: random.Random) -> EntryFilters:

@@ -167,7 +167,7 @@ class MemoryNode:
             for payload, ts, crew, severity, entry_id in self.store.rows(sql, [entry_type])
         ]
 
-    async def swept(self, sweep: str, due: str) -> dict[str, Any]:
+    async def swept(self, sweep: str, due: str, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
         """Wait until the views know that the sweep of ``due`` finished."""
         found: list[dict[str, Any]] = []
 
@@ -175,7 +175,7 @@ class MemoryNode:
             found[:] = [one for one in self.entries("sweep.finished") if (one["sweep"], one["due"]) == (sweep, due)]
             return found
 
-        await until(finished, f"the {sweep} sweep of {due}")
+        await until(finished, f"the {sweep} sweep of {due}", deadline_s)
         assert len(found) == 1
         return found[0]
 

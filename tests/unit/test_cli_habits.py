@@ -13,7 +13,7 @@ import pytest
 from crew_journal.services.cli import completing
 from crew_journal.services.cli.configuration import Configuration, Context, config_file, configured, load, save
 from crew_journal.services.cli.main import main
-from crew_journal.services.cli.times import moment_of
+from crew_journal.services.times import moment_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -157,7 +157,11 @@ def rendered(items: Sequence[Item]) -> str:
 
 
 def _section(item: Item) -> Section:
-    return Section(item.id, f"{item.source} {item.id}", f"- {item.text}", item.finding)
+    return Section(item.id, f"{item.source} {item.id}", _body(item), item.finding)
+
+
+def _body(item: Item) -> str:
+    return f"- {item.text}"
 
 
 def _prompt(work: _Work, room: int) -> str:
@@ -206,7 +210,7 @@ def _fitting(items: Sequence[Item], room: int, count: Count) -> tuple[Chosen, st
 
 def rendered_line(item: Item) -> str:
     """An item's line as it stands in its block."""
-    return f"{_section(item).body}\n" if item.finding is None else rendered((item,))
+    return f"{_body(item)}\n" if item.finding is None else rendered((item,))
 
 
 def rendered_frame(kind: Memory) -> str:

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from ...schemas.timestamps import format_ts
+from ..schemas.timestamps import format_ts
 
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])\Z")

@@ -1694,7 +1694,7 @@ class Operations:
         With ``as_of`` only what held on that date or at that time; without it ended facts, too.
 
         Args:
-            entity: Name of the entity, or an alias.
+            entity: Name of the entity, an alias, or, with an embedding model, a description.
             as_of: Only facts that held then; both ends included.
             direction: Facts in which the entity is subject, object, or either.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
@@ -4837,7 +4837,7 @@ class AsyncOperations:
         With ``as_of`` only what held on that date or at that time; without it ended facts, too.
 
         Args:
-            entity: Name of the entity, or an alias.
+            entity: Name of the entity, an alias, or, with an embedding model, a description.
             as_of: Only facts that held then; both ends included.
             direction: Facts in which the entity is subject, object, or either.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.

@@ -1,4 +1,4 @@
-"""Embeds the texts of memory documents and drawers: what has no vector of the active model when one is written or filed.
+"""Embeds the texts of memory documents, drawers and facts: what has no vector of the active model when one is written.
 
 Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones;
 and what was filed while no model ran is found with the next write.
@@ -30,6 +30,7 @@ from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.drawers import DrawerFiled, DrawerRestored
 from ...schemas.events.embeddings import MODEL_DECISIONS
 from ...schemas.events.envelope import ChunkVectorDerived
+from ...schemas.events.facts import FactAsserted
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.ports import Embedder, Publisher, ViewReader
 from ...schemas.rules.chunks import indexed_text
@@ -44,10 +45,14 @@ from ...schemas.views import (
     DOCUMENTS_PROJECTION,
     DRAWERS,
     DRAWERS_PROJECTION,
+    FACTS,
+    FACTS_PROJECTION,
+    KG_ENTITIES,
     LIVE_DRAWER,
     VECTORS_PROJECTION,
     VERSIONS,
 )
+from ...schemas.views.table import PRESENT
 from ..feed.positions import position_of
 from ..reacting.durable import Durable
 from ..reacting.pull_reactor import PullLimits, PullReactor
@@ -55,25 +60,38 @@ from ..reactor import Reactor, ReactorContext
 from .embed_batch import Embedded, Failed, embed_in_pieces
 from .index_rows import known
 
-_DRAWER_EVENTS: Final = (DrawerFiled.ENTRY_TYPE, DrawerRestored.ENTRY_TYPE)
+_EVENTS: Final = (DrawerFiled.ENTRY_TYPE, DrawerRestored.ENTRY_TYPE, FactAsserted.ENTRY_TYPE)
 FILTER_SUBJECTS: Final = (
     f"{Family.DOCUMENT.value}.>",
-    *(f"{Family.CONTROL.value}.*.{entry_type}" for entry_type in (*MODEL_DECISIONS, *_DRAWER_EVENTS)),
+    *(f"{Family.CONTROL.value}.*.{entry_type}" for entry_type in (*MODEL_DECISIONS, *_EVENTS)),
 )
-NEEDS: Final = (DOCUMENTS_PROJECTION, DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, VECTORS_PROJECTION)
+NEEDS: Final = (
+    DOCUMENTS_PROJECTION,
+    DRAWERS_PROJECTION,
+    FACTS_PROJECTION,
+    CHUNK_VECTORS_PROJECTION,
+    VECTORS_PROJECTION,
+)
 TAKEN: Final = 256
 """Causes of one turn; all of a workspace are answered by one look."""
 WINDOW_S: Final = 0.5
 """Seconds to gather causes: a look at 100,000 chunks costs 50 ms."""
 MAX_ACK_PENDING: Final = 1_024
 VIEWS_WAIT_S: Final = 30.0
-_WORKSPACES: Final = f"SELECT workspace_id FROM {CHUNKS} UNION SELECT workspace_id FROM {DRAWERS}"
+_WORKSPACES: Final = (
+    f"SELECT workspace_id FROM {CHUNKS} UNION SELECT workspace_id FROM {DRAWERS} UNION SELECT workspace_id FROM {FACTS}"
+)
 _MISSING: Final = f"""SELECT text_hash, any_value(said).breadcrumb, any_value(said).text, min(write_id) FROM (
         SELECT c.text_hash, {{'breadcrumb': c.breadcrumb, 'text': c.text}} AS said, v.write_id
         FROM {CHUNKS} c JOIN {DOCUMENTS} d ON d.key = c.key JOIN {VERSIONS} v ON v.seq = d.seq
         WHERE c.workspace_id = $workspace
         UNION ALL SELECT text_hash, {{'breadcrumb': '', 'text': content}}, entry_id
-        FROM {DRAWERS} WHERE workspace_id = $workspace AND {LIVE_DRAWER}) AS known
+        FROM {DRAWERS} WHERE workspace_id = $workspace AND {LIVE_DRAWER}
+        UNION ALL SELECT f.text_hash,
+            {{'breadcrumb': '', 'text': coalesce(f.text, s.name || ' ' || f.predicate || ' ' || o.name)}}, f.entry_id
+        FROM (FROM {FACTS} WHERE workspace_id = $workspace AND {PRESENT}) f
+        JOIN (FROM {KG_ENTITIES} WHERE workspace_id = $workspace AND {PRESENT}) s ON s.entity_id = f.subject_id
+        JOIN (FROM {KG_ENTITIES} WHERE workspace_id = $workspace AND {PRESENT}) o ON o.entity_id = f.object_id) AS known
     WHERE text_hash > $after AND NOT EXISTS (
         SELECT 1 FROM {CHUNK_VECTORS} e
         WHERE e.workspace_id = $workspace AND e.model = $model AND e.text_hash = known.text_hash)
@@ -132,7 +150,7 @@ class EmbedChunksReactor(PullReactor):
             filter_subjects=FILTER_SUBJECTS,
             ack_wait_s=limits.ack_wait_s,
             max_ack_pending=MAX_ACK_PENDING,
-            description="writes of documents whose texts are to be embedded",
+            description="writes of documents, drawers and facts whose texts are to be embedded",
             sparse=True,
         )
         counted = ("proposed", "written", "repeated", "refused", "failed")

@@ -136,6 +136,10 @@ def _activated(answer: Mapping[str, Any]) -> None:
         )
 
 
+_ALWAYS: Final = 3
+"""Columns of tokens that are always printed; the others if a token has something there."""
+
+
 def _tokens(answer: Mapping[str, Any]) -> None:
     columns = (
         "token",
@@ -157,7 +161,11 @@ def _tokens(answer: Mapping[str, Any]) -> None:
         grants = " ".join((*token["may_publish"], *(f"as {actor}" for actor in token["speaks_for"]))) or "-"
         times = (created[:10], expires, revoked[:10])
         rows.append((token["token_id"], token["role"], *bound, *times, grants, token["label"]))
-    print_table(columns, rows)
+    if not rows:
+        say("there are no tokens but the owner's, in the file admin.token of the data directory")
+        return
+    used = [at for at in range(len(columns)) if at < _ALWAYS or any(row[at] not in (None, "-", "") for row in rows)]
+    print_table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
 
 
 def minute(unix_ms: int | None) -> str:

@@ -92,7 +92,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
 async def journal(visit: Visit) -> dict[str, Any]:
     """Entries that pass the filters of the address, newest first, a page at a time."""
     given = [(name, value) for name in FILTERS if (value := visit.asked(name)) is not None]
-    read = [(name, moment_of(value, end=name == "until") if name in TIMES else value) for name, value in given]
+    read = [(name, moment_of(value, name, end=name == "until") if name in TIMES else value) for name, value in given]
     return {
         **await _entries(visit, read, visit.asked("cursor"), PAGE_ENTRIES),
         "given": dict(given),

@@ -70,6 +70,23 @@ def test_on_a_terminal_a_long_text_continues_below_its_beginning(
     assert last == "      " + "x" * 70, "an id is not broken"
 
 
+def test_on_a_narrow_terminal_the_last_column_is_below_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(("id", "type", "summary"), [("i" * 40, "t" * 30, "a summary of twenty words " * 4)])
+    lines = capsys.readouterr().out.splitlines()
+    assert "i" * 40 in lines[1]
+    assert lines[2].startswith("    a summary")
+    assert max(map(len, lines)) < 80
+
+
+def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("id", "type"), [])
+    assert capsys.readouterr() == ("", "there are none\n")
+
+
 def hostile_entry() -> dict[str, object]:
     return {
         "id": HOSTILE,

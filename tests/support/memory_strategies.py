@@ -16,6 +16,7 @@ from crew_journal.schemas.events.drawers import (
     DrawerLinked,
     DrawerMerged,
     DrawerPruned,
+    DrawerReinforced,
     DrawerRestored,
     DrawerState,
     DrawerSuperseded,
@@ -169,6 +170,12 @@ _DRAWERS = st.one_of(
     st.builds(DrawerMerged, into=_DRAWER_IDS, drawer_ids=_DRAWER_IDS.map(lambda one: (one, one)), summary=st.just("s")),
     st.builds(DrawerSuperseded, drawer_id=_DRAWER_IDS, superseded_by=_DRAWER_IDS),
     st.builds(DrawerLinked, drawer_id=_DRAWER_IDS, entity_count=st.integers(0, 3)),
+    st.builds(
+        DrawerReinforced,
+        added=_DRAWER_IDS,
+        drawer_ids=_DRAWER_IDS.map(lambda one: (one,)),
+        boost=st.sampled_from((0.5, 1.0)),
+    ),
     st.builds(DrawerAnswerRejected, drawer_ids=_DRAWER_IDS.map(lambda one: (one,)), alone=st.booleans()),
     st.builds(
         CentroidComputed,

@@ -238,6 +238,18 @@ async def test_of_two_that_contradict_each_other_the_older_is_superseded(
     assert len(chat.compared) == 1
 
 
+async def test_what_contradicts_a_drawer_is_not_merged_into_it_however_similar_it_is(
+    live: MemoryNode, chat: ScriptedChat, themes: Themes
+) -> None:
+    chat.contradicts = lambda new, old: {"disk disk", "disk disk queue"} == {new, old}
+    ids = [*await file(live, "disk disk"), *await file(live, "disk disk queue", "disk disk token")]  # cosines of .894
+    await embed(live, themes)
+    await settled(live, await start(live, chat))
+    assert live.entries("drawer.merged") == []
+    [one] = live.entries("drawer.superseded")
+    assert (one["drawer_id"], one["superseded_by"]) == (ids[0], ids[1])
+
+
 async def test_important_drawers_that_the_words_decided_get_their_entities_once(
     live: MemoryNode, chat: ScriptedChat
 ) -> None:

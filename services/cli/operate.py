@@ -83,7 +83,9 @@ def rebuild(
         emit(result)
         raise typer.Exit(CrewJournalError.exit_code if failed else 0)
     if result["projections"]:
-        names = ", ".join(safe(name) for name in result["projections"])
+        names = counted(len(result["projections"]), "view")
+        if projections:
+            names = ", ".join(safe(name) for name in result["projections"])
         parked = (
             f"; {counted(result['parked'], 'event')} parked (crew-journal dlq list)" if result.get("parked") else ""
         )

@@ -7,6 +7,7 @@ memory must not be able to clear the screen, set the title or hide what comes af
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ PIPE_WIDTH: Final = 160
 """Columns of a table that goes into a file or a pipe, where there is no width to ask for."""
 _WIDEST: Final = 10_000
 """Columns of the widest table: more than all its cells have."""
-_GAP: Final = 3
+_GAP: Final = 2
 """Columns between two columns of a table."""
 _ROOM: Final = 24
 """Columns that the last column needs so that its text can be read."""
@@ -97,7 +98,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     if sys.stdout.isatty() and room < min(_ROOM, max((row[-1].cell_len for row in cells), default=0)):
         _print_in_two_lines(columns, [[cell.plain for cell in row] for row in cells], widths, console.width)
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for at, name in enumerate(columns):
         last = at == len(columns) - 1
         width = None if last else widths[at]
@@ -126,12 +127,28 @@ def print_text(text: str) -> None:
         print("\n".join(safe(line.replace("\t", "    ")) for line in text.removesuffix("\n").split("\n")))
 
 
+def print_folded(text: object, lead: str) -> None:
+    """A text on stdout, made safe; on a terminal it is broken between words and continues below its beginning.
+
+    Args:
+        text: One line.
+        lead: What precedes the text; following lines are indented by as many blanks.
+    """
+    line = safe(text)
+    if sys.stdout.isatty():
+        # A width of 40 at least, so that a narrow terminal does not leave one word a line.
+        width = max(shutil.get_terminal_size().columns, len(lead) + 40)
+        parts = textwrap.wrap(line, width - len(lead), break_long_words=False, break_on_hyphens=False)
+        line = f"\n{' ' * len(lead)}".join(parts)
+    print(f"{lead}{line}")
+
+
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Names and values on stdout, one pair a line, values aligned; a hyphen for None."""
-    lines = [(safe(name), "-" if value is None else safe(value)) for name, value in pairs]
+    lines = [(safe(name), "-" if value is None else value) for name, value in pairs]
     width = max((len(name) for name, _ in lines), default=0)
     for name, value in lines:
-        print(f"{name.ljust(width)}  {value}")
+        print_folded(value, f"{name.ljust(width)}  ")
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -153,7 +170,7 @@ def who_of(entry: Mapping[str, Any]) -> str:
     kind, name = entry.get("actor_type"), entry.get("actor_id")
     if not kind or is_agent_itself(entry.get("agent_id"), kind, name):
         return whose
-    return f"{whose} by {kind} {name}" if name else f"{whose} by {kind}"
+    return f"{whose} by {kind} {name}" if name and name != kind else f"{whose} by {kind}"
 
 
 def entry_line(entry: Mapping[str, Any]) -> str:

@@ -12,7 +12,8 @@ from typing import Any, Final
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
 from .knowledge import print_change, print_facts
-from .operators import print_operator
+from .learning import print_explanation, print_proposal_diff, print_proposals, print_rules
+from .operators import print_operator, print_operators
 from .output import counted, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
 
 _BODY_CHARS: Final = 300
@@ -358,7 +359,12 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "kg_add": print_change,
     "kg_invalidate": print_change,
     "kg_query": print_facts,
+    "learned_rules": print_rules,
+    "proposals": print_proposals,
+    "explain_proposal": print_explanation,
+    "diff_proposal": print_proposal_diff,
     "show_operator": print_operator,
+    "operators": print_operators,
     "kg_timeline": print_facts,
 }
 """By the name of the operation."""

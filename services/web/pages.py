@@ -56,7 +56,7 @@ class Visit:
         return self.request.query_params.get(name, "").strip() or None
 
     async def run(self, operation: Operation[Any, Any], **fields: Any) -> Any:
-        """Answer an operation for the one who looks; fields that are None are left out."""
+        """Answer an operation with the visitor's principal; fields that are None are left out."""
         given = {name: value for name, value in fields.items() if value is not None}
         if "workspace_id" in operation.request.model_fields and self.workspace is not None:
             given["workspace_id"] = self.workspace

@@ -44,9 +44,10 @@ _WAITING: Final = f"""SELECT drawer.drawer_id, drawer.entry_id, content, memory_
         coalesce(linked, false)
     FROM {DRAWERS} AS drawer {UPKEEP}
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND drawer.entry_id IN (SELECT unnest(?))"""
-_PROCESSED: Final = f"""SELECT drawer.drawer_id, filed_ms, v.vector FROM {DRAWERS} AS drawer {_VECTOR}
+_PROCESSED: Final = f"""SELECT drawer.drawer_id, filed_ms, coalesce(v.vector, ''), if(v.vector IS NULL, content, '')
+    FROM {DRAWERS} AS drawer {_VECTOR}
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
-        AND v.dim > 0"""
+        AND coalesce(v.dim, 1) > 0 ORDER BY drawer.since_seq"""
 _TEXTS: Final = f"""SELECT drawer_id, content FROM {DRAWERS}
     WHERE workspace_id = ? AND {LIVE_DRAWER} AND drawer_id IN (SELECT unnest(?))"""
 _ENTITIES: Final = f"SELECT entity_id FROM {KG_ENTITIES} WHERE workspace_id = ? AND until_seq IS NULL"
@@ -106,13 +107,14 @@ class Waiting:
         return self.state == DrawerState.PROCESSED and self.tier == PipelineTier.LLM and self.memory_type != DIARY
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The drawers with vectors that are processed; ``vectors`` is (n, d) float32, L2-normalised."""
+@dataclass(slots=True)
+class Neighbour:
+    """A processed drawer; ``text`` is empty if it has a vector."""
 
-    ids: tuple[str, ...]
-    filed_ms: tuple[int, ...]
-    vectors: npt.NDArray[np.float32]
+    drawer_id: str
+    filed_ms: int
+    vector: bytes
+    text: str
 
 
 @dataclass(slots=True)
@@ -139,11 +141,9 @@ def waiting_in(views: ViewReader, workspace_id: str, entry_ids: Sequence[str]) -
     return {row[1]: Waiting(*row) for row in views.rows(_WAITING, [workspace_id, list(entry_ids)])}
 
 
-def neighbours_in(views: ViewReader, workspace_id: str, model: str) -> Neighbours:
-    """The processed drawers with a vector of a model."""
-    rows = views.rows(_PROCESSED, [model, workspace_id])
-    vectors = _matrix([row[2] for row in rows])
-    return Neighbours(tuple(row[0] for row in rows), tuple(int(row[1]) for row in rows), vectors)
+def neighbours_in(views: ViewReader, workspace_id: str, model: str) -> list[Neighbour]:
+    """The processed drawers, the one that changed last at the end; without those that the model does not take."""
+    return [Neighbour(*row) for row in views.rows(_PROCESSED, [model, workspace_id])]
 
 
 def texts_of(views: ViewReader, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, str]:
@@ -175,11 +175,12 @@ def new_centroids(views: ViewReader, workspace_id: str, model: str, now_ms: int)
     for memory_type, drawers in labelled.items():
         named = source_hash([one for one, _ in drawers])
         if len(drawers) >= CENTROID_LEAST and known.get(memory_type) != named:
-            mean = _matrix([vector for _, vector in drawers]).mean(axis=0, dtype=np.float64).astype("<f4")
+            mean = matrix_of([vector for _, vector in drawers]).mean(axis=0, dtype=np.float64).astype("<f4")
             found.append(Centroid(memory_type, mean, len(drawers), named))
     return found
 
 
-def _matrix(vectors: Sequence[bytes]) -> npt.NDArray[np.float32]:
+def matrix_of(vectors: Sequence[bytes]) -> npt.NDArray[np.float32]:
+    """Vectors as (n, d) float32."""
     width = len(vectors[0]) // FLOAT_BYTES if vectors else 0
     return np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), width)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 
 from ...schemas.active_models import active_in, read_active_models
@@ -21,7 +22,7 @@ from ..prompts.drawers import Comparison, comparison, contradicted, summary_of
 from ..reacting.llm_calls import MeteredChat
 from .embed_batch import Embedded, embed_in_pieces
 from .index_rows import known
-from .palace_classify_reads import Neighbours, Waiting, neighbours_in, texts_of
+from .palace_classify_reads import Neighbour, Waiting, matrix_of, neighbours_in, texts_of
 from .palace_record import PalaceRecord
 
 CONFLICT_FROM, CONFLICT_BELOW = 0.75, 0.90
@@ -32,6 +33,8 @@ SAME_FROM: Final = 0.85
 SAME_AMONG: Final = 10
 LEAST_MEMBERS: Final = 2
 """Neighbours that a cluster needs (likewise)."""
+MOST_EMBEDDED: Final = 256
+"""Drawers without a vector that a comparison embeds, those that were classified last: about a second with MiniLM."""
 PURPOSE: Final = "palace_compare"
 _log = structlog.get_logger(__name__)
 
@@ -40,8 +43,8 @@ _log = structlog.get_logger(__name__)
 class _Neighbourhood:
     """The drawers of a workspace while some of them are compared; ``gone`` are those that do not count any more."""
 
-    model: str
-    found: Neighbours
+    drawers: tuple[Neighbour, ...]
+    vectors: npt.NDArray[np.float32]
     gone: set[str] = field(default_factory=set)
 
 
@@ -77,21 +80,36 @@ class Comparing:
         self._embedder_for = embedder_for
 
     async def neighbourhood(self, workspace_id: str) -> _Neighbourhood | None:
-        """What drawers are compared with; None without an embedding model."""
+        """What drawers are compared with; None without an embedding model.
+
+        Drawers that ``embed_chunks`` has not come to yet are embedded for the comparison: nothing compares them later.
+
+        Raises:
+            EmbedderError: The model is away; try again later.
+        """
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         if model is None:
             return None
-        return _Neighbourhood(model, await asyncio.to_thread(neighbours_in, self._views, workspace_id, model))
+        found = await asyncio.to_thread(neighbours_in, self._views, workspace_id, model)
+        embedder = self._embedder_for(model)
+        if embedder is not None and (missing := [one for one in found if not one.vector][-MOST_EMBEDDED:]):
+            _, dim = await asyncio.to_thread(known, self._views, model)
+            async for part in embed_in_pieces(embedder, missing, dim):
+                if isinstance(part, Embedded):
+                    for one, vector in zip(part.candidates, part.vectors, strict=True):
+                        one.vector = vector
+        drawers = tuple(one for one in found if one.vector)
+        return _Neighbourhood(drawers, matrix_of([one.vector for one in drawers]))
 
     async def compare(self, workspace_id: str, drawer: Waiting, around: _Neighbourhood) -> None:
         """Supersede and merge what one drawer contradicts or repeats.
 
         Raises:
-            ChatUnavailable, EmbedderError: A model is away; try again later.
+            ChatUnavailable: The model is away; try again later.
         """
         if drawer.drawer_id in around.gone:
             return
-        near = await self._near(drawer, around)
+        near = _near(drawer.drawer_id, around)
         conflicts = [one for one in near[:CONFLICTS_AMONG] if CONFLICT_FROM <= one.cosine < CONFLICT_BELOW]
         same = [one for one in near if one.cosine > SAME_FROM]
         cluster = same if len(same) >= LEAST_MEMBERS else []
@@ -129,29 +147,18 @@ class Comparing:
             around.gone.add(older)
         return drawer.drawer_id not in around.gone
 
-    async def _near(self, drawer: Waiting, around: _Neighbourhood) -> list[_Near]:
-        """The ten nearest drawers that count, the nearest first."""
-        found = around.found
-        own = found.ids.index(drawer.drawer_id) if drawer.drawer_id in found.ids else None
-        vector = await self._embedded(drawer, around.model) if own is None else found.vectors[own]
-        if vector is None or found.vectors.shape[1:] != vector.shape:
-            return []
-        cosines = found.vectors @ vector
-        near: list[_Near] = []
-        for at in np.argsort(-cosines, kind="stable").tolist():
-            if cosines[at] < CONFLICT_FROM or len(near) == SAME_AMONG:
-                break
-            if at != own and found.ids[at] not in around.gone:
-                near.append(_Near(found.ids[at], found.filed_ms[at], float(cosines[at])))
-        return near
 
-    async def _embedded(self, drawer: Waiting, model: str) -> np.ndarray | None:
-        """The vector of a drawer that ``embed_chunks`` has not embedded yet."""
-        embedder = self._embedder_for(model)
-        if embedder is None:
-            return None
-        _, dim = await asyncio.to_thread(known, self._views, model)
-        async for part in embed_in_pieces(embedder, [drawer], dim):
-            if isinstance(part, Embedded):
-                return np.frombuffer(part.vectors[0], "<f4")
-        return None
+def _near(drawer_id: str, around: _Neighbourhood) -> list[_Near]:
+    """The ten nearest drawers that count, the nearest first; none for a drawer without a vector."""
+    own = next((at for at, one in enumerate(around.drawers) if one.drawer_id == drawer_id), None)
+    if own is None:
+        return []
+    cosines = around.vectors @ around.vectors[own]
+    near: list[_Near] = []
+    for at in np.argsort(-cosines, kind="stable").tolist():
+        if cosines[at] < CONFLICT_FROM or len(near) == SAME_AMONG:
+            break
+        one = around.drawers[at]
+        if at != own and one.drawer_id not in around.gone:
+            near.append(_Near(one.drawer_id, one.filed_ms, float(cosines[at])))
+    return near

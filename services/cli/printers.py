@@ -14,7 +14,7 @@ from ...schemas.timestamps import format_ms
 from .knowledge import print_change, print_facts
 from .learning import print_explanation, print_proposal_diff, print_proposals, print_rules
 from .operators import print_operator, print_operators
-from .output import counted, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
+from .output import counted, flat, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
 
 _BODY_CHARS: Final = 300
 """Characters of a dead letter's body on a screen; --json has 2,000."""
@@ -22,8 +22,8 @@ Printer = Callable[[Mapping[str, Any]], None]
 
 
 def print_fields(answer: Mapping[str, Any]) -> None:
-    """Each field on a line."""
-    print_pairs(answer.items())
+    """Each field on a line, those of nested objects with dotted names."""
+    print_pairs((name, (", ".join(map(str, it)) or None) if isinstance(it, list) else it) for name, it in flat(answer))
 
 
 def _remembered(answer: Mapping[str, Any]) -> None:
@@ -306,6 +306,15 @@ def _drawer_hits(answer: Mapping[str, Any]) -> None:
         say("no drawer was found")
 
 
+def _drawers(answer: Mapping[str, Any]) -> None:
+    rows = [(one["id"], one["wing"], one["room"], one["memory_type"], one["content"]) for one in answer["drawers"]]
+    print_table(("drawer", "wing", "room", "type", "text"), rows)
+
+
+def _diary(answer: Mapping[str, Any]) -> None:
+    print_table(("filed", "text"), [(one["filed_at"][:19] + "Z", one["content"]) for one in answer["entries"]])
+
+
 def _drawer_counts(answer: Mapping[str, Any]) -> None:
     rows = [(one["count"], one["wing"], one["room"]) for one in answer["rooms"]]
     print_table(("drawers", "wing", "room"), rows, right=("drawers",))
@@ -319,6 +328,8 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
     "palace_search": _drawer_hits,
     "check_duplicate": _drawer_hits,
+    "drawers": _drawers,
+    "diary_read": _diary,
     "palace_status": _drawer_counts,
     "palace_rooms": _drawer_counts,
     "wake_up": _layer,

@@ -205,6 +205,15 @@ async def test_drawers_that_say_the_same_are_merged_into_the_new_one_with_a_summ
     assert rows(live, "state, summary")[0] == ("processed", "They say the same.")
 
 
+async def test_drawers_that_are_classified_before_they_are_embedded_are_compared_all_the_same(
+    live: MemoryNode, chat: ScriptedChat
+) -> None:
+    await file(live, *SAME)
+    await settled(live, await start(live, chat))
+    assert live.store.rows("SELECT count(*) FROM memory_chunk_vectors") == [(0,)]
+    assert sorted(state for _, state in rows(live)) == ["merged", "merged", "processed"]
+
+
 @pytest.mark.parametrize("says", ["", "no form"])
 async def test_without_a_summary_nothing_is_merged(
     live: MemoryNode, chat: ScriptedChat, themes: Themes, says: str

@@ -103,6 +103,8 @@ class Stack:
 
     popen: ClassVar[type[subprocess.Popen[Any]]] = subprocess.Popen
 
+    program: tuple[str, ...] = (str(COMMAND),)
+
     def __init__(
         self,
         data_dir: Path,
@@ -124,7 +126,7 @@ class Stack:
         assert self.process is None or self.process.poll() is not None, "the stack runs already"
         self._close_log()
         self._log = self.log_path.open("ab")
-        arguments = [str(COMMAND), "up", "--http", "127.0.0.1:0", *self.options]
+        arguments = [*self.program, "up", "--http", "127.0.0.1:0", *self.options]
         self.process = self.popen(
             arguments, env=self.environment, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
         )

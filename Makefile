@@ -3,8 +3,6 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DATA_DIR ?= .crew-journal
-HTTP ?= 127.0.0.1:9119
 NATS := .cache/nats
 LOCK := deploy/requirements.lock
 DEV_LOCK := deploy/requirements-dev.lock
@@ -20,7 +18,8 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.1
 .PHONY: help setup run test nightly bench lint lock generate format clean
 
 help:
-	@echo "make run      set up, then start everything with a sample journal (Ctrl-C stops it)"
+	@echo "make run      set up, then start everything with a sample journal (Ctrl-C stops it); settings are"
+	@echo "              environment variables, for example CREW_JOURNAL_HTTP=127.0.0.1:9120 (docs/settings.md)"
 	@echo "make test     set up, then run the tests (bounded sizes)"
 	@echo "make nightly  the full-size fault and property runs"
 	@echo "make bench    the benchmarks; figures as JSON, see bench/README.md"
@@ -45,7 +44,7 @@ setup: $(VENV)/.installed
 	@$(BIN)/crew-journal embedder install minilm >/dev/null
 
 run: setup
-	@exec $(BIN)/crew-journal up --sample --data-dir $(DATA_DIR) --http $(HTTP)
+	@exec $(BIN)/crew-journal up --sample
 
 test: setup $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not nightly" -n $(WORKERS) --dist worksteal

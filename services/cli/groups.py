@@ -63,7 +63,7 @@ class Fields:
         }
         for name in found:
             if datetime in _kinds(self.operation, name):
-                found[name] = moment_of(found[name])
+                found[name] = moment_of(found[name], name)
             if is_object(self.operation, name):
                 word, given_value = option_of(self.operation, name), found[name]
                 several = isinstance(given_value, list)

@@ -85,7 +85,8 @@ def _running(folder: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise NotFound(
-        f"no service runs on {folder}", hint=f"start `crew-journal up`, or set {URL_VARIABLE} and {TOKEN_VARIABLE}"
+        f"no service runs on the data directory {folder.absolute()}",
+        hint=f"start `crew-journal up`, or set {DATA_DIR_VARIABLE}, or {URL_VARIABLE} and {TOKEN_VARIABLE}",
     )
 
 

@@ -128,25 +128,16 @@ from ...schemas.operations.operators import (
     OperatorsAnswer,
 )
 from ...schemas.operations.palace import (
-    ADD_DRAWER,
     CHECK_DUPLICATE,
-    DELETE_DRAWER,
     DIARY_READ,
-    DIARY_WRITE,
     DRAWER,
     DRAWERS,
-    IMPORT_DRAWERS,
-    PALACE_INGEST,
     PALACE_RECALL,
     PALACE_ROOMS,
     PALACE_SEARCH,
     PALACE_STATUS,
     PALACE_TAXONOMY,
     PALACE_WINGS,
-    PUT_DRAWER,
-    RESTORE_DRAWER,
-    SET_IDENTITY,
-    UPDATE_DRAWER,
     WAKE_UP,
 )
 from ...schemas.operations.palace_answers import (
@@ -165,6 +156,17 @@ from ...schemas.operations.palace_answers import (
     PalaceTaxonomyAnswer,
     PalaceTextAnswer,
     PalaceWingsAnswer,
+)
+from ...schemas.operations.palace_filing import (
+    ADD_DRAWER,
+    DELETE_DRAWER,
+    DIARY_WRITE,
+    IMPORT_DRAWERS,
+    PALACE_INGEST,
+    PUT_DRAWER,
+    RESTORE_DRAWER,
+    SET_IDENTITY,
+    UPDATE_DRAWER,
 )
 from ...schemas.operations.palace_graph import (
     FIND_TUNNELS,
@@ -1576,7 +1578,7 @@ class Operations:
                 default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -1941,36 +1943,6 @@ class Operations:
         }
         return self._operate(CHECK_DUPLICATE, given)
 
-    def add_drawer(
-        self,
-        wing: str,
-        room: str,
-        content: str,
-        *,
-        source_file: str | None = None,
-        added_by: str | None = None,
-        workspace_id: str | None = None,
-    ) -> AddDrawerAnswer:
-        """File a text verbatim under a wing and a room; its type and importance follow from its words.
-
-        Args:
-            wing: Broad category, such as a project or `user`.
-            room: Topic within the wing.
-            content: The text, kept verbatim.
-            source_file: File that the text is from.
-            added_by: Who files it; the agent of the token if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "wing": wing,
-            "room": room,
-            "content": content,
-            "source_file": source_file,
-            "added_by": added_by,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(ADD_DRAWER, given)
-
     def drawers(
         self,
         *,
@@ -2023,6 +1995,104 @@ class Operations:
         """
         given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return self._operate(DRAWER, given)
+
+    def diary_read(
+        self,
+        agent_name: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        last_n: int = 10,
+    ) -> DiaryReadAnswer:
+        """Read an agent's diary, newest entries first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            agent_name: Whose diary.
+            last_n: Number of entries.
+        """
+        given: dict[str, Any] = {
+            "agent_name": agent_name,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "last_n": last_n,
+        }
+        return self._operate(DIARY_READ, given)
+
+    def wake_up(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity and essential story, for the start of a conversation.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return self._operate(WAKE_UP, given)
+
+    def palace_recall(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 10,
+    ) -> PalaceTextAnswer:
+        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+        }
+        return self._operate(PALACE_RECALL, given)
+
+    def add_drawer(
+        self,
+        wing: str,
+        room: str,
+        content: str,
+        *,
+        source_file: str | None = None,
+        added_by: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text verbatim under a wing and a room; its type and importance follow from its words.
+
+        Args:
+            wing: Broad category, such as a project or `user`.
+            room: Topic within the wing.
+            content: The text, kept verbatim.
+            source_file: File that the text is from.
+            added_by: Who files it; the agent of the token if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "wing": wing,
+            "room": room,
+            "content": content,
+            "source_file": source_file,
+            "added_by": added_by,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(ADD_DRAWER, given)
 
     def update_drawer(
         self,
@@ -2176,74 +2246,6 @@ class Operations:
         """
         given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
         return self._operate(DIARY_WRITE, given)
-
-    def diary_read(
-        self,
-        agent_name: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        last_n: int = 10,
-    ) -> DiaryReadAnswer:
-        """Read an agent's diary, newest entries first.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            agent_name: Whose diary.
-            last_n: Number of entries.
-        """
-        given: dict[str, Any] = {
-            "agent_name": agent_name,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "last_n": last_n,
-        }
-        return self._operate(DIARY_READ, given)
-
-    def wake_up(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-    ) -> PalaceTextAnswer:
-        """Show identity and essential story, for the start of a conversation.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return self._operate(WAKE_UP, given)
-
-    def palace_recall(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-        room: str | None = None,
-        limit: int = 10,
-    ) -> PalaceTextAnswer:
-        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-            room: Only this room.
-            limit: Most drawers.
-        """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "limit": limit,
-        }
-        return self._operate(PALACE_RECALL, given)
 
     def palace_ingest(
         self,
@@ -3188,7 +3190,7 @@ class Operations:
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -4719,7 +4721,7 @@ class AsyncOperations:
                 default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -5084,36 +5086,6 @@ class AsyncOperations:
         }
         return await self._operate(CHECK_DUPLICATE, given)
 
-    async def add_drawer(
-        self,
-        wing: str,
-        room: str,
-        content: str,
-        *,
-        source_file: str | None = None,
-        added_by: str | None = None,
-        workspace_id: str | None = None,
-    ) -> AddDrawerAnswer:
-        """File a text verbatim under a wing and a room; its type and importance follow from its words.
-
-        Args:
-            wing: Broad category, such as a project or `user`.
-            room: Topic within the wing.
-            content: The text, kept verbatim.
-            source_file: File that the text is from.
-            added_by: Who files it; the agent of the token if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "wing": wing,
-            "room": room,
-            "content": content,
-            "source_file": source_file,
-            "added_by": added_by,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(ADD_DRAWER, given)
-
     async def drawers(
         self,
         *,
@@ -5166,6 +5138,104 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return await self._operate(DRAWER, given)
+
+    async def diary_read(
+        self,
+        agent_name: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        last_n: int = 10,
+    ) -> DiaryReadAnswer:
+        """Read an agent's diary, newest entries first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            agent_name: Whose diary.
+            last_n: Number of entries.
+        """
+        given: dict[str, Any] = {
+            "agent_name": agent_name,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "last_n": last_n,
+        }
+        return await self._operate(DIARY_READ, given)
+
+    async def wake_up(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity and essential story, for the start of a conversation.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return await self._operate(WAKE_UP, given)
+
+    async def palace_recall(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 10,
+    ) -> PalaceTextAnswer:
+        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+        }
+        return await self._operate(PALACE_RECALL, given)
+
+    async def add_drawer(
+        self,
+        wing: str,
+        room: str,
+        content: str,
+        *,
+        source_file: str | None = None,
+        added_by: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text verbatim under a wing and a room; its type and importance follow from its words.
+
+        Args:
+            wing: Broad category, such as a project or `user`.
+            room: Topic within the wing.
+            content: The text, kept verbatim.
+            source_file: File that the text is from.
+            added_by: Who files it; the agent of the token if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "wing": wing,
+            "room": room,
+            "content": content,
+            "source_file": source_file,
+            "added_by": added_by,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(ADD_DRAWER, given)
 
     async def update_drawer(
         self,
@@ -5319,74 +5389,6 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
         return await self._operate(DIARY_WRITE, given)
-
-    async def diary_read(
-        self,
-        agent_name: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        last_n: int = 10,
-    ) -> DiaryReadAnswer:
-        """Read an agent's diary, newest entries first.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            agent_name: Whose diary.
-            last_n: Number of entries.
-        """
-        given: dict[str, Any] = {
-            "agent_name": agent_name,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "last_n": last_n,
-        }
-        return await self._operate(DIARY_READ, given)
-
-    async def wake_up(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-    ) -> PalaceTextAnswer:
-        """Show identity and essential story, for the start of a conversation.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return await self._operate(WAKE_UP, given)
-
-    async def palace_recall(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-        room: str | None = None,
-        limit: int = 10,
-    ) -> PalaceTextAnswer:
-        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-            room: Only this room.
-            limit: Most drawers.
-        """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "limit": limit,
-        }
-        return await self._operate(PALACE_RECALL, given)
 
     async def palace_ingest(
         self,
@@ -6331,7 +6333,7 @@ class AsyncOperations:
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {

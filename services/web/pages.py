@@ -56,7 +56,7 @@ class Visit:
         return self.request.query_params.get(name, "").strip() or None
 
     async def run(self, operation: Operation[Any, Any], **fields: Any) -> Any:
-        """Answer an operation for the one who looks; fields that are None are left out."""
+        """Answer an operation with the visitor's principal; fields that are None are left out."""
         given = {name: value for name, value in fields.items() if value is not None}
         if "workspace_id" in operation.request.model_fields and self.workspace is not None:
             given["workspace_id"] = self.workspace
@@ -92,7 +92,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
 async def journal(visit: Visit) -> dict[str, Any]:
     """Entries that pass the filters of the address, newest first, a page at a time."""
     given = [(name, value) for name in FILTERS if (value := visit.asked(name)) is not None]
-    read = [(name, moment_of(value, end=name == "until") if name in TIMES else value) for name, value in given]
+    read = [(name, moment_of(value, name, end=name == "until") if name in TIMES else value) for name, value in given]
     return {
         **await _entries(visit, read, visit.asked("cursor"), PAGE_ENTRIES),
         "given": dict(given),

@@ -94,7 +94,7 @@ def test_messages_of_each_format_are_imported_once_and_answer_questions(
 ) -> None:
     cli, workspace = running.beside(tmp_path / "none"), f"{name}-{length}"
     last = import_twice(cli, name, workspace, own_chats(length), tmp_path)
-    for question, fact in FACTS.items():
+    for question, fact in list(FACTS.items())[:: 4 if length == SHORT else 1]:
         found = listed(cli, workspace, fact) if name == "otel" else recalled(cli, workspace, question, last)[:3]
         assert any(fact in text for text in found), question
 

@@ -69,9 +69,17 @@ def learned_rules(cli: Cli, home: Path) -> Words:
     cli("consolidate", "run", "--crew", "platform")
     listed = ("proposal", "list", "--state", "pending", "--json")
     found = eventually(lambda: len(some := cli(*listed).json["proposals"]) > 1 and some, "two proposals")
+    write = ("memory", "write", "AGENT", "--agent", "ada", "--mode", "append", "--json")
+    first_version = cli(*write, "Reads logs first").json["seq"]
+    cli(*write, "Drinks tea")
     pinned = cli("remember", "--crew", "platform", "Backups are kept for nine days", "--json").json["entry_id"]
     first, second = (one["proposal_id"] for one in found[:2])
-    return {"reject PROPOSAL_ID": f"reject {second}", "PROPOSAL_ID": first, "ENTRY_ID": pinned}
+    return {
+        "reject PROPOSAL_ID": f"reject {second}",
+        "PROPOSAL_ID": first,
+        "ENTRY_ID": pinned,
+        "SEQ": str(first_version),
+    }
 
 
 def conversations_to_measure(cli: Cli, home: Path) -> Words:

@@ -1,4 +1,4 @@
-"""Embeds the texts of memory documents, drawers and entities that have no vector of the active model when one is written.
+"""Embeds the texts of documents, drawers, facts and entities that have no vector of the active model when one is written.
 
 Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones;
 and what was filed while no model ran is found with the next write.
@@ -46,6 +46,7 @@ from ...schemas.views import (
     DRAWERS,
     DRAWERS_PROJECTION,
     ENTRIES_PROJECTION,
+    FACTS,
     FACTS_PROJECTION,
     KG_ENTITIES,
     LIVE_DRAWER,
@@ -53,6 +54,7 @@ from ...schemas.views import (
     VERSIONS,
 )
 from ...schemas.views.entity_texts import entity_texts
+from ...schemas.views.table import PRESENT
 from ..feed.positions import position_of
 from ..reacting.durable import Durable
 from ..reacting.pull_reactor import PullLimits, PullReactor
@@ -80,13 +82,20 @@ WINDOW_S: Final = 0.5
 """Seconds to gather causes: a look at 100,000 chunks costs 50 ms."""
 MAX_ACK_PENDING: Final = 1_024
 VIEWS_WAIT_S: Final = 30.0
-_WORKSPACES: Final = " UNION ".join(f"SELECT workspace_id FROM {table}" for table in (CHUNKS, DRAWERS, KG_ENTITIES))
+_WORKSPACES: Final = " UNION ".join(
+    f"SELECT workspace_id FROM {table}" for table in (CHUNKS, DRAWERS, FACTS, KG_ENTITIES)
+)
 _MISSING: Final = f"""SELECT text_hash, any_value(said).breadcrumb, any_value(said).text, min(write_id) FROM (
         SELECT c.text_hash, {{'breadcrumb': c.breadcrumb, 'text': c.text}} AS said, v.write_id
         FROM {CHUNKS} c JOIN {DOCUMENTS} d ON d.key = c.key JOIN {VERSIONS} v ON v.seq = d.seq
         WHERE c.workspace_id = $workspace
         UNION ALL SELECT text_hash, {{'breadcrumb': '', 'text': content}}, entry_id
-        FROM {DRAWERS} WHERE workspace_id = $workspace AND {LIVE_DRAWER}) AS known
+        FROM {DRAWERS} WHERE workspace_id = $workspace AND {LIVE_DRAWER}
+        UNION ALL SELECT f.text_hash,
+            {{'breadcrumb': '', 'text': coalesce(f.text, s.name || ' ' || f.predicate || ' ' || o.name)}}, f.entry_id
+        FROM (FROM {FACTS} WHERE workspace_id = $workspace AND {PRESENT}) f
+        JOIN (FROM {KG_ENTITIES} WHERE workspace_id = $workspace AND {PRESENT}) s ON s.entity_id = f.subject_id
+        JOIN (FROM {KG_ENTITIES} WHERE workspace_id = $workspace AND {PRESENT}) o ON o.entity_id = f.object_id) AS known
     WHERE text_hash > $after AND NOT EXISTS (
         SELECT 1 FROM {CHUNK_VECTORS} e
         WHERE e.workspace_id = $workspace AND e.model = $model AND e.text_hash = known.text_hash)
@@ -147,7 +156,7 @@ class EmbedChunksReactor(PullReactor):
             filter_subjects=FILTER_SUBJECTS,
             ack_wait_s=limits.ack_wait_s,
             max_ack_pending=MAX_ACK_PENDING,
-            description="writes of documents whose texts are to be embedded",
+            description="writes of documents, drawers and facts whose texts are to be embedded",
             sparse=True,
         )
         counted = ("proposed", "written", "repeated", "refused", "failed")

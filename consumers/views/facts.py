@@ -19,7 +19,7 @@ from ...schemas.events.facts import (
     VerificationRequested,
 )
 from ...schemas.facts import GENERAL_TYPE, span_of
-from ...schemas.ids import name_key
+from ...schemas.ids import hash64, name_key
 from ...schemas.views.facts import FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow
 from ...schemas.views.table import Tables
 from ..folds.payloads import payload_of
@@ -33,7 +33,7 @@ class FactsProjection:
     """Folds assertions and ends of facts, and names of entities."""
 
     name: ClassVar = FACTS_PROJECTION
-    version: ClassVar = 2
+    version: ClassVar = 3
     tables: ClassVar[Tables] = (KG_ENTITIES, FACTS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
@@ -136,6 +136,7 @@ class _Facts:
             entry_id=by.id,
             namespace=said.namespace,
             text=said.text,
+            text_hash=hash64(said.text or f"{said.subject.name} {said.predicate} {said.object.name}"),
             fact_type=said.fact_type.value,
             half_life_hours=said.half_life_hours,
             single_valued=said.single_valued,

@@ -11,7 +11,7 @@ from pydantic import Field, StrictInt, field_validator
 
 from ..entry import Id
 from ..limits import RECALL_QUERY_MAX_CHARS
-from ..rules.tiers import TIERS
+from ..rules.tiers import WRITABLE
 from ..views import DOCUMENTS_PROJECTION
 from .documents import OF_PROVIDERS, ForAgent, ForCrew, TierName
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
@@ -83,8 +83,8 @@ class DocumentSearchRequest(_SearchRequest):
     @field_validator("tier")
     @classmethod
     def _is_tier(cls, tier: str | None) -> str | None:
-        if tier is not None and tier not in TIERS:
-            raise ValueError(f"there is no tier {tier!r}; use one of {', '.join(TIERS)}")
+        if tier is not None and tier not in WRITABLE:
+            raise ValueError(f"no documents of a tier {tier!r} are searched; use one of {', '.join(WRITABLE)}")
         return tier
 
 

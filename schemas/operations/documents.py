@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, StrictInt
 
 from ..entry import Id, Name
+from ..rules.tiers import WRITABLE
 from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
@@ -21,13 +22,14 @@ TierName = Annotated[
     Field(
         min_length=1,
         max_length=32,
-        description="AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.",
+        description=f"{', '.join(WRITABLE)}; to read also users and lessons. Case counts.",
     ),
 ]
 DocumentKey = Annotated[
     str | None,
     Field(
-        description="Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere none."
+        description="Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a name, "
+        "of files a path; elsewhere none."
     ),
 ]
 ScopeName = Annotated[

@@ -126,6 +126,8 @@ TIERS: Final[dict[str, TierRule]] = {
     "lessons": TierRule({Scope.CREW: Writer.OPERATOR, Scope.AGENT: Writer.OPERATOR}, "lessons.md", "lessons.md"),
 }
 """Every tier by its name, case included. Contract §14 gives the caps but for WORKSPACE, topics, procedures, files."""
+WRITABLE: Final = tuple(tier for tier, rule in TIERS.items() if rule.writable)
+"""Tiers that have documents; the others are rendered from entries and can only be read."""
 FILES: Final = "files"
 """Tier of the files that an agent names as it likes."""
 SHARED_FOLDERS: Final = {"crew": Scope.CREW, "workspace": Scope.WORKSPACE}

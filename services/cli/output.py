@@ -22,7 +22,7 @@ PIPE_WIDTH: Final = 160
 """Columns of a table that goes into a file or a pipe, where there is no width to ask for."""
 _WIDEST: Final = 10_000
 """Columns of the widest table: more than all its cells have."""
-_GAP: Final = 3
+_GAP: Final = 2
 """Columns between two columns of a table."""
 _ROOM: Final = 24
 """Columns that the last column needs so that its text can be read."""

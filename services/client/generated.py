@@ -1084,9 +1084,10 @@ class Operations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1132,9 +1133,10 @@ class Operations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1244,9 +1246,10 @@ class Operations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1282,9 +1285,10 @@ class Operations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1322,9 +1326,10 @@ class Operations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -1361,9 +1366,10 @@ class Operations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -4227,9 +4233,10 @@ class AsyncOperations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -4275,9 +4282,10 @@ class AsyncOperations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -4387,9 +4395,10 @@ class AsyncOperations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -4425,9 +4434,10 @@ class AsyncOperations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -4465,9 +4475,10 @@ class AsyncOperations:
         """Restore a version of a memory document, or the last text of a retracted one: as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -4504,9 +4515,10 @@ class AsyncOperations:
         """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, users or lessons; case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics a name; elsewhere
-                none.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
+                users and lessons. Case counts.
+            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
+                name, of files a path; elsewhere none.
             scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.

@@ -83,6 +83,11 @@ class Assembling:
         self._moments = moments
         self._counts = {"assembled": 0, "conflicts": 0, "stale": 0, "dropped": 0}
 
+    def close(self) -> None:
+        """Follow the views no more."""
+        self.memories.close()
+        self._indexes.close()
+
     def figures(self) -> Mapping[str, int]:
         """Totals since the start: contexts, and in them conflicts, stale facts and drops."""
         return dict(self._counts)

@@ -1,9 +1,9 @@
-"""The facts of a workspace in memory: found by their words, with the conflicts among them.
+"""The facts of a workspace in memory: found by their words and their vectors, with the conflicts among them.
 
-similarity = BM25 score / Σ idf·(k1 + 1) of the query's terms, 0 to 1, as for drawers (``palace/ranking``).
+similarity = max(BM25 score / Σ idf·(k1 + 1) of the query's terms, cosine if it reaches the floor of the model), 0 to 1.
 
-Invariant: an index holds the facts as of its last refresh, which reads only what changed since the one before. Ended facts
-are in it; whether a fact holds is asked with a time.
+Invariant: an index is refreshed after a commit that changed facts, and reads only what changed since the last time. Ended
+facts are in it; whether a fact holds is asked with a time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
-from ...schemas.ports import ViewReader
+from ...schemas.ports import CommittedBatch, ViewReader
 from ...schemas.rules.interference import Claim, Conflict, conflicts
 from ...schemas.rules.text import Analyzer
-from ...schemas.views import FACTS, FACTS_PROJECTION, KG_ENTITIES
+from ...schemas.views import CHUNK_VECTORS, FACTS, FACTS_PROJECTION, KG_ENTITIES
 from ...schemas.views.facts import FactRow
 from ...schemas.views.table import PRESENT
 from ..query.arms.lexical import K1, B, idf_of
+from ..query.hot.active_models import decides_models
+from ..query.query_embedding import QueryVector
+from .fact_vectors import FactVectors
 
 MOST_INDEXES: Final = 32
 """Workspaces of which the facts stay in memory; 10,000 facts take about 30 MB."""
@@ -33,6 +36,7 @@ _CHANGED: Final = f"""WITH known AS (SELECT * FROM {KG_ENTITIES} WHERE workspace
     SELECT s.name, s.root, o.name, o.root, {", ".join(f"f.{column.name}" for column in FACTS.columns)}
     FROM (FROM {FACTS} WHERE workspace_id = $ws AND {PRESENT} AND since_seq > $seq) f
     JOIN named s ON s.entity_id = f.subject_id JOIN named o ON o.entity_id = f.object_id ORDER BY f.fact_id"""
+_FOLLOWED: Final = frozenset(table.name for table in (FACTS, KG_ENTITIES, CHUNK_VECTORS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +103,19 @@ class FactIndex:
         self._total = 0
         self._conflicts: list[Conflict] | None = None
         self._conflicts_until = (0, 0)
+        self._vectors = FactVectors()
         self.seq = 0
+        self.version = -1
 
     def refresh(self, views: ViewReader, workspace_id: str) -> None:
         """Take in what changed since the last refresh; blocking."""
         seq = views.view_seq(FACTS_PROJECTION)
-        if seq == self.seq:
-            return
         if self._facts and views.rows(_RENAMED, [workspace_id, self.seq]):
             self._facts.clear()
             self._holding.clear()
             self._total = self.seq = 0
             self._conflicts = None
+            self._vectors = FactVectors()
         for subject, subject_root, object_, object_root, *rest in views.rows(
             _CHANGED, {"ws": workspace_id, "seq": self.seq}
         ):
@@ -120,6 +125,7 @@ class FactIndex:
             self._put(KnownFact(row, subject, subject_root, object_, object_root, counts, counts.total()))
             self._conflicts = None
         self.seq = seq
+        self._vectors.take(views, workspace_id)
 
     def get(self, fact_id: str) -> KnownFact | None:
         """A fact by its id."""
@@ -129,11 +135,25 @@ class FactIndex:
         """The facts of a namespace, of all if None."""
         return (fact for fact in self._facts.values() if namespace in (None, fact.row.namespace))
 
-    def search(self, text: str, namespace: str | None, now_ms: int, limit: int) -> list[FoundFact]:
-        """The facts that hold and share words with a text, the most similar first, then by id."""
+    def search(
+        self, text: str, vector: QueryVector | None, namespace: str | None, now_ms: int, limit: int
+    ) -> list[FoundFact]:
+        """The facts that hold and are like a text in their words or in meaning, the most similar first, then by id."""
+        found = self._vectors.like(vector)
+        for fact_id, share in self._by_words(text).items():
+            found[fact_id] = max(share, found.get(fact_id, 0.0))
+        holding = [
+            FoundFact(fact, similarity)
+            for fact_id, similarity in found.items()
+            if namespace in (None, (fact := self._facts[fact_id]).row.namespace) and fact.holds(now_ms)
+        ]
+        return sorted(holding, key=lambda one: (-one.similarity, one.fact.row.fact_id))[:limit]
+
+    def _by_words(self, text: str) -> dict[str, float]:
+        """Fact → its BM25 score as a share of the best possible one."""
         terms = list(dict.fromkeys([*self._analyzer.terms(text), *self._analyzer.further_terms(text)]))
         if not self._facts or not terms:
-            return []
+            return {}
         average = max(1.0, self._total / len(self._facts))
         scores: dict[str, float] = {}
         best = 0.0
@@ -146,12 +166,7 @@ class FactIndex:
                 tf = fact.counts[term]
                 share = gain * tf / (tf + K1 * (1.0 - B + B * fact.length / average))
                 scores[fact_id] = scores.get(fact_id, 0.0) + share
-        found = [
-            FoundFact(fact, score / best)
-            for fact_id, score in scores.items()
-            if namespace in (None, (fact := self._facts[fact_id]).row.namespace) and fact.holds(now_ms)
-        ]
-        return sorted(found, key=lambda one: (-one.similarity, one.fact.row.fact_id))[:limit]
+        return {fact_id: score / best for fact_id, score in scores.items()}
 
     def conflicts(self, now_ms: int) -> list[Conflict]:
         """The conflicts among the facts that hold at a time."""
@@ -174,6 +189,8 @@ class FactIndex:
 
     def _put(self, fact: KnownFact) -> None:
         fact_id = fact.row.fact_id
+        if fact_id not in self._facts:
+            self._vectors.add(fact_id, fact.row.text_hash)
         if (before := self._facts.get(fact_id)) is not None:
             self._total -= before.length
         self._facts[fact_id] = fact  # a fact keeps its words, so its postings stay
@@ -195,7 +212,13 @@ class FactIndexes:
         self._analyzer = analyzer
         self._indexes: OrderedDict[str, FactIndex] = OrderedDict()
         self._generation = -1
+        self._version = 0
         self.lock = Lock()
+        self.close = views.subscribe(self._follow)
+
+    def _follow(self, batch: CommittedBatch) -> None:
+        if not _FOLLOWED.isdisjoint(batch.changes) or any(map(decides_models, batch.entries)):
+            self._version += 1
 
     def fresh(self, workspace_id: str) -> FactIndex:
         """The index as the views have the facts now; hold ``lock`` while it is used."""
@@ -206,5 +229,7 @@ class FactIndexes:
         self._indexes.move_to_end(workspace_id)
         while len(self._indexes) > MOST_INDEXES:
             self._indexes.popitem(last=False)
-        index.refresh(self._views, workspace_id)
+        if index.version != (version := self._version):
+            index.refresh(self._views, workspace_id)
+            index.version = version
         return index

@@ -6,7 +6,7 @@ Invariant: decay and salience rank and mark, they never hide; a conflict changes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +38,7 @@ from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from ..palace.graph import KnowledgeGraph, Layered
+from ..query.query_embedding import QueryVector
 from .choices import LayeredChoices
 from .fact_index import FactIndex, FactIndexes, KnownFact
 from .kept import Kept
@@ -45,7 +46,10 @@ from .moment import Moments
 from .uses import NEVER, UseCounts, Uses
 
 CANDIDATES: Final = 200
-"""Facts that are found by their words and then ranked by salience."""
+"""Facts that are found by words and vectors and then ranked by salience."""
+
+Embed = Callable[[str, str], Awaitable[QueryVector | None]]
+"""From workspace and text to the vector of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class LayeredFacts:
         choices: What counts in a workspace.
         uses: How often entries were used.
         moments: The time of a request.
+        embed: The vector of a query in a workspace; None without a model.
     """
 
     def __init__(
@@ -108,8 +113,10 @@ class LayeredFacts:
         choices: Kept[LayeredChoices],
         uses: UseCounts,
         moments: Moments,
+        embed: Embed,
     ) -> None:
         self._views = views
+        self._embed = embed
         self._journal = journal
         self._graph = graph
         self._indexes = indexes
@@ -154,23 +161,29 @@ class LayeredFacts:
         return _shown(one).model_copy(update={"salience": None, "parts": None})
 
     async def query(self, caller: Caller, asked: LayeredQueryRequest) -> LayeredQueryAnswer:
-        """Facts that hold, by salience; with a text those that share words with it."""
+        """Facts that hold, by salience; with a text those that are like it in words or in meaning."""
         now_ms = self._moments.ms(asked.now)
         view_seq = self._views.view_seq(FACTS_PROJECTION, IMPORTANCE_PROJECTION)
-        facts = await asyncio.to_thread(self.candidates, caller.workspace_id, asked.text, asked.namespace, now_ms)
+        facts = await self.candidates(caller.workspace_id, asked.text, asked.namespace, now_ms)
         found = await self._ranked(caller.workspace_id, facts, now_ms)
         shown = tuple(_shown(one) for one in found[: asked.limit])
         return LayeredQueryAnswer(kind="fact", facts=shown, truncated=len(found) > asked.limit, view_seq=view_seq)
 
-    def candidates(
+    async def candidates(
         self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int
     ) -> list[tuple[KnownFact, float]]:
-        """Facts that hold, with their similarity to a text, the most similar first; all without one. Blocking."""
+        """Facts that hold, with their similarity to a text, the most similar first; all without one."""
+        vector = None if text is None else await self._embed(workspace_id, text)
+        return await asyncio.to_thread(self._candidates, workspace_id, text, vector, namespace, now_ms)
+
+    def _candidates(
+        self, workspace_id: str, text: str | None, vector: QueryVector | None, namespace: str | None, now_ms: int
+    ) -> list[tuple[KnownFact, float]]:
         with self._indexes.lock:
             index = self._indexes.fresh(workspace_id)
             if text is None:
                 return [(fact, 0.0) for fact in index.all(namespace) if fact.holds(now_ms)]
-            return [(one.fact, one.similarity) for one in index.search(text, namespace, now_ms, CANDIDATES)]
+            return [(one.fact, one.similarity) for one in index.search(text, vector, namespace, now_ms, CANDIDATES)]
 
     async def _ranked(
         self, workspace_id: str, facts: Sequence[tuple[KnownFact, float]], now_ms: int

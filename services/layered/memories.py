@@ -142,9 +142,7 @@ class Memories:
         """All candidates of a context."""
         check_own(asked.caller, asked.request)
         (known, recalled, drawers, documents, working) = await asyncio.gather(
-            asyncio.to_thread(
-                self._facts.candidates, asked.caller.workspace_id, asked.query, asked.request.namespace, asked.now_ms
-            ),
+            self._facts.candidates(asked.caller.workspace_id, asked.query, asked.request.namespace, asked.now_ms),
             self._recalled(asked),
             self._of_palace(asked),
             self._of_documents(asked),

@@ -27,6 +27,7 @@ from ..palace.graph import KnowledgeGraph
 from ..palace.use_cases import Palace
 from ..query.chunks.documents import RecordSearch
 from ..query.entries.queries import JournalQueries
+from ..query.query_embedding import QueryVector
 from ..query.recall import RecallService
 from .assembling import Assembling, Tokenizer
 from .choices import LayeredChoices, kept_choices
@@ -92,7 +93,11 @@ class Layered:
         choices, moments = kept_choices(LayeredChoices.of(settings), views), Moments(clock)
         indexes = FactIndexes(views, analyzer)
         uses = UseCounts(views)
-        facts = LayeredFacts(views, journal, graph, indexes, choices, uses, moments)
+
+        async def embed(workspace_id: str, text: str) -> QueryVector | None:
+            return await recall.queries.embed(text, recall.indexes.model_of(workspace_id))
+
+        facts = LayeredFacts(views, journal, graph, indexes, choices, uses, moments, embed)
         runs = Runs(queries)
         memories = Memories(views, uses, facts, recall, runs, palace, owned, registry, analyzer)
         assembling = Assembling(views, memories, indexes, record, choices, tokenizer or Tokenizer(), moments)
@@ -102,7 +107,7 @@ class Layered:
         """Follow the views no more."""
         self.uses.close()
         self.choices.close()
-        self.assembling.memories.close()
+        self.assembling.close()
 
     async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
         """Write a fact or a procedure."""

@@ -1,9 +1,10 @@
-"""The reactor that embeds the texts of memory documents: each once, whatever is written, also after another model."""
+"""The reactor that embeds texts of memory documents and facts: each once, whatever is written, also after another model."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from Stemmer import Stemmer
 from support.embedding import until
 from support.events import document
 from support.memory_node import WORKSPACE, MemoryNode, Themes
@@ -11,10 +12,16 @@ from support.memory_node import WORKSPACE, MemoryNode, Themes
 from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
 from crew_journal.schemas.errors import EmbedderInputRejected
 from crew_journal.schemas.events.embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.events.facts import FactAsserted, FactEntity
 from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.facts import entity_id
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.rules.chunks import chunks_of
+from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.timestamps import to_ms
+from crew_journal.services.layered.fact_index import FactIndexes
 from crew_journal.services.query.chunks.cache import ChunkCache
+from crew_journal.services.query.evidence.figures import LEAST_VECTORS
 
 SWIFT = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
 LACKING = """SELECT count(DISTINCT text_hash) FROM memory_chunks c WHERE NOT EXISTS (
@@ -105,3 +112,27 @@ async def test_a_model_that_is_dropped_and_added_again_embeds_every_text_anew(li
     await decide(live, EmbeddingsAdded(model=themes.model_id, embedder="minilm"))
     await decide(live, EmbeddingsActivated(model=themes.model_id, embedder="minilm", dim=themes.dim))
     await until_embedded(live, themes.model_id)
+
+
+async def test_a_fact_is_embedded_when_it_is_asserted_and_found_by_meaning(live: MemoryNode, themes: Themes) -> None:
+    await start(live)
+    words = [f"Server {n} works on its queue" for n in range(LEAST_VECTORS)] + ["Server 99 has a slow disk"]
+    for n, text in enumerate(words):
+        named = [FactEntity(entity_id=entity_id(name), name=name) for name in (f"Server {n}", f"thing {n}")]
+        said = FactAsserted(
+            fact_id=f"t_{n}", subject=named[0], predicate="is", object=named[1], text=text, confidence=1.0
+        )
+        done = await live.journal.record(WORKSPACE, said, summary=text)
+    await live.caught_up(done.seq)
+    indexes = FactIndexes(live.store, Analyzer(Stemmer))
+    vector = await live.recall_service.queries.embed("disk", themes.model_id)
+
+    async def like() -> list[tuple[str, float]]:
+        with indexes.lock:
+            hits = indexes.fresh(WORKSPACE).search("storage", vector, None, to_ms(live.clock()), 5)
+        return [(hit.fact.row.fact_id, hit.similarity) for hit in hits]
+
+    await until(like, "the fact about a disk")
+    assert await like() == [(f"t_{LEAST_VECTORS}", 1.0)]
+    assert sorted(themes.asked) == sorted(words)
+    indexes.close()

@@ -6,7 +6,6 @@ import re
 from collections.abc import AsyncIterator
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -132,19 +131,6 @@ async def test_an_entry_is_retracted_and_restored_by_the_forms_of_its_page(node:
         assert "was a drill" in (await http.get("/ui/entry/plain")).text
         assert (await http.post("/ui/do/restore", data={**form, "reason": "it was real"})).status_code == 303
         assert "was a drill" not in (await http.get("/ui/entry/plain")).text
-
-
-def test_a_bar_is_as_long_as_its_metric() -> None:
-    parts: Any = templates().get_template("parts.html").module
-    health = {
-        "score": 50,
-        "band": "red",
-        "measured_at": "",
-        "metrics": {"freshness": 12.34},
-        "reasons": (),
-        "next_step": "",
-    }
-    assert '<rect width="12.3"' in parts.health_shown(health)
 
 
 async def test_a_form_that_is_not_ours_changes_nothing(node: Runtime) -> None:

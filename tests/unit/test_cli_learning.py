@@ -27,9 +27,9 @@ def printed(operation: str, answer: dict[str, Any], capsys: pytest.CaptureFixtur
 
 def test_rules_and_proposals_are_tables_without_the_ids_of_their_evidence(capsys: pytest.CaptureFixture[str]) -> None:
     rules = printed("learned_rules", {"rules": [{**RULE, "rule_id": "d_1", "promoted": True}]}, capsys)
-    assert " ".join(rules.split("\n")[3].split()) == "d_1 red yes 2 2 0.71 Deploys are denied → Attach a plan"
+    assert " ".join(rules.split("\n")[2].split()) == "d_1 red yes 2 2 0.71 Deploys are denied → Attach a plan"
     proposals = printed("proposals", {"proposals": [{**PROPOSAL, "action": ""}]}, capsys)
-    assert " ".join(proposals.split("\n")[3].split()) == "d_2 red rule pending 2 Deploys are denied"
+    assert " ".join(proposals.split("\n")[2].split()) == "d_2 red rule pending 2 Deploys are denied"
 
 
 def test_an_explanation_lists_the_entries_and_says_how_many_are_gone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from crew_journal.schemas.operations.documents import ReadDocumentRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.tiers import TIERS
 from crew_journal.services.desk import Caller
-from crew_journal.services.memory.documents.addressing import Address, address_of, check_may_write
+from crew_journal.services.memory.documents.addressing import Address, address_of, check_may_write, rule_of
 
 TODAY = date(2026, 5, 14)
 
@@ -132,3 +132,12 @@ def test_documents_of_an_agent_and_a_crew_of_one_name_have_different_rows() -> N
 
 def keyed(tier: str) -> dict[str, str]:
     return {"key": "k"} if tier in ("peers", "topics", "files", "users", "procedures") else {}
+
+
+def test_an_unknown_tier_is_refused_with_those_that_can_be_written_apart_from_those_that_are_only_read() -> None:
+    with pytest.raises(InvalidTier, match="no tier 'lesson'") as refused:
+        rule_of("lesson")
+    assert refused.value.hint == (
+        "use one of AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files, "
+        "or to read lessons and users; case counts"
+    )

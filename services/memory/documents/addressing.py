@@ -14,7 +14,7 @@ from typing import Protocol
 from ....schemas.errors import FieldProblem, InvalidRequest, InvalidTier, MissingKey, NotAllowed, Unavailable
 from ....schemas.ids import name_key
 from ....schemas.principal import Role
-from ....schemas.rules.tiers import TIERS, KeyKind, Scope, TierRule, Writer, key_problem, owner_of
+from ....schemas.rules.tiers import TIERS, WRITABLE, KeyKind, Scope, TierRule, Writer, key_problem, owner_of
 from ...desk import Caller
 
 
@@ -80,9 +80,9 @@ def rule_of(tier: str) -> TierRule:
     """
     rule = TIERS.get(tier)
     if rule is None:
-        raise InvalidTier(
-            f"there is no tier {tier[:32]!r}", hint=f"use one of {', '.join(TIERS)}; case counts", field="tier"
-        )
+        rendered = " and ".join(sorted(TIERS.keys() - set(WRITABLE)))
+        hint = f"use one of {', '.join(WRITABLE)}, or to read {rendered}; case counts"
+        raise InvalidTier(f"there is no tier {tier[:32]!r}", hint=hint, field="tier")
     return rule
 
 

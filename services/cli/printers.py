@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
+from . import layered
 from .knowledge import print_change, print_facts
 from .operators import print_operator
 from .output import counted, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
@@ -308,6 +309,13 @@ def _layer(answer: Mapping[str, Any]) -> None:
 
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
+    "context_assemble": layered.print_context,
+    "fact_conflicts": layered.print_conflicts,
+    "fact_request_verification": layered.print_verified,
+    "fact_verify": layered.print_verified,
+    "layered_query": layered.print_found,
+    "layered_read": layered.print_read,
+    "layered_write": layered.print_written,
     "palace_search": _drawer_hits,
     "check_duplicate": _drawer_hits,
     "palace_status": _drawer_counts,

@@ -3,25 +3,30 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DATA_DIR ?= .crew-journal
-HTTP ?= 127.0.0.1:9119
 NATS := .cache/nats
 LOCK := deploy/requirements.lock
+DEV_LOCK := deploy/requirements-dev.lock
 # Twice the two cores of CI: a third of a test's time is spent waiting.
 WORKERS ?= 4
+# Some container images set it; every process of the tests would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 .PHONY: help setup run test nightly bench lint lock generate format clean
 
 help:
-	@echo "make run      set up, then start everything with a sample journal (Ctrl-C stops it)"
+	@echo "make run      set up, then start everything with a sample journal (Ctrl-C stops it); settings are"
+	@echo "              environment variables, for example CREW_JOURNAL_HTTP=127.0.0.1:9120 (docs/settings.md)"
 	@echo "make test     set up, then run the tests (bounded sizes)"
 	@echo "make nightly  the full-size fault and property runs"
 	@echo "make bench    the benchmarks; figures as JSON, see bench/README.md"
 	@echo "make lint     ruff, mypy (strict), import rules"
 	@echo "make generate the client's methods and docs/operations.md, from schemas/operations"
-	@echo "make setup    only set up: $(VENV), nats-server, MiniLM weights"
-	@echo "make lock     bring $(LOCK) in line with pyproject.toml; UPGRADE=1 takes the newest releases"
+	@echo "make setup    only set up what running needs: $(VENV), nats-server, MiniLM weights"
+	@echo "make lock     bring the locks in deploy/ in line with pyproject.toml; UPGRADE=1 takes the newest releases"
 
 $(VENV)/.installed: pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -30,39 +35,43 @@ $(VENV)/.installed: pyproject.toml $(LOCK)
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(VENV)/.installed-dev: $(VENV)/.installed $(DEV_LOCK)
+	$(PIP) --require-hashes -r $(DEV_LOCK)
+	@touch $@
+
 setup: $(VENV)/.installed
 	@deploy/install-nats $(NATS) >/dev/null || $(BIN)/crew-journal broker install --nats-dir $(NATS) >/dev/null
 	@$(BIN)/crew-journal embedder install minilm >/dev/null
 
 run: setup
-	@exec $(BIN)/crew-journal up --sample --data-dir $(DATA_DIR) --http $(HTTP)
+	@exec $(BIN)/crew-journal up --sample
 
-test: setup
+test: setup $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not nightly" -n $(WORKERS) --dist worksteal
 
-nightly: setup
+nightly: setup $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly
 
-bench: setup
+bench: setup $(VENV)/.installed-dev
 	$(BIN)/python -m bench
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-generate: $(VENV)/.installed
+generate: $(VENV)/.installed-dev
 	$(BIN)/python -m crew_journal.services.generate .
 	$(BIN)/ruff format --quiet services/client/generated*.py
-# One file for all systems and for Python 3.11 and newer (markers). uv is used only here and is not a dependency.
+# Each file is for all systems and for Python 3.11 and newer (markers). uv is used only here and is not a dependency.
 lock:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) uv
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --quiet \
-		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) -o $(LOCK)
+	$(COMPILE) --extra dev $(if $(UPGRADE),--upgrade) -o $(DEV_LOCK)
+	$(COMPILE) --extra setup --upgrade -c $(DEV_LOCK) -o $(LOCK)
 
-format: $(VENV)/.installed
+format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix --quiet .
 	$(BIN)/ruff format --quiet .
 

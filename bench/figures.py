@@ -31,7 +31,7 @@ class Target:
 
     def met(self, measured: float) -> bool:
         """Whether ``measured`` meets the target."""
-        return measured >= self.value if self.kind == "at least" else measured <= self.value
+        return bool(measured >= self.value if self.kind == "at least" else measured <= self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Figure:
 
     def as_dict(self) -> dict[str, Any]:
         """The figure as JSON."""
-        body: dict[str, Any] = {"name": self.name, "value": round(self.value, 3), "unit": self.unit}
+        body: dict[str, Any] = {"name": self.name, "value": round(float(self.value), 3), "unit": self.unit}
         if self.target is not None:
             body["target"] = asdict(self.target)
             body["met"] = self.target.met(self.value)

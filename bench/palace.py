@@ -280,7 +280,7 @@ async def run(quick: bool, folder: Path) -> Report:
     report = Report("palace", quick, sizes)
     corpus = Corpus(drawers, seed=2, prefix="d")
     texts = _texts(corpus)
-    async with _node(folder / "views.duckdb", ReadyEmbedder(), activation()) as node:
+    async with _node(folder / "views.duckdb", ReadyEmbedder(drawers), activation()) as node:
         say("palace: folding drawers and facts")
         node.published += _palace(texts, entities, facts)
         began = time.perf_counter()

@@ -56,13 +56,13 @@ K: Final = 10
 
 
 class ReadyEmbedder:
-    """An embedder whose vectors cost nothing: a random direction for each query in turn."""
+    """An embedder whose vectors cost nothing: a random direction for each text in turn, ``vectors`` of them."""
 
     model_id: Final = MODEL
     dim: Final = DIM
 
-    def __init__(self) -> None:
-        self._vectors = [unit.tobytes() for unit in random_units(997, DIM, 9)]
+    def __init__(self, vectors: int = 997) -> None:
+        self._vectors = [unit.tobytes() for unit in random_units(vectors, DIM, 9)]
         self._asked = 0
 
     async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:

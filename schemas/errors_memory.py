@@ -44,7 +44,7 @@ class CapExceeded(DocumentError):
     """The document would be larger than its tier allows; nothing was written.
 
     Args:
-        facts: Tier, sizes, usage and the present text, for the one who is to shorten it.
+        facts: Tier, sizes, usage and the present text, so that the caller can shorten it.
     """
 
     title = "The document would be too large"

@@ -19,7 +19,7 @@ from .broker_address import broker_address
 from .layered_settings import LayeredSettings
 from .limits import *  # noqa: F403 - the limits of requests are read from here, too
 
-EmbedderKind = Literal["auto", "ollama", "minilm", "none"]
+EmbedderKind = Literal["auto", "openai", "ollama", "minilm", "none"]
 Durability = Literal["durable", "interval"]
 
 DEFAULT_HTTP: Final = "127.0.0.1:9119"
@@ -84,6 +84,8 @@ MB.
 # models
 OLLAMA_DEFAULT_HOST: Final = "http://127.0.0.1:11434"
 OLLAMA_DEFAULT_MODEL: Final = "nomic-embed-text"
+EMBED_DEFAULT_MODEL: Final = "text-embedding-3-small"
+"""The embedding model of an OpenAI-compatible endpoint if none is named (seed 5)."""
 EMBED_TIMEOUT_S: Final = 15.0
 EMBED_BATCH: Final = 64
 """Texts of one embedding call (contract §3)."""
@@ -146,6 +148,20 @@ class Settings(LayeredSettings):
         description="URL of Ollama; OLLAMA_HOST is read too.",
     )
     ollama_model: str = Field(default=OLLAMA_DEFAULT_MODEL, description="Ollama's embedding model.")
+    embed_base_url: str | None = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_EMBED_BASE_URL") or None,
+        description="URL of an OpenAI-compatible endpoint that embeds; CRAWBL_EMBED_BASE_URL is read too.",
+    )
+    embed_api_key: str | None = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_EMBED_API_KEY") or None,
+        description="Key of that endpoint; CRAWBL_EMBED_API_KEY is read too.",
+        repr=False,
+    )
+    embed_model: str = Field(
+        default_factory=lambda: os.environ.get("CRAWBL_EMBED_MODEL") or EMBED_DEFAULT_MODEL,
+        pattern=r"^[A-Za-z0-9._:/-]{1,89}$",
+        description="Embedding model of that endpoint; CRAWBL_EMBED_MODEL is read too.",
+    )
     cache_dir: Path = Field(
         default_factory=_cache_home,
         description="Directory of downloaded weights and binaries.",

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import structlog
+import typer.main
+from httpx._transports import default
 from hypothesis import settings
+from support.forked import Forked
 from support.in_process import log_of_its_own
 from support.nats import nats_binary, running_broker
 from support.ownership import own_tables_only
 from support.patience import patient
+from support.processes import Stack
 
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.nats_binary import NatsBinary
 
-settings.register_profile("bounded", deadline=None)  # two shared cores: a slow example is no failure
+settings.register_profile("bounded", deadline=None, max_examples=30)  # two shared cores: a slow example is no failure
 settings.register_profile("nightly", deadline=None, max_examples=2_000)
 settings.load_profile("bounded")
+Stack.popen = Forked
+# Made again for each client (20 ms) and each command run in this process (100 ms), and never changed.
+default.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 structlog.configure(  # as structlog does by itself, but tracebacks without every local: those cost seconds each
     processors=[

@@ -1,8 +1,7 @@
 """Chat models behind Ollama's ``/api/chat`` and behind ``/chat/completions`` of OpenAI and compatible servers.
 
 Invariant: every failure is a ``ChatError``; no request takes longer than its time limit, and no answer is read beyond
-``MAX_ANSWER_BYTES``. Errors hold neither the prompt nor the key. Redirects are not followed: they could lead the key
-elsewhere.
+``MAX_ANSWER_BYTES``. Errors hold neither the prompt nor the key.
 """
 
 from __future__ import annotations
@@ -12,20 +11,16 @@ import json
 import time
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Final, NoReturn
-from urllib.parse import urlsplit
 
 import httpx
 
 from ...schemas.chat import A, ChatBadAnswer, ChatInputRejected, ChatModel, ChatUnavailable, Completion, Prompt, Usage
 from ...schemas.settings import LLM_DEFAULT_MODEL, LLM_TIMEOUT_S, Settings
 from .chat_answer import answer_of, closed_schema
-from .loopback import is_loopback
+from .json_server import AnswerTooLong, JsonServer, Reply
 
-CONNECT_TIMEOUT_S: Final = 5.0
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 """Bytes of a response that are read; an answer of 2,048 tokens has about 10,000."""
-SHOWN_CHARS: Final = 200
-"""Characters of a server's error text that are kept."""
 _NOT_FOUND: Final = 404
 _OF_THE_INPUT: Final = frozenset({400, 413, 422})
 _REFUSED: Final = frozenset({401, 403})
@@ -57,23 +52,15 @@ class HttpChat(ABC):
         self, base_url: str, model: str, *, api_key: str | None = None, timeout_s: float = LLM_TIMEOUT_S
     ) -> None:
         self._model = model
-        self._key = api_key
         self._timeout_s = timeout_s
-        self._where = base_url if "://" in base_url else f"http://{base_url}"
         try:
-            urlsplit(self._where).port  # noqa: B018 - raises on a port that is none, which httpx does not notice
-            self._url = self._endpoint(httpx.URL(self._where))
-            local = is_loopback(self._where)  # a proxy from the environment cannot reach the loopback interface
+            self._http = JsonServer(base_url, self._path, api_key=api_key, max_bytes=MAX_ANSWER_BYTES)
         except (ValueError, httpx.InvalidURL) as error:
             raise ChatUnavailable(
                 f"{base_url!r} is not a valid URL of a chat model",
                 hint=f"set {self.variable} to http://HOST:PORT",
             ) from error
-        self._client = httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
-            trust_env=not local,
-            headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
-        )
+        self._where = self._http.where
 
     @property
     def model_id(self) -> str:
@@ -85,7 +72,9 @@ class HttpChat(ABC):
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout_s):
-                status, body = await self._post(self._body(prompt, closed_schema(form)))
+                reply = await self._http.post(self._body(prompt, closed_schema(form)))
+        except AnswerTooLong:
+            raise self._bad(f"is longer than {MAX_ANSWER_BYTES:,} bytes", Usage()) from None
         except (TimeoutError, httpx.TimeoutException) as error:
             raise ChatUnavailable(
                 f"{self._model} at {self._where} did not answer within {self._timeout_s:g} s",
@@ -96,11 +85,11 @@ class HttpChat(ABC):
                 f"{self.server} at {self._where} cannot be reached ({type(error).__name__})",
                 hint=f"start it, or set {self.variable}",
             ) from error
-        if status != httpx.codes.OK:
-            self._raise_for_status(status, body)
+        if reply.status != httpx.codes.OK:
+            self._raise_for_status(reply)
         duration_ms = round(1_000 * (time.monotonic() - began))
         try:
-            text, cut, usage = self._read(json.loads(body), duration_ms)
+            text, cut, usage = self._read(json.loads(reply.content), duration_ms)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             raise self._bad("is not one of its API", Usage(duration_ms=duration_ms)) from error
         if cut:
@@ -112,22 +101,11 @@ class HttpChat(ABC):
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
+        await self._http.close()
 
-    async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
-        async with self._client.stream("POST", self._url, json=body) as response:
-            read = bytearray()
-            async for chunk in response.aiter_bytes():
-                read += chunk
-                if len(read) > MAX_ANSWER_BYTES:
-                    raise self._bad(f"is longer than {MAX_ANSWER_BYTES:,} bytes", Usage())
-            return response.status_code, bytes(read)
-
-    def _raise_for_status(self, status: int, body: bytes) -> NoReturn:
-        said = body[:SHOWN_CHARS].decode("utf-8", "replace")
-        if self._key:
-            said = said.replace(self._key, "…")
-        what = f"{self.server} at {self._where} answered {status}: {said}"
+    def _raise_for_status(self, reply: Reply) -> NoReturn:
+        status = reply.status
+        what = f"{self.server} at {self._where} answered {status}: {self._http.said(reply)}"
         if status in _OF_THE_INPUT:
             raise ChatInputRejected(what, hint=f"check whether {self._model} supports structured output")
         hint = "read the server's log, and check the URL"
@@ -143,8 +121,8 @@ class HttpChat(ABC):
         return error
 
     @abstractmethod
-    def _endpoint(self, base: httpx.URL) -> httpx.URL:
-        """Where requests go."""
+    def _path(self, base: str) -> str:
+        """Where requests go, from the path of the base URL."""
 
     @abstractmethod
     def _body(self, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:
@@ -161,8 +139,8 @@ class OllamaChat(HttpChat):
     server = "Ollama"
     variable = "OLLAMA_HOST"
 
-    def _endpoint(self, base: httpx.URL) -> httpx.URL:
-        return base.copy_with(path=f"{base.path.rstrip('/')}/api/chat")
+    def _path(self, base: str) -> str:
+        return f"{base}/api/chat"
 
     def _body(self, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:
         options: dict[str, Any] = {"temperature": 0.0, "seed": 0, "num_predict": prompt.max_tokens}
@@ -188,8 +166,8 @@ class OpenAiChat(HttpChat):
     server = "The endpoint"
     variable = "CREW_JOURNAL_LLM_BASE_URL"
 
-    def _endpoint(self, base: httpx.URL) -> httpx.URL:
-        return base.copy_with(path=f"{base.path.rstrip('/') or '/v1'}/chat/completions")
+    def _path(self, base: str) -> str:
+        return f"{base or '/v1'}/chat/completions"
 
     def _body(self, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:
         form = {"name": "answer", "strict": True, "schema": schema}

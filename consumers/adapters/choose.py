@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from ...schemas.errors import EmbedderError
+from ...schemas.events.embeddings import ModelKind
 from ...schemas.ports import Embedder
-from ...schemas.settings import EmbedderKind
+from ...schemas.settings import EMBED_DEFAULT_MODEL, EmbedderKind, Settings
 from .loopback import is_closed
 from .minilm import MiniLmEmbedder
 from .minilm_weights import MODEL_ID as MINILM_MODEL_ID
 from .minilm_weights import fault_of
+from .served import OPENAI_PREFIX, Endpoint
 
+NO_ENDPOINT: Final = Endpoint()
 BOOT_PROBE_TIMEOUT_S: Final = 3.0
 """Seconds for the first embedding at a start, including loading the model: `up` should be ready within 4 s, and
 nomic-embed-text loads in 1 to 2 s.
@@ -46,12 +49,15 @@ async def choose_embedder(
     ollama_host: str,
     ollama_model: str,
     cache_dir: Path,
+    endpoint: Endpoint = NO_ENDPOINT,
+    endpoint_model: str = EMBED_DEFAULT_MODEL,
     pinned_model: str | None = None,
     switched: bool = False,
 ) -> EmbedderChoice:
     """Choose by the setting, by the last activation, or, with ``auto`` and no activation, by what works.
 
-    An explicit setting and a pinned model are used without a test. A setting of another kind overrides the pinned
+    With ``auto``, an endpoint counts as the setting ``openai``. An explicit setting and a pinned model are used without a
+    test. A setting of another kind overrides the pinned
     model, unless an operator switched to that model by command, which a restart must not undo.
 
     Args:
@@ -59,6 +65,8 @@ async def choose_embedder(
         ollama_host: URL or HOST:PORT of Ollama.
         ollama_model: The model to use, unless one of Ollama's is pinned.
         cache_dir: Directory of MiniLM.
+        endpoint: An OpenAI-compatible server.
+        endpoint_model: The model to use of it, unless one of its models is pinned.
         pinned_model: Model id of the last activation, or None.
         switched: Whether an operator switched to that model by command.
 
@@ -66,13 +74,15 @@ async def choose_embedder(
         The choice. An embedder that is unavailable is not an error.
 
     Raises:
-        EmbedderUnavailable: The setting is `ollama`, and `ollama_host` is not a valid address.
+        EmbedderUnavailable: The address of the server is not valid.
     """
     if kind == "none":
         return EmbedderChoice(None, "none", "switched off by the setting `none`")
     pinned_kind: EmbedderKind | None = None
     if pinned_model is not None:
         pinned_kind = kind_of(pinned_model)
+    if kind == "auto" and pinned_kind is None and endpoint.url is not None:
+        kind = "openai"
     if kind == "auto" and pinned_kind is None:
         return await _first_that_works(ollama_host, ollama_model, cache_dir)
     chosen = pinned_kind if pinned_kind is not None and (kind == "auto" or switched) else kind
@@ -83,23 +93,41 @@ async def choose_embedder(
     else:
         reason = "required by the setting"
     if chosen == "minilm":
-        return EmbedderChoice(MiniLmEmbedder(cache_dir), "minilm", reason)
-    model = pinned_model if pinned_kind == "ollama" and pinned_model is not None else ollama_model
-    return EmbedderChoice(_ollama(ollama_host, model), "ollama", reason)
+        return EmbedderChoice(MiniLmEmbedder(cache_dir), chosen, reason)
+    model = f"{OPENAI_PREFIX}{endpoint_model}" if chosen == "openai" else ollama_model
+    if pinned_kind == chosen and pinned_model is not None:
+        model = pinned_model
+    made = make_embedder(model, ollama_host=ollama_host, cache_dir=cache_dir, endpoint=endpoint)
+    return EmbedderChoice(made, chosen, reason)
 
 
-def kind_of(model: str) -> Literal["minilm", "ollama"]:
-    """The adapter of a model: MiniLM runs in this process, every other model in Ollama."""
-    return "minilm" if model == MINILM_MODEL_ID else "ollama"
+def kind_of(model: str) -> ModelKind:
+    """The adapter of a model: MiniLM runs in this process, ``openai/…`` at the endpoint, every other model in Ollama."""
+    if model == MINILM_MODEL_ID:
+        return "minilm"
+    return "openai" if model.startswith(OPENAI_PREFIX) else "ollama"
 
 
-def make_embedder(model: str, *, ollama_host: str, cache_dir: Path) -> Embedder:
+def runnable_models(settings: Settings) -> tuple[str, ...]:
+    """The models that can be activated without having been added."""
+    endpoint = (f"{OPENAI_PREFIX}{settings.embed_model}",) if settings.embed_base_url is not None else ()
+    return (MINILM_MODEL_ID, settings.ollama_model, *endpoint)
+
+
+def make_embedder(model: str, *, ollama_host: str, cache_dir: Path, endpoint: Endpoint = NO_ENDPOINT) -> Embedder:
     """Create the embedder of a model, without connecting or loading.
 
     Raises:
-        EmbedderUnavailable: The model needs Ollama, and ``ollama_host`` is not a valid address.
+        EmbedderUnavailable: The address of the model's server is not valid.
     """
-    return MiniLmEmbedder(cache_dir) if kind_of(model) == "minilm" else _ollama(ollama_host, model)
+    kind = kind_of(model)
+    if kind == "minilm":
+        return MiniLmEmbedder(cache_dir)
+    if kind == "ollama":
+        return _ollama(ollama_host, model)
+    from .openai import OpenAiEmbedder  # the HTTP client is imported where it is used
+
+    return OpenAiEmbedder(endpoint, model.removeprefix(OPENAI_PREFIX))
 
 
 def _ollama(host: str, model: str) -> Embedder:

@@ -65,6 +65,11 @@ def rejected_before(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -
     return _of(event, tx, drawer_id)[0].rejected
 
 
+def decays_of(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> int:
+    """Nights on which a drawer decayed since its importance was last set."""
+    return _of(event, tx, drawer_id)[0].decays
+
+
 def begin_again(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, *, filed: bool = False) -> None:
     """Forget the decays of a drawer, or, when it is filed again, all of its upkeep."""
     before, former = _of(event, tx, drawer_id)

@@ -196,11 +196,11 @@ class Host:
                 if as_known and not has_lost_tables(projection, there):
                     continue
                 changed = True
-                if projection.name in held:
-                    create_tables(con, projection)  # what it lacks; what it has stays
-                    continue
-                drop_tables(con, projection)
-                create_tables(con, projection)
+                own = {table.name for table in projection.tables} & there
+                if projection.name not in held and (own or projection.name in known):
+                    drop_tables(con, projection)
+                    own = set()
+                create_tables(con, projection, own)  # of one that is held what it lacks; what it has stays
         forget(con)
         if changed:
             con.execute("CHECKPOINT")  # DDL never waits in the log (facts/duckdb.md)

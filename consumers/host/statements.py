@@ -27,7 +27,7 @@ _numbers = itertools.count()
 
 
 FEW: Final = 64
-"""Rows up to which converting them as rows costs less than as columns."""
+"""The most rows for which converting row by row costs less than column by column."""
 KEY: Final = "key"
 """The column with a 64-bit hash of a row's name, where a table has one."""
 EARLY_PLANS: Final = frozenset({0, 1, 2, 4, 8, 16, 32, 64})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import duckdb
@@ -20,17 +20,15 @@ def _definition(column: Column) -> str:
     return f"{column.name} {column.type}{'' if column.nullable else ' NOT NULL'}{default}"
 
 
-def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]]) -> None:
-    """Create tables; one of a former version gets the columns that it lacks."""
-    there: dict[str, set[str]] = {}
-    for name, column in con.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall():
-        there.setdefault(name, set()).add(column)
+def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]], there: Collection[str]) -> None:
+    """Create tables; one of a former version, whose name is in ``there``, gets the columns that it lacks."""
     for table in tables:
         if table.name not in there:
             con.execute(ddl(table))
             continue
+        columns = {name for name, *_ in con.execute(f'DESCRIBE "{table}"').fetchall()}
         for one in table.columns:
-            if one.name not in there[table.name]:
+            if one.name not in columns:
                 con.execute(f'ALTER TABLE "{table}" ADD COLUMN {one.name} {one.type} DEFAULT {one.default or "NULL"}')
 
 

@@ -7,7 +7,7 @@ tables is proven by the contract suite, not checked here.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any, Final
@@ -180,21 +180,27 @@ def existing_tables(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
     return frozenset(name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall())
 
 
-def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
+def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection, there: Collection[str]) -> None:
     """The projection's tables, those of a former version with what columns they lack, and its checkpoint row, at 0 if new.
+
+    Args:
+        con: The connection.
+        projection: The projection.
+        there: Names of the tables that the file has.
 
     Raises:
         TablesRefused: If DuckDB cannot make one of them.
     """
     forget(con)
     try:
-        make(con, projection.tables)
+        make(con, projection.tables, there)
     except duckdb.ProgrammingError as error:  # the parser's, the binder's or the catalogue's
         reason = str(error).splitlines()[0]
         raise TablesRefused(f"the tables of {projection.name} cannot be made: {reason}", hint=_DDL_HINT) from error
-    known = con.execute("SELECT 1 FROM checkpoint WHERE projection = ?", [projection.name]).fetchone()
-    if known is None:
-        con.execute("INSERT INTO checkpoint VALUES (?, ?, 0)", [projection.name, projection.version])
+    con.execute(
+        "INSERT INTO checkpoint SELECT $1, $2, 0 WHERE NOT EXISTS (FROM checkpoint WHERE projection = $1)",
+        [projection.name, projection.version],
+    )
 
 
 def drop_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:

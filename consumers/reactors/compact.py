@@ -53,10 +53,11 @@ _OLD: Final = f"""FROM {ENTRIES} AS e
         AND coalesce(p.live, e.priority) <> '{Priority.PERMANENT.value}'"""
 _BUCKETS: Final = f"""SELECT crew_id, floor(ts_ms / {_DAY_MS})::BIGINT AS day, entry_type, count(*) {_OLD}
     GROUP BY ALL HAVING count(*) >= {LEAST_BUCKET} ORDER BY day, crew_id NULLS FIRST, entry_type"""
-_MEMBERS: Final = f"""SELECT seq, ts_ms, size,
+_MEMBERS: Final = f"""SELECT crew_id, floor(ts_ms / {_DAY_MS})::BIGINT AS day, entry_type, seq, ts_ms, size,
         strlen(summary) - strlen(left(summary, {SUMMARY_CHARS})) + strlen(payload) - strlen(left(payload, {PAYLOAD_CHARS}))
-    {_OLD} AND crew_id IS NOT DISTINCT FROM $crew AND entry_type = $type
-        AND ts_ms >= $day_ms::BIGINT AND ts_ms < $day_ms::BIGINT + {_DAY_MS} ORDER BY seq"""
+    {_OLD} AND ts_ms >= $first_day::BIGINT * {_DAY_MS} AND ts_ms < ($last_day::BIGINT + 1) * {_DAY_MS} ORDER BY seq"""
+_READ_ENTRIES: Final = 10_000
+"""Entries from which on no further bucket is read with others: each read scans the entries once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +94,19 @@ class CompactReactor(SweepReactor):
         old = {"workspace": tick.workspace_id, "seq": tick.seq, "cutoff": cutoff_ms}
         buckets = [Bucket(*row) for row in await asyncio.to_thread(self._views.rows, _BUCKETS, old)]
         archived = created = freed = last = 0
-        for bucket in buckets:
+        for group in together(buckets):
             if archived >= RUN_ENTRIES:
                 break
-            of_bucket = {**old, "crew": bucket.crew_id, "type": bucket.entry_type, "day_ms": bucket.day * _DAY_MS}
-            members = await asyncio.to_thread(self._views.rows, _MEMBERS, of_bucket)
-            for said in compacted(bucket, members[: RUN_ENTRIES - archived], cutoff_ms):
-                last = (await self.publish(self._fact(said, bucket, tick))).seq
-                archived, freed = archived + said.count, freed + said.bytes_freed
-            created += 1
+            of_group = {**old, "first_day": group[0].day, "last_day": group[-1].day}
+            members: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+            for row in await asyncio.to_thread(self._views.rows, _MEMBERS, of_group):
+                members.setdefault(row[:3], []).append(row[3:])
+            for bucket in group:
+                found = members.get((bucket.crew_id, bucket.day, bucket.entry_type), [])[: RUN_ENTRIES - archived]
+                for said in compacted(bucket, found, cutoff_ms):
+                    last = (await self.publish(self._fact(said, bucket, tick))).seq
+                    archived, freed = archived + said.count, freed + said.bytes_freed
+                created += bool(found)
         if last:
             await self._views.wait_for(last, FOLD_WAIT_S, *self.needs)
         counts = {
@@ -127,6 +132,19 @@ class CompactReactor(SweepReactor):
             ts_ms=(bucket.day + 1) * _DAY_MS - _SECOND_MS,
             crew_id=bucket.crew_id,
         )
+
+
+def together(buckets: Sequence[Bucket]) -> list[list[Bucket]]:
+    """Buckets by what is read at once: whole days, of at least ``_READ_ENTRIES`` entries but for the last ones."""
+    groups: list[list[Bucket]] = []
+    entries = _READ_ENTRIES
+    for bucket in buckets:
+        if entries >= _READ_ENTRIES and (not groups or bucket.day != groups[-1][-1].day):
+            groups.append([])
+            entries = 0
+        groups[-1].append(bucket)
+        entries += bucket.count
+    return groups
 
 
 def compacted(bucket: Bucket, members: Sequence[tuple[Any, ...]], cutoff_ms: int) -> list[MemoryCompacted]:

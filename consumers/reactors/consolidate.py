@@ -1,5 +1,7 @@
 """Learns rules from what recurs among a crew's entries when a consolidation is due, and promotes rules that proved useful.
 
+It also promotes what recurs in daily logs and archives old logs (``consolidate_logs``).
+
 A chat model words the rules if there is one; without one, or when it fails, entries whose summaries share much of their
 words are rules.
 
@@ -23,6 +25,7 @@ from ...schemas.chat import ChatError, ChatModel
 from ...schemas.entry import MAX_SUMMARY, Priority, Severity
 from ...schemas.events import headers as h
 from ...schemas.events.derived import OutgoingMessage
+from ...schemas.events.documents import encode_document
 from ...schemas.events.learning import MemoryConsolidated, RuleLearned, RulePromoted
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.proposals import RuleProposed
@@ -32,6 +35,8 @@ from ...schemas.rules.consolidation import is_worthwhile
 from ...schemas.rules.relations import EVIDENCE_REF
 from ...schemas.rules.sweeps import SCHEDULES
 from ...schemas.views import (
+    AGENTS_PROJECTION,
+    DOCUMENTS_PROJECTION,
     ENTRIES_PROJECTION,
     LEARNING_PROJECTION,
     NUDGES_PROJECTION,
@@ -52,6 +57,7 @@ from .consolidate_find import (
     skill_of,
     usefulness_of,
 )
+from .consolidate_logs import LogsFound, consolidated_logs
 from .consolidate_reads import (
     Candidate,
     KnownRule,
@@ -127,6 +133,8 @@ class ConsolidateReactor(SweepReactor):
         RECEIPTS_PROJECTION,
         LEARNING_PROJECTION,
         NUDGES_PROJECTION,
+        AGENTS_PROJECTION,
+        DOCUMENTS_PROJECTION,
     )
 
     def __init__(
@@ -152,7 +160,9 @@ class ConsolidateReactor(SweepReactor):
 
     async def work(self, tick: Tick) -> Swept:
         """Look at each crew with new entries, or at the one that was asked for."""
-        await self._views.wait_for(self._recorded_seq, self._limits.views_wait_s, LEARNING_PROJECTION)
+        await self._views.wait_for(
+            self._recorded_seq, self._limits.views_wait_s, LEARNING_PROJECTION, DOCUMENTS_PROJECTION
+        )
         since_ms = tick.since_ms if tick.since_ms is not None else tick.due_ms - SCHEDULES[self.sweep].period_ms
         searches = await asyncio.to_thread(searches_of, self._views, tick)
         turns = asyncio.Semaphore(1 if self._chat is None else CREWS_AT_ONCE)
@@ -164,6 +174,7 @@ class ConsolidateReactor(SweepReactor):
                 return found
 
         reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
+        logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
         crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
         every = await asyncio.gather(*map(consolidate, crews))
         rules = sum(len(found.learned.rules) for found in every)
@@ -175,8 +186,18 @@ class ConsolidateReactor(SweepReactor):
             "confirmed": sum(len(found.learned.confirmed) for found in every),
             "promoted": sum(len(found.proven.promoted) for found in every),
             "skills": sum(len(found.proven.skills) for found in every),
+            "notes_promoted": logs.promoted,
+            "notes_left": logs.left,
+            "logs_archived": logs.archived,
         }
         return Swept(counts, next((found.error for found in every if found.error), None))
+
+    async def _consolidate_logs(self, tick: Tick, since_ms: int) -> LogsFound:
+        found = await asyncio.to_thread(consolidated_logs, self._views, tick, since_ms)
+        for write in found.writes:
+            done = await self.publish(encode_document(write))
+            self._recorded_seq = max(self._recorded_seq, done.seq)
+        return found
 
     async def _find(self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search]) -> Found:
         read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)

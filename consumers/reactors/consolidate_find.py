@@ -16,8 +16,8 @@ from ...schemas.events.learning import RuleLearned, RulePromoted
 from ...schemas.events.proposals import RuleProposed
 from ...schemas.ids import derived_id
 from ...schemas.rules.consolidation import REPEAT_DAYS, Usefulness, is_promoted, is_skill, normalised, score
-from ...schemas.rules.recurrence import Occurrence, recurrences
-from ...schemas.rules.text import Analyzer, tokens_of
+from ...schemas.rules.recurrence import Occurrence, recurrences, terms_of
+from ...schemas.rules.text import Analyzer
 from ..prompts.consolidation import ProposedRules, cited
 from ..reacting.sweeping import Tick
 from .consolidate_reads import DAY_MS, Candidate, KnownRule, Search
@@ -54,7 +54,7 @@ def recurring_groups(candidates: Sequence[Candidate]) -> list[Group]:
     """What recurs among the candidates by their words, the largest first."""
     by_id = {one.entry_id: one for one in candidates}
     analyzer = Analyzer(Stemmer)
-    seen = [Occurrence(one.entry_id, one.ts_ms // DAY_MS, _terms(analyzer, one)) for one in candidates]
+    seen = [Occurrence(one.entry_id, one.ts_ms // DAY_MS, terms_of(analyzer, one.summary)) for one in candidates]
     return [
         Group(
             found.typical,
@@ -121,12 +121,6 @@ def learned_of(
 def rule_id(tick: Tick, crew_id: str, name: str) -> str:
     """The id of the rule, or proposal, that a run records for a group."""
     return derived_id("consolidate", 1, f"{tick.workspace_id}/{tick.entry_id}", f"{crew_id}/rule/{name}")
-
-
-def _terms(analyzer: Analyzer, one: Candidate) -> frozenset[int]:
-    """The terms of a summary; words with digits name one occurrence and are left out."""
-    words = [word for word in tokens_of(one.summary) if word.isalpha()]
-    return frozenset(key for key in analyzer.keys_of(words) if key)
 
 
 def _is_same(evidence: Collection[str], group: Group) -> bool:

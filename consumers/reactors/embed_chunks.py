@@ -1,4 +1,4 @@
-"""Embeds the texts of memory documents, drawers and facts: what has no vector of the active model when one is written.
+"""Embeds the texts of documents, drawers, facts and entities that have no vector of the active model when one is written.
 
 Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones;
 and what was filed while no model ran is found with the next write.
@@ -30,7 +30,7 @@ from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.drawers import DrawerFiled, DrawerRestored
 from ...schemas.events.embeddings import MODEL_DECISIONS
 from ...schemas.events.envelope import ChunkVectorDerived
-from ...schemas.events.facts import FactAsserted
+from ...schemas.events.facts import EntityNamed, FactAsserted, FactEnded
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.ports import Embedder, Publisher, ViewReader
 from ...schemas.rules.chunks import indexed_text
@@ -45,6 +45,7 @@ from ...schemas.views import (
     DOCUMENTS_PROJECTION,
     DRAWERS,
     DRAWERS_PROJECTION,
+    ENTRIES_PROJECTION,
     FACTS,
     FACTS_PROJECTION,
     KG_ENTITIES,
@@ -52,6 +53,7 @@ from ...schemas.views import (
     VECTORS_PROJECTION,
     VERSIONS,
 )
+from ...schemas.views.entity_texts import entity_texts
 from ...schemas.views.table import PRESENT
 from ..feed.positions import position_of
 from ..reacting.durable import Durable
@@ -60,14 +62,16 @@ from ..reactor import Reactor, ReactorContext
 from .embed_batch import Embedded, Failed, embed_in_pieces
 from .index_rows import known
 
-_EVENTS: Final = (DrawerFiled.ENTRY_TYPE, DrawerRestored.ENTRY_TYPE, FactAsserted.ENTRY_TYPE)
+_DRAWER_EVENTS: Final = (DrawerFiled.ENTRY_TYPE, DrawerRestored.ENTRY_TYPE)
+_GRAPH_EVENTS: Final = (FactAsserted.ENTRY_TYPE, FactEnded.ENTRY_TYPE, EntityNamed.ENTRY_TYPE)
 FILTER_SUBJECTS: Final = (
     f"{Family.DOCUMENT.value}.>",
-    *(f"{Family.CONTROL.value}.*.{entry_type}" for entry_type in (*MODEL_DECISIONS, *_EVENTS)),
+    *(f"{Family.CONTROL.value}.*.{entry_type}" for entry_type in (*MODEL_DECISIONS, *_DRAWER_EVENTS, *_GRAPH_EVENTS)),
 )
 NEEDS: Final = (
     DOCUMENTS_PROJECTION,
     DRAWERS_PROJECTION,
+    ENTRIES_PROJECTION,
     FACTS_PROJECTION,
     CHUNK_VECTORS_PROJECTION,
     VECTORS_PROJECTION,
@@ -78,8 +82,8 @@ WINDOW_S: Final = 0.5
 """Seconds to gather causes: a look at 100,000 chunks costs 50 ms."""
 MAX_ACK_PENDING: Final = 1_024
 VIEWS_WAIT_S: Final = 30.0
-_WORKSPACES: Final = (
-    f"SELECT workspace_id FROM {CHUNKS} UNION SELECT workspace_id FROM {DRAWERS} UNION SELECT workspace_id FROM {FACTS}"
+_WORKSPACES: Final = " UNION ".join(
+    f"SELECT workspace_id FROM {table}" for table in (CHUNKS, DRAWERS, FACTS, KG_ENTITIES)
 )
 _MISSING: Final = f"""SELECT text_hash, any_value(said).breadcrumb, any_value(said).text, min(write_id) FROM (
         SELECT c.text_hash, {{'breadcrumb': c.breadcrumb, 'text': c.text}} AS said, v.write_id
@@ -96,6 +100,8 @@ _MISSING: Final = f"""SELECT text_hash, any_value(said).breadcrumb, any_value(sa
         SELECT 1 FROM {CHUNK_VECTORS} e
         WHERE e.workspace_id = $workspace AND e.model = $model AND e.text_hash = known.text_hash)
     GROUP BY text_hash ORDER BY text_hash LIMIT {EMBED_BATCH}"""
+_KNOWN_HASHES: Final = f"""SELECT text_hash FROM {CHUNK_VECTORS}
+    WHERE workspace_id = ? AND model = ? AND text_hash IN (SELECT unnest(?::UBIGINT[]))"""
 _AWAY: Final = (BrokerError, NatsError, ViewsBehind, EmbedderError)
 _log = structlog.get_logger(__name__)
 
@@ -184,22 +190,30 @@ class EmbedChunksReactor(PullReactor):
             EmbedderError: If the model is away.
         """
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
-        embedder = self._embedder_for(model) if model is not None else None
-        if model is None or embedder is None:
+        if model is None or self._embedder_for(model) is None:
             return  # the activation of a model that runs here comes by this durable, too
-        generation, dim = await asyncio.to_thread(known, self._views, model)
         after = -1
         while texts := await asyncio.to_thread(self._missing, workspace_id, model, after):
             after = texts[-1].text_hash
-            self._counts["proposed"] += len(texts)
-            async for piece in embed_in_pieces(embedder, texts, dim):
-                if isinstance(piece, Embedded):
-                    await self._write(workspace_id, model, generation, piece.candidates, piece.vectors)
-                elif isinstance(piece, Failed) and isinstance(piece.error, EmbedderInputRejected):
-                    await self._write(workspace_id, model, generation, [piece.candidate], [b""])
-                elif isinstance(piece, Failed):  # the next write in the workspace tries it again
-                    self._counts["failed"] += 1
-                    _log.warning("embed_chunks.failed", workspace=workspace_id, error=type(piece.error).__name__)
+            await self._embed(workspace_id, model, texts)
+        entities = await asyncio.to_thread(self._missing_entities, workspace_id, model)
+        for start in range(0, len(entities), EMBED_BATCH):
+            await self._embed(workspace_id, model, entities[start : start + EMBED_BATCH])
+
+    async def _embed(self, workspace_id: str, model: str, texts: Sequence[_Text]) -> None:
+        embedder = self._embedder_for(model)
+        if embedder is None:
+            return
+        generation, dim = await asyncio.to_thread(known, self._views, model)
+        self._counts["proposed"] += len(texts)
+        async for piece in embed_in_pieces(embedder, texts, dim):
+            if isinstance(piece, Embedded):
+                await self._write(workspace_id, model, generation, piece.candidates, piece.vectors)
+            elif isinstance(piece, Failed) and isinstance(piece.error, EmbedderInputRejected):
+                await self._write(workspace_id, model, generation, [piece.candidate], [b""])
+            elif isinstance(piece, Failed):  # the next write in the workspace tries it again
+                self._counts["failed"] += 1
+                _log.warning("embed_chunks.failed", workspace=workspace_id, error=type(piece.error).__name__)
 
     def _missing(self, workspace_id: str, model: str, after: int) -> list[_Text]:
         named: dict[str, Any] = {"workspace": workspace_id, "model": model, "after": after}
@@ -207,6 +221,16 @@ class EmbedChunksReactor(PullReactor):
         return [
             _Text(int(text_hash), cap_bytes(indexed_text(breadcrumb, text), EMBED_INPUT_BYTES), str(write_id))
             for text_hash, breadcrumb, text, write_id in rows
+        ]
+
+    def _missing_entities(self, workspace_id: str, model: str) -> list[_Text]:
+        texts = {one.text_hash: one for one in entity_texts(self._views, workspace_id)}
+        rows = self._views.rows(_KNOWN_HASHES, [workspace_id, model, list(texts)])
+        found = {int(text_hash) for (text_hash,) in rows}
+        return [
+            _Text(text_hash, cap_bytes(one.text, EMBED_INPUT_BYTES), one.entry_id)
+            for text_hash, one in texts.items()
+            if text_hash not in found and one.entry_id is not None
         ]
 
     async def _write(

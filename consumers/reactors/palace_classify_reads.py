@@ -96,7 +96,7 @@ class Waiting:
 
     @property
     def to_enrich(self) -> bool:
-        """Whether a model has to look for its entities only."""
+        """Whether its type is decided, so that a model has to find only its entities."""
         decided = self.state == DrawerState.PROCESSED and self.tier != PipelineTier.LLM
         return decided and not self.linked and self.importance >= ENRICH_FROM
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -37,6 +37,8 @@ _VERSION: Final = 1
 _SESSION_CHARS: Final = 512
 _SOURCES: Final = 50
 """Turns of an exchange that its drawers name."""
+BLOCK: Final = 1_024
+"""Drawers whose cosines are computed at once."""
 _log = structlog.get_logger(__name__)
 
 
@@ -56,6 +58,7 @@ class _Piece:
     chunk: Chunk
     drawer_id: str
     entry_id: str
+    text_hash: int
     vector: bytes = b""
 
     @property
@@ -64,41 +67,52 @@ class _Piece:
         return self.chunk.text
 
 
-@dataclass(slots=True)
 class _Live:
-    """What is filed already, and what these exchanges add."""
+    """What is filed already, and what these pieces add.
 
-    filed: Filed
-    ids: set[str] = field(default_factory=set)
-    texts: set[int] = field(default_factory=set)
-    vectors: list[np.ndarray] = field(default_factory=list)
+    Cosines are computed for all pieces together, which reads the vectors of the drawers once.
+    """
 
-    def has(self, piece: _Piece) -> bool:
-        """Whether a live drawer has this text, or one that is as good as the same."""
-        if piece.drawer_id in self.filed.live or piece.drawer_id in self.ids:
-            return True
-        text_hash = hash64(piece.text)
-        if text_hash in self.filed.texts or text_hash in self.texts:
-            return True
-        if not piece.vector:
-            return False
-        vector = np.frombuffer(piece.vector, "<f4")
-        held = self.filed.vectors
-        if held is not None and held.shape[1] == len(vector) and float((held @ vector).max()) > SAME_COSINE:
-            return True
-        return any(float(one @ vector) > SAME_COSINE for one in self.vectors)
+    def __init__(self, filed: Filed, pieces: Sequence[_Piece]) -> None:
+        self._filed = filed
+        self._pieces = pieces
+        self._ids: set[str] = set()
+        self._texts: set[int] = set()
+        self._added: list[int] = []
+        width = max((len(one.vector) for one in pieces), default=0) // FLOAT_BYTES
+        vectors = np.zeros((len(pieces), width), np.float32)  # a piece without a vector has a cosine of 0 with all
+        for at, piece in enumerate(pieces):
+            if piece.vector:
+                vectors[at] = np.frombuffer(piece.vector, "<f4")
+        self._among = vectors @ vectors.T
+        self._nearest = np.zeros(len(pieces), np.float32)
+        if filed.vectors is not None and filed.vectors.shape[1] == width:
+            for at in range(0, len(filed.vectors), BLOCK):
+                cosines = filed.vectors[at : at + BLOCK] @ vectors.T
+                np.maximum(self._nearest, cosines.max(axis=0), out=self._nearest)
 
-    def add(self, piece: _Piece) -> None:
-        """Count a piece as filed."""
-        self.ids.add(piece.drawer_id)
-        self.texts.add(hash64(piece.text))
-        if piece.vector:
-            self.vectors.append(np.frombuffer(piece.vector, "<f4"))
+    def has(self, at: int) -> bool:
+        """Whether a live drawer has the text of the piece at a position, or one that is as good as the same."""
+        piece = self._pieces[at]
+        return (
+            piece.drawer_id in self._filed.live
+            or piece.drawer_id in self._ids
+            or piece.text_hash in self._filed.texts
+            or piece.text_hash in self._texts
+            or float(self._nearest[at]) > SAME_COSINE
+            or float(self._among[at, self._added].max(initial=0.0)) > SAME_COSINE
+        )
+
+    def add(self, at: int) -> None:
+        """Count the piece at a position as filed."""
+        self._ids.add(self._pieces[at].drawer_id)
+        self._texts.add(self._pieces[at].text_hash)
+        self._added.append(at)
 
     @property
     def full(self) -> bool:
         """Whether the palace has as many drawers as it may have."""
-        return len(self.filed.live) + len(self.ids) >= MOST_DRAWERS
+        return len(self._filed.live) + len(self._ids) >= MOST_DRAWERS
 
 
 class Filing:
@@ -134,23 +148,24 @@ class Filing:
         """
         counts: Counter[str] = Counter(completed=len(exchanges))
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
-        live = _Live(await asyncio.to_thread(filed_in, self._views, workspace_id, model))
+        filed = await asyncio.to_thread(filed_in, self._views, workspace_id, model)
         made = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
         counts["noise"] = sum(not pieces for pieces in made)
-        fresh = [piece for pieces in made for piece in pieces if piece.entry_id not in live.filed.entries]
+        fresh = [piece for pieces in made for piece in pieces if piece.entry_id not in filed.entries]
         generation = await self._embed(workspace_id, model, fresh)
         if model is not None:
             centroids = await asyncio.to_thread(centroids_in, self._views, workspace_id, model)
             for piece in fresh:
                 self._ask_centroids(piece, centroids)
+        live = await asyncio.to_thread(_Live, filed, fresh)
         chosen: list[_Piece] = []
-        for piece in fresh:
-            if live.has(piece):
+        for at, piece in enumerate(fresh):
+            if live.has(at):
                 counts["duplicates"] += 1
             elif live.full:
                 counts["put_off"] += 1
             else:
-                live.add(piece)
+                live.add(at)
                 chosen.append(piece)
         counts["filed"] = len(chosen)
         counts["without_vector"] = sum(not piece.vector for piece in chosen)
@@ -170,8 +185,8 @@ class Filing:
     def _piece(self, workspace_id: str, exchange: Exchange, chunk: Chunk) -> _Piece:
         named = drawer_id(WING, chunk.room, chunk.text)
         cause = f"{workspace_id}/{exchange.head.entry_id}"
-        text_hash = f"{hash64(chunk.text):016x}"
-        return _Piece(exchange, chunk, named, derived_id(_NAME, _VERSION, cause, text_hash))
+        text_hash = hash64(chunk.text)
+        return _Piece(exchange, chunk, named, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
 
     def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
         """Let the nearest centroid decide a type of which the words are not certain."""
@@ -206,7 +221,7 @@ class Filing:
                 seq=0,
                 workspace_id=workspace_id,
                 model=model,
-                text_hash=hash64(piece.text),
+                text_hash=piece.text_hash,
                 dim=len(piece.vector) // FLOAT_BYTES,
                 vector=piece.vector,
                 write_id=piece.entry_id,

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic_core import from_json
 
-from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.ports import ViewReader
 from ...schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, Turn
@@ -48,8 +47,9 @@ _AROUND: Final = f"""WITH taken AS (SELECT {_SESSION} AS session, published_ms F
 _SINCE: Final = f"SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND seq >= $since ORDER BY seq"
 _SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 _CENTROIDS: Final = f"SELECT memory_type, vector FROM {DRAWER_CENTROIDS} WHERE workspace_id = ? AND model = ?"
-_DRAWERS: Final = f"""SELECT drawer_id, entry_id, d.text_hash, {LIVE_DRAWER}, v.vector FROM {DRAWERS} d
+_DRAWERS: Final = f"""SELECT drawer_id, entry_id, d.text_hash, {LIVE_DRAWER} AS live, v.vector FROM {DRAWERS} d
     LEFT JOIN {CHUNK_VECTORS} v ON v.workspace_id = d.workspace_id AND v.model = $model AND v.text_hash = d.text_hash
+        AND v.dim > 0
     WHERE d.workspace_id = $workspace"""
 
 
@@ -95,16 +95,14 @@ def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Tur
 
 def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
     """The drawers of a workspace, with the vectors of a model."""
-    rows = views.rows(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
-    live = [row for row in rows if row[3]]
-    vectors = [row[4] for row in live if row[4]]
+    found = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
+    live = found.filter(found["live"])
+    vectors = live["vector"].combine_chunks().drop_null()
     return Filed(
-        frozenset(row[1] for row in rows),
-        frozenset(row[0] for row in live),
-        frozenset(int(row[2]) for row in live),
-        np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), len(vectors[0]) // FLOAT_BYTES)
-        if vectors
-        else None,
+        frozenset(found["entry_id"].to_pylist()),
+        frozenset(live["drawer_id"].to_pylist()),
+        frozenset(live["text_hash"].to_pylist()),
+        np.frombuffer(vectors.buffers()[2], "<f4").reshape(len(vectors), -1) if len(vectors) else None,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from ...schemas.events.drawers import (
+    MOST_IMPORTANCE,
     MOST_REJECTED,
     CentroidComputed,
     DrawerAnswerRejected,
@@ -20,6 +21,7 @@ from ...schemas.events.drawers import (
     DrawerLinked,
     DrawerMerged,
     DrawerPruned,
+    DrawerReinforced,
     DrawerRestored,
     DrawerState,
     DrawerSuperseded,
@@ -31,6 +33,7 @@ from ...schemas.events.memory import MemoryReferenced, MemorySearched
 from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ids import hash64, name_key
 from ...schemas.rules import text
+from ...schemas.rules.palace.upkeep import decayed
 from ...schemas.rules.text import Analyzer
 from ...schemas.views.drawers import (
     DRAWER_CENTROIDS,
@@ -45,13 +48,15 @@ from ...schemas.views.drawers import (
 )
 from ...schemas.views.table import Tables
 from ..folds.chunk_terms import chunk_terms
-from ..folds.drawer_upkeep import begin_again, centroid, decay, keep_up, rejected_before
+from ..folds.drawer_upkeep import begin_again, centroid, decay, decays_of, keep_up, rejected_before
 from ..folds.history import end, succeed
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 
 MOST_READS: Final = 2**53
 """Where counting stops; no event may overflow the column."""
+IMPORTANCE_DIGITS: Final = 6
+"""Decimal places of an importance that was reinforced."""
 
 
 class DrawersProjection:
@@ -171,6 +176,16 @@ def _linked(event: EntryRecorded, tx: FoldTransaction) -> None:
         keep_up(event, tx, said.drawer_id, linked=True, **counts)
 
 
+def _reinforced(event: EntryRecorded, tx: FoldTransaction) -> None:
+    said = payload_of(event, DrawerReinforced)
+    for drawer_id in dict.fromkeys(said.drawer_ids):
+        row = _open(tx, event, drawer_id)
+        if row is not None and _counts(row):
+            now = decayed(row.importance, decays_of(event, tx, drawer_id))
+            _change(event, tx, drawer_id, importance=round(min(now + said.boost, MOST_IMPORTANCE), IMPORTANCE_DIGITS))
+            begin_again(event, tx, drawer_id)
+
+
 def _answer_rejected(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, DrawerAnswerRejected)
     for drawer_id in dict.fromkeys(said.drawer_ids):
@@ -260,6 +275,7 @@ _FOLDS: Final[dict[str, Callable[[EntryRecorded, FoldTransaction], None]]] = {
     DrawerClassified.ENTRY_TYPE: _classified,
     DrawerUpdated.ENTRY_TYPE: _updated,
     DrawerLinked.ENTRY_TYPE: _linked,
+    DrawerReinforced.ENTRY_TYPE: _reinforced,
     DrawerAnswerRejected.ENTRY_TYPE: _answer_rejected,
     CentroidComputed.ENTRY_TYPE: centroid,
     SweepTicked.ENTRY_TYPE: decay,

@@ -45,17 +45,20 @@ _JUDGE: Final = f"UPDATE {ENTRIES} SET embeddable = NOT embeddable WHERE seq IN 
 _JUDGE_CHAT: Final = f"""UPDATE {ENTRIES} SET embeddable = $2
     WHERE workspace_id = $1 AND starts_with(entry_type, '{CHAT}') AND embeddable != $2"""
 _CUT: Final = {
+    "seq": "entry.seq",
+    "entry_type": "entry.entry_type",
     "summary": f"left(summary, {SUMMARY_CHARS})",
     "payload": f"left(payload, {PAYLOAD_CHARS})",
-    "bucket_id": "$bucket",
-    "archived_ms": "$archived",
 }
-_NAMED: Final = """WHERE workspace_id = $workspace AND entry_type = $type AND NOT control
-    AND seq BETWEEN $first AND $last AND seq IN (SELECT unnest($seqs::UBIGINT[]))"""
+_NAMED: Final = """(SELECT unnest($seqs::UBIGINT[]) AS seq, unnest($types::VARCHAR[]) AS entry_type,
+    unnest($buckets::VARCHAR[]) AS bucket_id, unnest($archived::BIGINT[]) AS archived_ms) AS named"""
+_OF_NAMED: Final = """workspace_id = $workspace AND NOT control AND entry.seq BETWEEN $first AND $last
+    AND entry.seq = named.seq AND entry.entry_type = named.entry_type"""
 """The bounds let DuckDB skip blocks: rows are in order of ``seq``."""
 _ARCHIVE: Final = f"""INSERT INTO {ARCHIVED} ({ARCHIVED.names})
-    SELECT {", ".join(_CUT.get(column.name, column.name) for column in ARCHIVED.columns)} FROM {ENTRIES} {_NAMED}"""
-_REMOVE: Final = f"DELETE FROM {ENTRIES} {_NAMED}"
+    SELECT {", ".join(_CUT.get(column.name, column.name) for column in ARCHIVED.columns)}
+    FROM {ENTRIES} AS entry, {_NAMED} WHERE {_OF_NAMED}"""
+_REMOVE: Final = f"DELETE FROM {ENTRIES} AS entry USING {_NAMED} WHERE {_OF_NAMED}"
 _FIELDS: Final = attrgetter(*_LIKE_FIELDS)
 _EVENT_FIELDS: Final = attrgetter(*_OF_EVENT)
 """All of them in one pass."""
@@ -105,8 +108,8 @@ class EntriesProjection:
             words = [of_entry[event.seq] if event.seq in of_entry else _words(event.entry) for event in events]
         columns["words"] = words
         tx.insert(ENTRIES, columns)
-        for one in compactions(batch):
-            _archive(one, tx)
+        if compacted := compactions(batch):
+            _archive(compacted, tx)
 
     def _shown(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> list[EntryRecorded]:
         """The entries as which writes are listed; repeats are left out."""
@@ -164,17 +167,20 @@ class EntriesProjection:
             tx.rewrite(ENTRIES, workspace, _JUDGE, [changed])
 
 
-def _archive(one: Compaction, tx: FoldTransaction) -> None:
-    """Move the entries that a compaction names; no hot index holds entries of these types."""
-    named = {
-        "workspace": one.event.workspace_id,
-        "type": one.said.entry_type,
-        "first": one.sequences[0],
-        "last": one.sequences[-1],
-        "seqs": one.sequences,
-    }
-    tx.execute(_ARCHIVE, {**named, "bucket": one.event.entry.id, "archived": one.event.published_ms})
-    tx.execute(_REMOVE, named)
+def _archive(compacted: Sequence[Compaction], tx: FoldTransaction) -> None:
+    """Move the entries that compactions name, each by the first that names it; no hot index holds these types."""
+    by_workspace: dict[str, dict[int, Compaction]] = {}
+    for one in compacted:
+        named = by_workspace.setdefault(one.event.workspace_id, {})
+        for seq in one.sequences:
+            named.setdefault(seq, one)
+    for workspace, named in by_workspace.items():
+        of = {"workspace": workspace, "first": min(named), "last": max(named), "seqs": list(named)}
+        of["types"] = [one.said.entry_type for one in named.values()]
+        of["buckets"] = [one.event.entry.id for one in named.values()]
+        of["archived"] = [one.event.published_ms for one in named.values()]
+        tx.execute(_ARCHIVE, of)
+        tx.execute(_REMOVE, of)
 
 
 def _words(entry: JournalEntry) -> int:

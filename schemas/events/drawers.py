@@ -144,6 +144,21 @@ class DrawerLinked(ControlPayload):
     triple_count: int = Field(default=0, ge=0, le=1_000)
 
 
+class DrawerReinforced(ControlPayload):
+    """Somebody added a drawer that is similar to others, so that these gain importance.
+
+    Attributes:
+        added: The drawer that was added; it reinforces once.
+        drawer_ids: The similar ones.
+        boost: What each gains, up to an importance of 5.
+    """
+
+    ENTRY_TYPE = "drawer.reinforced"
+    added: DrawerId
+    drawer_ids: tuple[DrawerId, ...] = Field(min_length=1, max_length=100)
+    boost: Importance
+
+
 class DrawerAnswerRejected(ControlPayload):
     """A model's answer about drawers could not be used.
 

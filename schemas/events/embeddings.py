@@ -8,13 +8,16 @@ from pydantic import Field
 
 from .payload import ControlPayload
 
+ModelKind = Literal["ollama", "minilm", "openai"]
+"""What runs a model."""
+
 
 class EmbeddingsActivated(ControlPayload):
     """Recall uses this model from now on; in the system workspace, as the default of all workspaces."""
 
     ENTRY_TYPE = "embeddings.activated"
     model: str = Field(min_length=1, max_length=96)
-    embedder: Literal["ollama", "minilm", "none"]
+    embedder: ModelKind | Literal["none"]
     dim: int | None = Field(default=None, ge=1)
     reason: str = Field(default="", max_length=500)
 
@@ -24,7 +27,7 @@ class EmbeddingsAdded(ControlPayload):
 
     ENTRY_TYPE = "embeddings.added"
     model: str = Field(min_length=1, max_length=96)
-    embedder: Literal["ollama", "minilm"]
+    embedder: ModelKind
 
 
 class EmbeddingsDropped(ControlPayload):

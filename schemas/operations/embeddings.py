@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool
 from ..entry import WorkspaceId
 from .operation import Access, Answer, Effect, Operation, Request
 
-_MODEL: Final = "minilm, or the name of a model as `ollama list` prints it."
+_MODEL: Final = "minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the endpoint."
 _WHY: Final = "Why; it is recorded."
 
 

@@ -66,7 +66,7 @@ class KgQueryRequest(Request):
     With ``as_of`` only what held on that date or at that time; without it ended facts, too.
     """
 
-    entity: Name = Field(description="Name of the entity, or an alias.")
+    entity: Name = Field(description="Name of the entity, an alias, or, with an embedding model, a description.")
     as_of: Day = Field(
         default=None, description="Only facts that held then; both ends included.", json_schema_extra=DATE_HINT
     )
@@ -165,6 +165,9 @@ class EntityFact(Fact):
     direction: Literal["outgoing", "incoming"]
 
 
+FoundBy = Literal["name", "alias", "meaning"]
+
+
 class KgAddAnswer(Answer):
     """The fact's id; ``added`` is false if it was known and has no end. ``seq`` is that of its assertion."""
 
@@ -175,9 +178,15 @@ class KgAddAnswer(Answer):
 
 
 class KgQueryAnswer(Answer):
-    """The facts about an entity; none if it is unknown. ``truncated`` if there are more than are shown."""
+    """The facts about an entity; none if it is unknown. ``truncated`` if there are more than are shown.
+
+    ``found_by`` says how the entity was found: by its name, by an alias, or by meaning, then with the cosine in
+    ``similarity``; null if it is unknown.
+    """
 
     entity: str
+    found_by: FoundBy | None = None
+    similarity: float | None = None
     results: tuple[EntityFact, ...]
     count: int
     truncated: bool

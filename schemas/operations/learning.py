@@ -21,7 +21,11 @@ class ConsolidateRequest(Request):
     """
 
     crew_id: Id | None = Field(default=None, description="The crew; all if absent.")
-    since: Duration = Field(default="24h", description="Look-back in hours, days or weeks: 24h, 7d, 2w.")
+    since: Duration = Field(
+        default="24h",
+        description="Look-back in hours, days or weeks: 24h, 7d, 2w.",
+        json_schema_extra={"x-fix": "send a number of hours, days or weeks: 24h, 7d, 2w"},
+    )
     workspace_id: Workspace = None
 
 

@@ -40,7 +40,7 @@ class ConfigureMemoryRequest(Request):
         default=None, description="off, or cheap: refuse lines that contradict a line of pins.md."
     )
     reset: tuple[Literal["retention_days", "scrubber", "verifier"], ...] = Field(
-        default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
+        default=(), description="Settings to reset to their defaults, before the given ones are set; repeatable."
     )
     workspace_id: Workspace = None
 

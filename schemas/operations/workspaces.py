@@ -91,9 +91,7 @@ class ConfigureWorkspaceRequest(Request):
             "episodic_ttl_hours",
         ],
         ...,
-    ] = Field(
-        default=(), description="Settings that get their defaults again, before what is given is set; repeatable."
-    )
+    ] = Field(default=(), description="Settings to reset to their defaults, before the given ones are set; repeatable.")
     workspace_id: Workspace = None
 
 

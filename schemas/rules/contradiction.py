@@ -170,7 +170,7 @@ def _numbers(pair: _Pair, words: set[str], *, roughly: bool) -> Contradiction | 
         sure = 0.8
     if not sure:
         return None
-    return Contradiction(sure, f"another value of the same: {_spelling(new)} here, {_spelling(old)} there")
+    return Contradiction(sure, f"two values of the same: {_spelling(new)} and {_spelling(old)}")
 
 
 def _number(one: Token, other: Token, before: Sequence[str], words: set[str], *, roughly: bool) -> float:
@@ -199,7 +199,7 @@ def _opposites(pair: _Pair, words: set[str]) -> Contradiction | None:
     prefixed = len(one) > _MIN_PREFIXED and other in [f"{prefix}{one}" for prefix in _PREFIXES]
     if {one, other} & MOMENTARY or not (known or prefixed):
         return None
-    return Contradiction(0.85, f"opposites: {_spelling(new)} here, {_spelling(old)} there")
+    return Contradiction(0.85, f"opposites: {_spelling(new)} and {_spelling(old)}")
 
 
 def _values(pair: _Pair, words: set[str]) -> Contradiction | None:
@@ -214,7 +214,7 @@ def _values(pair: _Pair, words: set[str]) -> Contradiction | None:
     sure = _value(before, after) if before else _subject(after)
     if not sure:
         return None
-    return Contradiction(sure, f"another value of the same: {_spelling(new)} here, {_spelling(old)} there")
+    return Contradiction(sure, f"two values of the same: {_spelling(new)} and {_spelling(old)}")
 
 
 def _value(before: Sequence[str], after: Sequence[str]) -> float:

@@ -1,4 +1,4 @@
-"""Which evidence floor a workspace's own receipts speak for: the highest that keeps what was used.
+"""Proposes an evidence floor from a workspace's own receipts: the highest that keeps the hits that were used.
 
 Invariant: pure; a floor is proposed only where enough hits are known to have been used.
 """

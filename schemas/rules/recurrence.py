@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from math import log
 from typing import Final
 
+from .text import Analyzer, tokens_of
+
 SIMILAR: Final = 0.7
 """Least mean similarity of an entry to a group. Of 40 recurrences among 600 entries about the same services, problems and
 causes (tests/support/planted.py), 0.4 finds 2 % with a precision of .01, 0.6 30 % with .24, 0.7 78 % with .82, 0.8 53 %
@@ -51,6 +53,17 @@ class Recurrence:
     typical: str
     days: int
     confidence: float
+
+
+def terms_of(analyzer: Analyzer, text: str) -> frozenset[int]:
+    """The terms of a text; words with digits name one occurrence and are left out."""
+    words = [word for word in tokens_of(text) if word.isalpha()]
+    return frozenset(key for key in analyzer.keys_of(words) if key)
+
+
+def is_covered(terms: frozenset[int], by: frozenset[int]) -> bool:
+    """Whether a text with the terms ``by`` has most of ``terms``: it says the same, and perhaps more."""
+    return len(terms & by) >= SIMILAR * len(terms)
 
 
 def recurrences(entries: Sequence[Occurrence]) -> list[Recurrence]:

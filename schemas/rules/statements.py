@@ -29,7 +29,7 @@ class Told(Enum):
     ASKS = "asks"
     STATES = "states"
     QUOTES = "quotes"
-    """It states, and quotes what somebody said."""
+    """A statement that quotes what somebody said."""
 
 
 def parts_of(text: str) -> list[tuple[str, bool]]:

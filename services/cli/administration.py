@@ -27,12 +27,19 @@ _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 workspaces = typer.Typer(no_args_is_help=True)
-tokens = typer.Typer(help="Tokens: credentials for a role in a workspace, crew or agent.", no_args_is_help=True)
+tokens = typer.Typer(help="Tokens: credentials of agents and people.", no_args_is_help=True)
 
 
 @workspaces.callback()
 def _workspace() -> None:
-    """Workspaces and their settings, for OWNER and ADMIN."""
+    """Workspaces and their settings, for OWNER and ADMIN.
+
+    There is no command that makes a workspace: it begins with its first token (`token create --workspace NAME`) or entry.
+    """
+
+
+_SWITCHES: Final = ("embed_chat", "palace_ingest", "review_rules")
+"""Settings with an option to switch them off."""
 
 
 @workspaces.command("settings")
@@ -46,16 +53,21 @@ def workspace_settings(
         bool | None,
         Option("--palace-ingest/--no-palace-ingest", help="Whether exchanges of chat.* entries are filed as drawers."),
     ] = None,
+    review_rules: Annotated[
+        bool | None,
+        Option("--review-rules/--no-review-rules", help="Whether rules that a consolidation finds wait for a person."),
+    ] = None,
     *,
-    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE, without=("embed_chat", "palace_ingest"))],
+    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE, without=_SWITCHES)],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
-    if embed_chat is not None:
-        asked["embed_chat"] = embed_chat
-    if palace_ingest is not None:
-        asked["palace_ingest"] = palace_ingest
+    asked |= {
+        name: on
+        for name, on in zip(_SWITCHES, (embed_chat, palace_ingest, review_rules), strict=True)
+        if on is not None
+    }
     scope = {"workspace_id": asked.pop("workspace_id", None)}
     with client(where) as journal:
         found = journal.configure_workspace(**asked, **scope) if asked else journal.workspace_settings(**scope)

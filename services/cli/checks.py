@@ -23,6 +23,7 @@ import typer
 from typer import Option
 
 from ...schemas.errors import CrewJournalError, EmbedderError, JournalDamaged, ViewsDamaged
+from ...schemas.ports import Embedder
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
 from ..data_dir import RUNTIME_FILE, is_owned
 from .connection import find_running, read_runtime, resolve, sync_client
@@ -33,7 +34,7 @@ from .output import counted, emit, plain, safe, size_text
 COMFORTABLE_DISK_FACTOR: Final = 8
 """Times the floor below which ``up`` is not ready; under it there is little time to act."""
 PROBE_TIMEOUT_S: Final = 20.0
-"""Seconds for a first embedding by Ollama, the loading of its model included."""
+"""Seconds for a first embedding by a server, the loading of its model included."""
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _NATS_FILES: Final = ("nats/broker.json", "nats/nats.conf", "nats/agents.json")
 SECRET_FILES: Final = ("admin.token", *_NATS_FILES, "views.duckdb", "views.duckdb.wal")
@@ -210,24 +211,39 @@ def check_ollama(settings: Settings, where: Where) -> Iterator[Finding]:
     """Ollama answers and has the model."""
     from ...consumers.adapters.ollama import OllamaEmbedder
 
+    at = f"{settings.ollama_model} at {settings.ollama_host}"
+    wanted = settings.embedder == "ollama"
+    yield _embeds("ollama", at, lambda: OllamaEmbedder(settings.ollama_host, settings.ollama_model), wanted=wanted)
+
+
+def check_endpoint(settings: Settings, where: Where) -> Iterator[Finding]:
+    """The OpenAI-compatible endpoint answers and has the model, if one is set."""
+    from ...consumers.adapters.openai import OpenAiEmbedder
+    from ...consumers.adapters.served import Endpoint
+
+    endpoint = Endpoint(settings.embed_base_url, settings.embed_api_key)
+    if endpoint.url is not None or settings.embedder == "openai":
+        at = f"{settings.embed_model} at {endpoint.url}"
+        yield _embeds("endpoint", at, lambda: OpenAiEmbedder(endpoint, settings.embed_model), wanted=True)
+
+
+def _embeds(name: str, at: str, make: Callable[[], Embedder], *, wanted: bool) -> Finding:
     async def probe() -> None:
-        model = OllamaEmbedder(settings.ollama_host, settings.ollama_model)
+        model = make()
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 await model.probe()
         finally:
             await model.close()
 
-    wanted = settings.embedder == "ollama"
     bad = FAIL if wanted else WARN
     try:
         asyncio.run(probe())
     except EmbedderError as error:
-        yield Finding("ollama", bad, error.message, error.hint if wanted else f"only if you want it: {error.hint}")
+        return Finding(name, bad, error.message, error.hint if wanted else f"only if you want it: {error.hint}")
     except TimeoutError:
-        yield Finding("ollama", bad, f"did not embed a sentence within {PROBE_TIMEOUT_S:.0f} s", "look at its log")
-    else:
-        yield Finding("ollama", OK, f"{settings.ollama_model} at {settings.ollama_host} embeds")
+        return Finding(name, bad, f"did not embed a sentence within {PROBE_TIMEOUT_S:.0f} s", "look at its log")
+    return Finding(name, OK, f"{at} embeds")
 
 
 def check_minilm(settings: Settings, where: Where) -> Iterator[Finding]:
@@ -291,6 +307,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_parts,
     check_port,
     check_ollama,
+    check_endpoint,
     check_minilm,
     check_running,
 )

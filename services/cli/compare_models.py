@@ -24,6 +24,7 @@ from .output import counted, print_pairs, print_table, safe, say, show
 from .vectors import wait_for_model
 
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
+OPENAI: Final = "openai/"
 EVAL_RECIPES: Final = ("robust", "dense")
 """What is measured on a set with answers, unless one is named: what prompts use, and the vectors alone."""
 
@@ -68,7 +69,7 @@ def _measured(
     asked = exam_set.read_set(directory, workspace, "--eval")
     exam.report_unanswerable(asked)
     report: dict[str, Any] = {"directory": str(directory), **asked.as_dict(), "k": k, "models": {}}
-    active = {"embedder": "minilm"} if models[0] in MINILM else {"embedder": "ollama", "ollama_model": models[0]}
+    active = _settings_of(models[0])
     with ExitStack() as stack:
         there = stack.enter_context(scratch_journal(**active))
         journal = stack.enter_context(sync_client(there))
@@ -83,6 +84,14 @@ def _measured(
                 "recipes": {recipe: asyncio.run(exam.ask_all(there, asked, recipe, k))[0] for recipe in recipes},
             }
     return report
+
+
+def _settings_of(model: str) -> dict[str, str]:
+    if model in MINILM:
+        return {"embedder": "minilm"}
+    if model.startswith(OPENAI):
+        return {"embedder": "openai", "embed_model": model.removeprefix(OPENAI)}
+    return {"embedder": "ollama", "ollama_model": model}
 
 
 def _print_measured(report: Mapping[str, Any]) -> None:

@@ -142,5 +142,5 @@ def _origin(name: str) -> str:
 
 
 def _print_configuration(answer: Mapping[str, Any]) -> None:
-    print_table(("setting", "value", "from"), [(one["name"], one["value"], one["from"]) for one in answer["settings"]])
+    print_table(("setting", "from", "value"), [(one["name"], one["from"], one["value"]) for one in answer["settings"]])
     say(f"file: {answer['file']}{'' if answer['exists'] else ' (there is none)'}")

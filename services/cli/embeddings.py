@@ -20,7 +20,7 @@ from .output import counted, emit, flat, plain, print_pairs, safe, say, show
 from .vectors import wait_for_model
 
 embedder = typer.Typer(help="The model that turns memories into vectors.", no_args_is_help=True)
-app = typer.Typer(help="Embedding models: fill a second one, compare, switch, switch back.", no_args_is_help=True)
+app = typer.Typer(help="Embedding models: add, compare, activate, drop.", no_args_is_help=True)
 app.command("compare")(compare)
 
 

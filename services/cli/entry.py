@@ -20,6 +20,10 @@ def main() -> int:
         rest = sys.argv[3:]
         program = rest[rest.index(_PROGRAM) + 1] if _PROGRAM in rest[:-1] else _DEFAULT_PROGRAM
         return run(sys.argv[2], program)
+    if sys.argv[1:2] == ["hook"]:  # without an event, or with --help
+        from ..client.command import main as client
+
+        return client(sys.argv[1:], "crew-journal")
     from .main import main as command
 
     return command()

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 from typer import Argument, Option
 
 from ...schemas.operations.operation import Effect, Operation, plain_types
+from ..times import moment_of
 from .completing import OF_FIELDS, Complete, among
 from .options import json_object
-from .times import moment_of
 
 _R = TypeVar("_R")
 _SHORT: Final = {"--workspace": "-w", "--limit": "-n", "--k": "-k"}
@@ -63,7 +63,7 @@ class Fields:
         }
         for name in found:
             if datetime in _kinds(self.operation, name):
-                found[name] = moment_of(found[name])
+                found[name] = moment_of(found[name], name)
             if is_object(self.operation, name):
                 word, given_value = option_of(self.operation, name), found[name]
                 several = isinstance(given_value, list)

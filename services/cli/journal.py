@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from ..times import moment_of
 from .connection import client
 from .groups import grouped
 from .options import Json, MinSeq, Where, Workspace
 from .output import emit, plain, print_entry, print_pairs, say, show
-from .times import moment_of
 
 if TYPE_CHECKING:
     from ...schemas.api import TailGap
@@ -60,7 +60,7 @@ class Filters:
         """Those that filter; times as RFC 3339."""
         found = {name: value for name, value in asdict(self).items() if value}
         ends = {"since": False, "until": True}
-        return found | {name: moment_of(found[name], end=end) for name, end in ends.items() if name in found}
+        return found | {name: moment_of(found[name], name, end=end) for name, end in ends.items() if name in found}
 
 
 @grouped
@@ -92,6 +92,8 @@ def list_entries(
             if json_output and not every:
                 emit(page)
                 return
+            if not page["entries"] and not json_output:
+                say("no entry passes these filters")
             for entry in page["entries"]:
                 emit(entry, one_line=True) if json_output else print_entry(entry)
             cursor = page.get("next_cursor")

@@ -9,7 +9,7 @@ import typer
 
 from .output import print_table, safe, say
 
-knowledge = typer.Typer(help="The knowledge graph: facts about entities, and when they hold.", no_args_is_help=True)
+knowledge = typer.Typer(help="Facts about entities, and when they hold.", no_args_is_help=True)
 
 
 def print_facts(answer: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ Invariant: every failure leaves as one message on stderr and the exit code of DE
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -42,7 +43,7 @@ from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
 from .operations import add_commands, command_of
 from .operators import operators
-from .output import JSON_FLAG, report_error, show
+from .output import JSON_FLAG, report_error, say, show
 from .palace import layered, palace
 from .provider_parity import provider_parity
 from .publishing import publish, schema
@@ -55,6 +56,8 @@ from .work import work
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
+_LINE: Final = 57
+"""Characters of a command's help beside its name in 80 columns."""
 _ClickError: Final = typer.BadParameter.__mro__[2]
 """Root of what typer raises for wrong usage; typer itself exports only this branch of it."""
 
@@ -120,6 +123,21 @@ add_commands(app, GROUPS)
 embedder.command("activate")(command_of(ACTIVATE_MODEL))  # its name before there was `embeddings`
 
 
+def short_help(text: str) -> str:
+    """What a list of commands shows of a help text: its first sentence, up to a colon or semicolon if it is long."""
+    sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
+    return sentence if len(sentence) <= _LINE else re.split("[:;] ", sentence, maxsplit=1)[0]
+
+
+def _shorten(group: typer.Typer) -> None:
+    for command in group.registered_commands:  # without a short help, typer cuts the text at the end of the line
+        command.short_help = short_help(command.help or (command.callback and command.callback.__doc__) or "")
+
+
+for group in (app, *GROUPS.values()):
+    _shorten(group)
+
+
 def _print_version(wanted: bool) -> None:
     if not wanted:
         return
@@ -155,6 +173,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # when the rest is flushed
         return _reader_left()
     except KeyboardInterrupt:
+        return INTERRUPTED
+    except typer.Abort:  # Ctrl-C, or the end of stdin, at a question
+        say("nothing was changed")
         return INTERRUPTED
     except Exception as error:
         return _failed(error, as_json)

@@ -21,7 +21,7 @@ from .options import Json, Where
 from .output import show
 from .printers import print_written
 
-memory = typer.Typer(help="Memory documents: AGENT.md, daily logs, topics and the others.", no_args_is_help=True)
+memory = typer.Typer(help="Memory documents: AGENT.md, daily logs, topics, pins …", no_args_is_help=True)
 memory.command("search")(search)
 memory.command("reindex")(reindex)
 memory.command("block")(block)

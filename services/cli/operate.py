@@ -83,7 +83,9 @@ def rebuild(
         emit(result)
         raise typer.Exit(CrewJournalError.exit_code if failed else 0)
     if result["projections"]:
-        names = ", ".join(safe(name) for name in result["projections"])
+        names = counted(len(result["projections"]), "view")
+        if projections:
+            names = ", ".join(safe(name) for name in result["projections"])
         parked = (
             f"; {counted(result['parked'], 'event')} parked (crew-journal dlq list)" if result.get("parked") else ""
         )
@@ -105,7 +107,7 @@ def verify(*, where: Where, json_output: Json = False) -> None:
         raise typer.Exit(0 if result["equal"] else VerificationFailed.exit_code)
     for view in result["projections"]:
         verdict = "same" if view["equal"] else "DIFFERS"
-        print(f"{safe(view['projection']):<16}  {verdict:<7}  {view['live']['rows']:,} rows at {view['seq']}")
+        print(f"{safe(view['projection']):<16}  {verdict:<7}  {counted(view['live']['rows'], 'row')} at {view['seq']}")
     lost = result.get("journal") or {}
     if lost.get("missing") or lost.get("known_entries") or lost.get("views_kept"):
         raise VerificationFailed(

@@ -9,7 +9,7 @@ import typer
 
 from .output import print_table, say
 
-operators = typer.Typer(help="Operator models and peer cards: what people said of themselves.", no_args_is_help=True)
+operators = typer.Typer(help="What people said of themselves: models and peer cards.", no_args_is_help=True)
 
 
 def print_operator(answer: Mapping[str, Any]) -> None:
@@ -24,3 +24,12 @@ def print_operator(answer: Mapping[str, Any]) -> None:
         print_table(("for", "key", "value", "quote", "entry"), rows)
     else:
         say("the person opted out" if answer["opted_out"] else "nothing is known of this person")
+
+
+def print_operators(answer: Mapping[str, Any]) -> None:
+    """A table of the models."""
+    rows = [(one["slug"], one["crew_id"], one["updated_at"], ", ".join(one["keys"])) for one in answer["operators"]]
+    if rows:
+        print_table(("slug", "crew", "updated", "keys"), rows)
+    else:
+        say("there are no operator models")

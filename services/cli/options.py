@@ -44,12 +44,12 @@ Workspace = Annotated[
 Json = Annotated[bool, Option("--json", help="JSON on stdout; a failure is JSON on stderr.")]
 Embedder = Annotated[
     str | None,
-    Option("--embedder", envvar="CREW_JOURNAL_EMBEDDER", help="auto, ollama, minilm or none. [default: auto]"),
+    Option("--embedder", envvar="CREW_JOURNAL_EMBEDDER", help="auto, openai, ollama, minilm or none. [default: auto]"),
 ]
 MinSeq = Annotated[
     int | None, Option("--min-seq", min=0, help="Wait until the views have passed this sequence: read your own writes.")
 ]
-Model = Annotated[str, Argument(help="minilm, or a model's name as `ollama list` shows it.")]
+Model = Annotated[str, Argument(help="minilm, a model's name as `ollama list` shows it, or openai/NAME.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ memory must not be able to clear the screen, set the title or hide what comes af
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
@@ -20,6 +22,10 @@ PIPE_WIDTH: Final = 160
 """Columns of a table that goes into a file or a pipe, where there is no width to ask for."""
 _WIDEST: Final = 10_000
 """Columns of the widest table: more than all its cells have."""
+_GAP: Final = 2
+"""Columns between two columns of a table."""
+_ROOM: Final = 24
+"""Columns that the last column needs so that its text can be read."""
 SEVERITY_STYLES: Final = {"notice": "cyan", "warn": "yellow", "error": "red"}
 Progress = Callable[..., None]
 _AGES: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -72,7 +78,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     """A table on stdout.
 
     Args:
-        columns: Headings. The last column wraps in the remaining width; the others are never cut.
+        columns: Headings. The last column wraps in the remaining width, or below the others if there is none; the others
+            are never cut.
         rows: Cells, made safe here; a hyphen for None.
         right: Headings of the columns of figures.
     """
@@ -81,19 +88,37 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, emoji=False, markup=False)
     cells = [[Text("-" if cell is None else safe(cell)) for cell in row] for row in rows]
+    if not cells:
+        say("there are none")
+        return
+    widths = [max(len(name), *(row[at].cell_len for row in cells), 0) for at, name in enumerate(columns[:-1])]
+    room = console.width - sum(width + _GAP for width in widths)
+    if sys.stdout.isatty() and room < min(_ROOM, max((row[-1].cell_len for row in cells), default=0)):
+        _print_in_two_lines(columns, [[cell.plain for cell in row] for row in cells], widths, console.width)
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for at, name in enumerate(columns):
         last = at == len(columns) - 1
-        width = None if last else max(len(name), *(row[at].cell_len for row in cells), 0)
+        width = None if last else widths[at]
         justify: Any = "right" if name in right else "left"
         table.add_column(Text(safe(name)), justify=justify, no_wrap=not last, overflow="fold", min_width=width)
     for row in cells:
         table.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, emoji=False, markup=False)
     least = table.__rich_measure__(console, console.options.update(max_width=_WIDEST)).minimum
     console.width = max(console.width, least)
     console.print(table)
+
+
+def _print_in_two_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], width: int
+) -> None:
+    """A table for a narrow terminal: the last column is below the others."""
+    for row in (columns, *rows):
+        print("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)).rstrip())
+        if row is not columns and row[-1] != "-":
+            print(textwrap.fill(row[-1], width - 1, initial_indent="    ", subsequent_indent="    "))
 
 
 def print_text(text: str) -> None:
@@ -102,12 +127,28 @@ def print_text(text: str) -> None:
         print("\n".join(safe(line.replace("\t", "    ")) for line in text.removesuffix("\n").split("\n")))
 
 
+def print_folded(text: object, lead: str) -> None:
+    """A text on stdout, made safe; on a terminal it is broken between words and continues below its beginning.
+
+    Args:
+        text: One line.
+        lead: What precedes the text; following lines are indented by as many blanks.
+    """
+    line = safe(text)
+    if sys.stdout.isatty():
+        # A width of 40 at least, so that a narrow terminal does not leave one word a line.
+        width = max(shutil.get_terminal_size().columns, len(lead) + 40)
+        parts = textwrap.wrap(line, width - len(lead), break_long_words=False, break_on_hyphens=False)
+        line = f"\n{' ' * len(lead)}".join(parts)
+    print(f"{lead}{line}")
+
+
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Names and values on stdout, one pair a line, values aligned; a hyphen for None."""
-    lines = [(safe(name), "-" if value is None else safe(value)) for name, value in pairs]
+    lines = [(safe(name), "-" if value is None else value) for name, value in pairs]
     width = max((len(name) for name, _ in lines), default=0)
     for name, value in lines:
-        print(f"{name.ljust(width)}  {value}")
+        print_folded(value, f"{name.ljust(width)}  ")
 
 
 def flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -129,7 +170,7 @@ def who_of(entry: Mapping[str, Any]) -> str:
     kind, name = entry.get("actor_type"), entry.get("actor_id")
     if not kind or is_agent_itself(entry.get("agent_id"), kind, name):
         return whose
-    return f"{whose} by {kind} {name}" if name else f"{whose} by {kind}"
+    return f"{whose} by {kind} {name}" if name and name != kind else f"{whose} by {kind}"
 
 
 def entry_line(entry: Mapping[str, Any]) -> str:

@@ -13,7 +13,8 @@ from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
 from . import layered
 from .knowledge import print_change, print_facts
-from .operators import print_operator
+from .learning import print_explanation, print_proposal_diff, print_proposals, print_rules
+from .operators import print_operator, print_operators
 from .output import counted, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
 
 _BODY_CHARS: Final = 300
@@ -136,6 +137,10 @@ def _activated(answer: Mapping[str, Any]) -> None:
         )
 
 
+_ALWAYS: Final = 3
+"""Columns of tokens that are always printed; the others if a token has something there."""
+
+
 def _tokens(answer: Mapping[str, Any]) -> None:
     columns = (
         "token",
@@ -157,7 +162,11 @@ def _tokens(answer: Mapping[str, Any]) -> None:
         grants = " ".join((*token["may_publish"], *(f"as {actor}" for actor in token["speaks_for"]))) or "-"
         times = (created[:10], expires, revoked[:10])
         rows.append((token["token_id"], token["role"], *bound, *times, grants, token["label"]))
-    print_table(columns, rows)
+    if not rows:
+        say("there are no tokens but the owner's, in the file admin.token of the data directory")
+        return
+    used = [at for at in range(len(columns)) if at < _ALWAYS or any(row[at] not in (None, "-", "") for row in rows)]
+    print_table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
 
 
 def minute(unix_ms: int | None) -> str:
@@ -358,7 +367,12 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "kg_add": print_change,
     "kg_invalidate": print_change,
     "kg_query": print_facts,
+    "learned_rules": print_rules,
+    "proposals": print_proposals,
+    "explain_proposal": print_explanation,
+    "diff_proposal": print_proposal_diff,
     "show_operator": print_operator,
+    "operators": print_operators,
     "kg_timeline": print_facts,
 }
 """By the name of the operation."""

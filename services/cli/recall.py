@@ -16,8 +16,9 @@ from ...schemas.operations.recall import NO_VECTORS, RENDER
 from .connection import client
 from .groups import Fields, grouped
 from .options import Embedder, Json, Where
-from .output import age, counted, safe, say, show, who_of
+from .output import age, counted, print_folded, safe, say, show, who_of
 
+_MARGIN: Final = "    "
 _EMPTY_BLOCK: Final = {
     "ok": "no hit fits into the block",
     "nothing": "nothing has enough evidence",
@@ -67,28 +68,24 @@ def print_recall(answer: Mapping[str, Any]) -> None:
     if not answer["hits"]:
         say(_EMPTY_BLOCK["unavailable"] if answer.get("degraded") == NO_VECTORS else "nothing was found")
     for number, hit in enumerate(answer["hits"], 1):
-        score = f"{'via ' if hit.get('via') else ''}{hit['score']:.3f}"
-        when = age(hit["age_seconds"])
-        print(safe(f"#{number}  {score}  {when}  {hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"))
-        print(f"    {safe(hit['summary'])}")
-        if hit.get("confidence") is not None:
-            print(f"    {hit['confidence']:.2f} sure: {safe(hit['reason'])}")
+        print(safe(f"#{number}  {age(hit['age_seconds'])}  {hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"))
+        print_folded(hit["summary"], _MARGIN)
+        print_folded(_why(hit), _MARGIN)
         if standing := hit.get("standing"):
-            print(safe("    {state} by {by}, {at} {reason}".format_map(standing).rstrip()))
+            by = f" by {standing['by']}" if standing["by"] else ""
+            why = f": {standing['reason']}" if standing["reason"] else ""
+            print_folded(f"{standing['state']}{by}, {standing['at']}{why}", _MARGIN)
         if hit.get("repeats"):
-            print(f"    and {hit['repeats']} more that {'says' if hit['repeats'] == 1 else 'say'} the same")
+            print(f"{_MARGIN}and {hit['repeats']} more that {'says' if hit['repeats'] == 1 else 'say'} the same")
         if hit.get("explain"):
-            print(f"    {_explained(hit['explain'])}")
+            print_folded(f"score {hit['score']:.3f}, {_explained(hit['explain'])}", _MARGIN)
     _print_origin(answer, "")
 
 
 def _print_origin(answer: Mapping[str, Any], counts: str) -> None:
     model = safe(answer["model"] or "none")
-    lacking = ""
-    if without := answer.get("without_vectors"):
-        awaiting = answer["awaiting_vectors"]
-        why = "no embedding model is configured" if awaiting is None else f"{awaiting} will get one"
-        lacking = f", {counted(without, 'entry', 'entries')} in scope without a vector ({why})"
+    awaiting = answer.get("awaiting_vectors")
+    lacking = f", {counted(awaiting, 'entry waits for its', 'entries wait for their')} vector" if awaiting else ""
     say(f"{counts}recipe {safe(answer['recipe'])}, model {model}, view_seq {answer['view_seq']}{lacking}")
     if answer["receipt"] is not None:
         say(f"receipt {answer['receipt']}")
@@ -98,8 +95,17 @@ def _print_origin(answer: Mapping[str, Any], counts: str) -> None:
         say(f"degraded: {safe(answer['degraded'])} (see `crew-journal status`)")
 
 
+def _why(hit: Mapping[str, Any]) -> str:
+    """Why it is a hit: by which relation, or with which confidence and reason, else its score."""
+    if via := hit.get("via"):
+        return f"via {via['entry_id']} ({via['relation']}, weight {via['weight']:.2f})"
+    if hit.get("confidence") is None:
+        return f"score {hit['score']:.3f}"
+    return f"confidence {hit['confidence']:.2f}: {hit['reason']}"
+
+
 def _explained(value: Any) -> str:
     if isinstance(value, Mapping):
-        parts = ((safe(name), _explained(part)) for name, part in value.items() if part is not None)
+        parts = ((safe(name), _explained(part)) for name, part in value.items() if part not in (None, 0))
         return ", ".join(f"{name} {text}" for name, text in parts if text)  # an arm that did not find it has no text
     return f"{value:.3f}" if isinstance(value, float) else safe(value)

@@ -74,7 +74,7 @@ def show_worked_recall(there: Target, after_seq: int | None) -> None:
         f"{command} tail {place}",
         f'{command} publish {place}--type peer.escalation --severity warn "the queue is stuck"',
         f"{command} status {place}",
-        f"{there.url}/docs in a browser",
+        f"{there.url}/ in a browser",
     ):
         say(f"  {line.rstrip()}")
     say("Ctrl-C stops everything; the data stays.")

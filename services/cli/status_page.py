@@ -6,7 +6,7 @@ has all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from .output import age, counted, size_text
@@ -14,6 +14,8 @@ from .output import age, counted, size_text
 Report = Mapping[str, Any]
 _NAMED: Final = 3
 """Views that are named; of more, the number."""
+_SWEEPS: Final = 10
+"""Sweeps that are shown; there are eight of a workspace."""
 
 
 def status_lines(report: Report) -> Iterator[tuple[str, str]]:
@@ -47,9 +49,10 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "embedder", _embedder(embedder)
     if vectors := report.get("embeddings"):
         refused = f"; {vectors['refused']:,} refused" if vectors.get("refused") else ""
-        yield "vectors", f"{vectors['count']:,} of {vectors['embeddable']:,} entries that are to have one{refused}"
+        yield "vectors", f"{vectors['count']:,} of {vectors['embeddable']:,} entries that need one{refused}"
     for reactor in report.get("reactors") or ():
         yield reactor["name"], _state(reactor, _reactor(reactor))
+    yield from _sweeps((report.get("memory") or {}).get("sweeps") or ())
     if hot := report.get("hot_index"):
         memory = f"{size_text(hot['bytes'])} of {size_text(hot['budget_bytes'])}"
         yield (
@@ -58,6 +61,18 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
         )
     if error := (report.get("memory") or {}).get("error"):
         yield "memory", str(error)
+
+
+def _sweeps(sweeps: Sequence[Report]) -> Iterator[tuple[str, str]]:
+    """What the last run of each sweep counted, the newest first; of many workspaces only some."""
+    newest = sorted((one for one in sweeps if one.get("finished_at")), key=lambda one: str(one["finished_at"]))[::-1]
+    for one in newest[:_SWEEPS]:
+        counts = ", ".join(f"{name} {count:,}" for name, count in (one.get("counts") or {}).items() if count)
+        error = f"; {one['error']}" if one.get("error") else ""
+        said = f"{one['workspace_id']}, {one['finished_at']}: {counts or 'nothing to do'}{error}"
+        yield f"sweep {one['sweep']}", said
+    if len(newest) > _SWEEPS:
+        yield "sweeps", f"{len(newest) - _SWEEPS} more, of all workspaces: --json"
 
 
 def _journal(report: Report) -> str:

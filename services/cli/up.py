@@ -80,7 +80,8 @@ def refuse_taken(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise Unavailable(
-                f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another port: `up --http 127.0.0.1:0`"
+                f"cannot listen on {host}:{port}: {error.strerror}",
+                hint="choose another port with --http or CREW_JOURNAL_HTTP, such as 127.0.0.1:9120; port 0 picks a free one",
             ) from None
 
 
@@ -184,7 +185,7 @@ async def _announce(runtime: Runtime, settings: Settings, there: Target, *, as_j
         emit(facts)
     why = f" ({facts['embedder_reason']})" if facts["embedder_reason"] else ""
     for line in (
-        f"HTTP         {facts['http']}  (documentation at /docs, metrics at /metrics)",
+        f"HTTP         {facts['http']}  (pages at /, documentation at /docs)",
         f"NATS         {facts['nats']}",
         f"data         {facts['data_dir']}",
         f"durability   {facts['durability']}",

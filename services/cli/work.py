@@ -144,6 +144,7 @@ async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, a
 async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) -> ReactorContext:
     from ...consumers.adapters.choose import choose_embedder
     from ...consumers.adapters.outcome import ObservedEmbedder
+    from ...consumers.adapters.served import Endpoint
     from ...consumers.reactor import ReactorContext
     from ..journal.broker.connection import connect
     from ..journal.publishing.writer import Writer
@@ -158,6 +159,8 @@ async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) ->
         ollama_host=settings.ollama_host,
         ollama_model=settings.ollama_model,
         cache_dir=settings.models_dir,
+        endpoint=Endpoint(settings.embed_base_url, settings.embed_api_key),
+        endpoint_model=settings.embed_model,
         pinned_model=broker.model,
     )
     say(f"embedder: {choice.kind}, {choice.reason}")

@@ -15,14 +15,15 @@ from .find import Address, find
 DEFAULT_PROGRAM: Final = "claude-code"
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, name: str = "crew-journal-client") -> int:
     """Run the command; returns its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="crew-journal-client", description="Memory of a Crew Journal that runs elsewhere."
-    )
+    parser = argparse.ArgumentParser(prog=name, description="Memory of a Crew Journal that runs elsewhere.")
     commands = parser.add_subparsers(dest="command", required=True)
-    hook = commands.add_parser("hook", help="serve an event of a coding agent: JSON in, JSON out")
-    hook.add_argument("event", help="SessionStart, UserPromptSubmit, Stop, PreCompact or SessionEnd")
+    hook = commands.add_parser("hook", help="serve an event of a coding agent: JSON on stdin, JSON on stdout")
+    hook.add_argument(
+        "event",
+        help="SessionStart, UserPromptSubmit, Stop, PreCompact or SessionEnd; its JSON object is read from stdin",
+    )
     hook.add_argument("--program", default=DEFAULT_PROGRAM, help="claude-code, codex or cursor")
     mcp = commands.add_parser("mcp", help="serve the memory as tools of the Model Context Protocol on stdin and stdout")
     mcp.add_argument("--url", help="of the service; CREW_JOURNAL_URL if absent")

@@ -40,7 +40,15 @@ class Address:
         return urlsplit(self.url).hostname in _LOOPBACK
 
     def arguments(self) -> dict[str, Any]:
-        """What a client of httpx is made with, of either flavour."""
+        """What a client of httpx is made with, of either flavour.
+
+        Raises:
+            NotAuthenticated: If the token cannot be sent.
+        """
+        if not self.token.isascii():
+            raise NotAuthenticated(
+                "the token has characters that no token has", hint="copy it as `token create` printed it"
+            )
         headers = {"Authorization": f"Bearer {self.token}"}
         return {"base_url": self.url, "headers": headers, "trust_env": not self.is_loopback}
 
@@ -77,7 +85,8 @@ def _running(folder: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise NotFound(
-        f"no service runs on {folder}", hint=f"start `crew-journal up`, or set {URL_VARIABLE} and {TOKEN_VARIABLE}"
+        f"no service runs on the data directory {folder.absolute()}",
+        hint=f"start `crew-journal up`, or set {DATA_DIR_VARIABLE}, or {URL_VARIABLE} and {TOKEN_VARIABLE}",
     )
 
 

@@ -128,25 +128,16 @@ from ...schemas.operations.operators import (
     OperatorsAnswer,
 )
 from ...schemas.operations.palace import (
-    ADD_DRAWER,
     CHECK_DUPLICATE,
-    DELETE_DRAWER,
     DIARY_READ,
-    DIARY_WRITE,
     DRAWER,
     DRAWERS,
-    IMPORT_DRAWERS,
-    PALACE_INGEST,
     PALACE_RECALL,
     PALACE_ROOMS,
     PALACE_SEARCH,
     PALACE_STATUS,
     PALACE_TAXONOMY,
     PALACE_WINGS,
-    PUT_DRAWER,
-    RESTORE_DRAWER,
-    SET_IDENTITY,
-    UPDATE_DRAWER,
     WAKE_UP,
 )
 from ...schemas.operations.palace_answers import (
@@ -165,6 +156,17 @@ from ...schemas.operations.palace_answers import (
     PalaceTaxonomyAnswer,
     PalaceTextAnswer,
     PalaceWingsAnswer,
+)
+from ...schemas.operations.palace_filing import (
+    ADD_DRAWER,
+    DELETE_DRAWER,
+    DIARY_WRITE,
+    IMPORT_DRAWERS,
+    PALACE_INGEST,
+    PUT_DRAWER,
+    RESTORE_DRAWER,
+    SET_IDENTITY,
+    UPDATE_DRAWER,
 )
 from ...schemas.operations.palace_graph import (
     FIND_TUNNELS,
@@ -1582,7 +1584,7 @@ class Operations:
                 default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -1698,7 +1700,7 @@ class Operations:
         With ``as_of`` only what held on that date or at that time; without it ended facts, too.
 
         Args:
-            entity: Name of the entity, or an alias.
+            entity: Name of the entity, an alias, or, with an embedding model, a description.
             as_of: Only facts that held then; both ends included.
             direction: Facts in which the entity is subject, object, or either.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
@@ -1947,36 +1949,6 @@ class Operations:
         }
         return self._operate(CHECK_DUPLICATE, given)
 
-    def add_drawer(
-        self,
-        wing: str,
-        room: str,
-        content: str,
-        *,
-        source_file: str | None = None,
-        added_by: str | None = None,
-        workspace_id: str | None = None,
-    ) -> AddDrawerAnswer:
-        """File a text verbatim under a wing and a room; its type and importance follow from its words.
-
-        Args:
-            wing: Broad category, such as a project or `user`.
-            room: Topic within the wing.
-            content: The text, kept verbatim.
-            source_file: File that the text is from.
-            added_by: Who files it; the agent of the token if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "wing": wing,
-            "room": room,
-            "content": content,
-            "source_file": source_file,
-            "added_by": added_by,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(ADD_DRAWER, given)
-
     def drawers(
         self,
         *,
@@ -2029,6 +2001,104 @@ class Operations:
         """
         given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return self._operate(DRAWER, given)
+
+    def diary_read(
+        self,
+        agent_name: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        last_n: int = 10,
+    ) -> DiaryReadAnswer:
+        """Read an agent's diary, newest entries first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            agent_name: Whose diary.
+            last_n: Number of entries.
+        """
+        given: dict[str, Any] = {
+            "agent_name": agent_name,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "last_n": last_n,
+        }
+        return self._operate(DIARY_READ, given)
+
+    def wake_up(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity and essential story, for the start of a conversation.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return self._operate(WAKE_UP, given)
+
+    def palace_recall(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 10,
+    ) -> PalaceTextAnswer:
+        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+        }
+        return self._operate(PALACE_RECALL, given)
+
+    def add_drawer(
+        self,
+        wing: str,
+        room: str,
+        content: str,
+        *,
+        source_file: str | None = None,
+        added_by: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text verbatim under a wing and a room; its type and importance follow from its words.
+
+        Args:
+            wing: Broad category, such as a project or `user`.
+            room: Topic within the wing.
+            content: The text, kept verbatim.
+            source_file: File that the text is from.
+            added_by: Who files it; the agent of the token if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "wing": wing,
+            "room": room,
+            "content": content,
+            "source_file": source_file,
+            "added_by": added_by,
+            "workspace_id": workspace_id,
+        }
+        return self._operate(ADD_DRAWER, given)
 
     def update_drawer(
         self,
@@ -2182,74 +2252,6 @@ class Operations:
         """
         given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
         return self._operate(DIARY_WRITE, given)
-
-    def diary_read(
-        self,
-        agent_name: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        last_n: int = 10,
-    ) -> DiaryReadAnswer:
-        """Read an agent's diary, newest entries first.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            agent_name: Whose diary.
-            last_n: Number of entries.
-        """
-        given: dict[str, Any] = {
-            "agent_name": agent_name,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "last_n": last_n,
-        }
-        return self._operate(DIARY_READ, given)
-
-    def wake_up(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-    ) -> PalaceTextAnswer:
-        """Show identity and essential story, for the start of a conversation.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return self._operate(WAKE_UP, given)
-
-    def palace_recall(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-        room: str | None = None,
-        limit: int = 10,
-    ) -> PalaceTextAnswer:
-        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-            room: Only this room.
-            limit: Most drawers.
-        """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "limit": limit,
-        }
-        return self._operate(PALACE_RECALL, given)
 
     def palace_ingest(
         self,
@@ -3061,7 +3063,8 @@ class Operations:
         The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
         """
         given: dict[str, Any] = {"model": model}
         return self._operate(ADD_MODEL, given)
@@ -3081,7 +3084,8 @@ class Operations:
         unless ``force`` is set.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
@@ -3100,7 +3104,8 @@ class Operations:
         The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
@@ -3191,7 +3196,7 @@ class Operations:
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -4728,7 +4733,7 @@ class AsyncOperations:
                 default, all versions are kept.
             scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {
@@ -4844,7 +4849,7 @@ class AsyncOperations:
         With ``as_of`` only what held on that date or at that time; without it ended facts, too.
 
         Args:
-            entity: Name of the entity, or an alias.
+            entity: Name of the entity, an alias, or, with an embedding model, a description.
             as_of: Only facts that held then; both ends included.
             direction: Facts in which the entity is subject, object, or either.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
@@ -5093,36 +5098,6 @@ class AsyncOperations:
         }
         return await self._operate(CHECK_DUPLICATE, given)
 
-    async def add_drawer(
-        self,
-        wing: str,
-        room: str,
-        content: str,
-        *,
-        source_file: str | None = None,
-        added_by: str | None = None,
-        workspace_id: str | None = None,
-    ) -> AddDrawerAnswer:
-        """File a text verbatim under a wing and a room; its type and importance follow from its words.
-
-        Args:
-            wing: Broad category, such as a project or `user`.
-            room: Topic within the wing.
-            content: The text, kept verbatim.
-            source_file: File that the text is from.
-            added_by: Who files it; the agent of the token if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "wing": wing,
-            "room": room,
-            "content": content,
-            "source_file": source_file,
-            "added_by": added_by,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(ADD_DRAWER, given)
-
     async def drawers(
         self,
         *,
@@ -5175,6 +5150,104 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
         return await self._operate(DRAWER, given)
+
+    async def diary_read(
+        self,
+        agent_name: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        last_n: int = 10,
+    ) -> DiaryReadAnswer:
+        """Read an agent's diary, newest entries first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            agent_name: Whose diary.
+            last_n: Number of entries.
+        """
+        given: dict[str, Any] = {
+            "agent_name": agent_name,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "last_n": last_n,
+        }
+        return await self._operate(DIARY_READ, given)
+
+    async def wake_up(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity and essential story, for the start of a conversation.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+        """
+        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
+        return await self._operate(WAKE_UP, given)
+
+    async def palace_recall(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        wing: str | None = None,
+        room: str | None = None,
+        limit: int = 10,
+    ) -> PalaceTextAnswer:
+        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            wing: Only this wing.
+            room: Only this room.
+            limit: Most drawers.
+        """
+        given: dict[str, Any] = {
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "wing": wing,
+            "room": room,
+            "limit": limit,
+        }
+        return await self._operate(PALACE_RECALL, given)
+
+    async def add_drawer(
+        self,
+        wing: str,
+        room: str,
+        content: str,
+        *,
+        source_file: str | None = None,
+        added_by: str | None = None,
+        workspace_id: str | None = None,
+    ) -> AddDrawerAnswer:
+        """File a text verbatim under a wing and a room; its type and importance follow from its words.
+
+        Args:
+            wing: Broad category, such as a project or `user`.
+            room: Topic within the wing.
+            content: The text, kept verbatim.
+            source_file: File that the text is from.
+            added_by: Who files it; the agent of the token if absent.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {
+            "wing": wing,
+            "room": room,
+            "content": content,
+            "source_file": source_file,
+            "added_by": added_by,
+            "workspace_id": workspace_id,
+        }
+        return await self._operate(ADD_DRAWER, given)
 
     async def update_drawer(
         self,
@@ -5328,74 +5401,6 @@ class AsyncOperations:
         """
         given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
         return await self._operate(DIARY_WRITE, given)
-
-    async def diary_read(
-        self,
-        agent_name: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        last_n: int = 10,
-    ) -> DiaryReadAnswer:
-        """Read an agent's diary, newest entries first.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            agent_name: Whose diary.
-            last_n: Number of entries.
-        """
-        given: dict[str, Any] = {
-            "agent_name": agent_name,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "last_n": last_n,
-        }
-        return await self._operate(DIARY_READ, given)
-
-    async def wake_up(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-    ) -> PalaceTextAnswer:
-        """Show identity and essential story, for the start of a conversation.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return await self._operate(WAKE_UP, given)
-
-    async def palace_recall(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-        room: str | None = None,
-        limit: int = 10,
-    ) -> PalaceTextAnswer:
-        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-            room: Only this room.
-            limit: Most drawers.
-        """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "limit": limit,
-        }
-        return await self._operate(PALACE_RECALL, given)
 
     async def palace_ingest(
         self,
@@ -6207,7 +6212,8 @@ class AsyncOperations:
         The model is tested first. Recall continues to use the active model.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
         """
         given: dict[str, Any] = {"model": model}
         return await self._operate(ADD_MODEL, given)
@@ -6227,7 +6233,8 @@ class AsyncOperations:
         unless ``force`` is set.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
@@ -6246,7 +6253,8 @@ class AsyncOperations:
         The active model cannot be dropped. If the model is added again, all its vectors are computed again.
 
         Args:
-            model: minilm, or the name of a model as `ollama list` prints it.
+            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
+                endpoint.
             reason: Why; it is recorded.
         """
         given: dict[str, Any] = {"model": model, "reason": reason}
@@ -6337,7 +6345,7 @@ class AsyncOperations:
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings that get their defaults again, before what is given is set; repeatable.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         given: dict[str, Any] = {

@@ -50,10 +50,7 @@ def run(event: str, program: str, stdin: Any = None, stdout: Any = None) -> int:
     """Serve one event; returns the exit code, which is 0."""
     out = stdout or sys.stdout
     try:
-        given = json.load(stdin or sys.stdin)
-        if not isinstance(given, dict):
-            raise Trouble("the input is not a JSON object")
-        answer = _served(event, program, given)
+        answer = _served(event, program, _given(stdin or sys.stdin))
     except Trouble as error:
         answer = {"systemMessage": f"Crew Journal: memory is not used here: {error}"}
     except Exception as error:  # whatever it is, the session goes on without memory
@@ -62,10 +59,20 @@ def run(event: str, program: str, stdin: Any = None, stdout: Any = None) -> int:
     return 0
 
 
+def _given(stdin: Any) -> dict[str, Any]:
+    try:
+        given = json.load(stdin)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise Trouble('stdin is not the JSON object of an event, such as {"prompt": "…"}')
+    return given
+
+
 def _served(event: str, program: str, given: Mapping[str, Any]) -> dict[str, Any]:
     kind = event.lower()
     if kind not in _EVENTS:
-        raise Trouble(f"no event {event!r}")
+        raise Trouble(f"no event {event!r}: use SessionStart, UserPromptSubmit, Stop, PreCompact or SessionEnd")
     roots = given.get("workspace_roots")
     folder = Path(given.get("cwd") or (roots[0] if isinstance(roots, list) and roots else Path.cwd()))
     service = _Service(_address(), project_of(folder, program))

@@ -1,4 +1,4 @@
-"""The operation calibrate: which evidence floor a workspace's receipts speak for."""
+"""The operation calibrate: proposes an evidence floor from a workspace's receipts."""
 
 from __future__ import annotations
 

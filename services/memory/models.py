@@ -15,7 +15,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.entry import ActorType
@@ -29,7 +29,7 @@ from ...schemas.errors import (
     NotFound,
     Unavailable,
 )
-from ...schemas.events.embeddings import EmbeddingsAdded, EmbeddingsDropped
+from ...schemas.events.embeddings import EmbeddingsAdded, EmbeddingsDropped, ModelKind
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.operations.embeddings import (
     ActivateModelRequest,
@@ -87,7 +87,7 @@ class EmbeddingModels:
         running: Callable[[str], Embedder | None],
         release: Callable[[str], Awaitable[None]],
         wanted: Callable[[], Mapping[str, int]],
-        kind_of: Callable[[str], Literal["minilm", "ollama"]],
+        kind_of: Callable[[str], ModelKind],
         aliases: Mapping[str, str],
         outcomes: Callable[[], Mapping[str, Mapping[str, Any]]],
         filling: Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]],
@@ -119,7 +119,9 @@ class EmbeddingModels:
         name = self._aliases.get(model, model)
         if not _NAME.match(name):
             raise InvalidQuery(
-                "not the name of a model", hint="use minilm, or a name from `ollama list`", field="model"
+                "not the name of a model",
+                hint="use minilm, a name from `ollama list`, or openai/NAME",
+                field="model",
             )
         return name
 

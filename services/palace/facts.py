@@ -54,6 +54,10 @@ class FactReader:
         """The entity of exactly this name, although it may be an alias."""
         return await self._entity(workspace_id, entity_id(name), None)
 
+    async def of_id(self, workspace_id: str, wanted: str) -> EntityRow | None:
+        """An entity by its id."""
+        return await self._entity(workspace_id, wanted, None)
+
     async def facts(
         self,
         workspace_id: str,

@@ -26,7 +26,14 @@ from ...schemas.events.drawers import (
 )
 from ...schemas.events.payload import ControlPayload
 from ...schemas.ids import derived_id, mint_entry_id
-from ...schemas.operations.palace import (
+from ...schemas.operations.palace_answers import (
+    AddDrawerAnswer,
+    DeleteDrawerAnswer,
+    DiaryWriteAnswer,
+    DrawerAnswer,
+    InfoAnswer,
+)
+from ...schemas.operations.palace_filing import (
     AddDrawerRequest,
     DeleteDrawerRequest,
     DiaryWriteRequest,
@@ -35,13 +42,6 @@ from ...schemas.operations.palace import (
     RestoreDrawerRequest,
     SetIdentityRequest,
     UpdateDrawerRequest,
-)
-from ...schemas.operations.palace_answers import (
-    AddDrawerAnswer,
-    DeleteDrawerAnswer,
-    DiaryWriteAnswer,
-    DrawerAnswer,
-    InfoAnswer,
 )
 from ...schemas.rules.palace.classifier import classify
 from ...schemas.rules.palace.places import DIARY, agent_slug, drawer_id

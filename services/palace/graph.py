@@ -24,9 +24,10 @@ from ...schemas.ports import ViewReader
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import FACTS_PROJECTION
-from ...schemas.views.facts import FactRow
+from ...schemas.views.facts import EntityRow, FactRow
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from .entity_finder import EntityFinder
 from .facts import BY_START, LATEST_FIRST, FactReader
 
 
@@ -53,6 +54,9 @@ class KnowledgeGraph:
         clock: The time now, UTC.
         max_entities: Most entities of a workspace.
         max_facts: Most facts of a workspace.
+
+    Attributes:
+        finder: Finds entities by meaning; None where nothing embeds.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class KnowledgeGraph:
         max_entities: int = MAX_ENTITIES,
         max_facts: int = MAX_FACTS,
     ) -> None:
+        self.finder: EntityFinder | None = None
         self._views = views
         self._read = FactReader(views)
         self._journal = journal
@@ -177,9 +182,16 @@ class KnowledgeGraph:
         )
 
     async def query(self, caller: Caller, asked: ops.KgQueryRequest) -> ops.KgQueryAnswer:
-        """The facts about an entity."""
+        """The facts about an entity: that of this name, else of this alias, else the one that is meant."""
         view_seq, workspace_id = self._read.view_seq, caller.workspace_id
         entity = await self._read.entity(workspace_id, asked.entity, asked.as_of_seq)
+        found_by: ops.FoundBy = "name" if _is_named(entity, asked.entity) else "alias"
+        similarity: float | None = None
+        if entity is None and asked.as_of_seq is None and self.finder is not None:
+            meant = await self.finder.find(workspace_id, asked.entity)
+            if meant is not None:
+                entity = await self._read.of_id(workspace_id, meant.entity_id)
+                found_by, similarity = "meaning", round(meant.cosine, 4)
         found = [] if entity is None else await self._read.facts(
             workspace_id,
             limit=ops.FACTS_SHOWN + 1,
@@ -201,6 +213,8 @@ class KnowledgeGraph:
         )
         return ops.KgQueryAnswer(
             entity=entity.name if entity else asked.entity,
+            found_by=found_by if entity else None,
+            similarity=similarity if entity else None,
             results=results,
             count=len(results),
             truncated=len(found) > ops.FACTS_SHOWN,
@@ -298,6 +312,10 @@ def _check(valid_from: str | None, valid_to: str | None, field: str) -> None:
         check_interval(valid_from, valid_to)
     except ValueError as error:
         raise _refused(field, str(error), "give an end at or after the start") from None
+
+
+def _is_named(entity: EntityRow | None, name: str) -> bool:
+    return entity is not None and entity.entity_id == entity_id(name)
 
 
 def _shown(fact: FactRow, subject: str, object_: str) -> ops.Fact:

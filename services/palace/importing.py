@@ -10,8 +10,8 @@ import asyncio
 
 from ...schemas.errors import EntryConflict
 from ...schemas.events.drawers import DEFAULT_IMPORTANCE, MOST_DRAWERS, MOST_IMPORTANCE, DrawerDeleted, DrawerFiled
-from ...schemas.operations.palace import ImportDrawersRequest, ImportedDrawer
 from ...schemas.operations.palace_answers import ImportDrawersAnswer, ImportedDrawerAnswer
+from ...schemas.operations.palace_filing import ImportDrawersRequest, ImportedDrawer
 from ...schemas.rules.palace.classifier import classify
 from ...schemas.rules.palace.texts import is_noise
 from ...schemas.timestamps import parse_ts, to_ms

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...schemas.operations.recall import ArmShare, HitExplanation, Via
 from ...schemas.operations.retractions import Standing, State
@@ -91,8 +90,7 @@ COMPARED_CHARS: Final = 2_000
 _LAST: Final = frozenset({State.RETRACTED, State.STALE})
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(NamedTuple):
     """A hit before it becomes part of an answer, under the names of ``RecallHit``."""
 
     record: EntryRecord
@@ -211,8 +209,7 @@ def _distinct(hits: Sequence[Shown], analyzer: Analyzer) -> list[tuple[Shown, Sh
 def _one_of(members: Sequence[Shown]) -> Shown:
     newest = max(members, key=lambda hit: (hit.standing is None, hit.ts_ms, hit.seq))
     best = members[0]
-    return replace(
-        newest,
+    return newest._replace(
         repeats=len(members) - 1,
         score=best.score,
         via=best.via,

@@ -29,6 +29,7 @@ from ...schemas.operations import (
     memory_settings,
     operators,
     palace,
+    palace_filing,
     palace_graph,
     priorities,
     proposals,
@@ -253,15 +254,15 @@ def _bind_palace(desk: Desk, use: Palace) -> None:
     desk.bind(palace.DIARY_READ, reading.diary)
     desk.bind(palace.WAKE_UP, reading.wake_up)
     desk.bind(palace.PALACE_RECALL, reading.recall)
-    desk.bind(palace.ADD_DRAWER, filing.add)
-    desk.bind(palace.PUT_DRAWER, filing.put)
-    desk.bind(palace.IMPORT_DRAWERS, use.importing.run)
-    desk.bind(palace.UPDATE_DRAWER, filing.update)
-    desk.bind(palace.DELETE_DRAWER, filing.delete)
-    desk.bind(palace.RESTORE_DRAWER, filing.restore)
-    desk.bind(palace.SET_IDENTITY, filing.set_identity)
-    desk.bind(palace.DIARY_WRITE, filing.write_diary)
-    desk.bind(palace.PALACE_INGEST, filing.ingest)
+    desk.bind(palace_filing.ADD_DRAWER, filing.add)
+    desk.bind(palace_filing.PUT_DRAWER, filing.put)
+    desk.bind(palace_filing.IMPORT_DRAWERS, use.importing.run)
+    desk.bind(palace_filing.UPDATE_DRAWER, filing.update)
+    desk.bind(palace_filing.DELETE_DRAWER, filing.delete)
+    desk.bind(palace_filing.RESTORE_DRAWER, filing.restore)
+    desk.bind(palace_filing.SET_IDENTITY, filing.set_identity)
+    desk.bind(palace_filing.DIARY_WRITE, filing.write_diary)
+    desk.bind(palace_filing.PALACE_INGEST, filing.ingest)
 
 
 def _bind_layered(desk: Desk, use: Layered) -> None:

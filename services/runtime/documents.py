@@ -25,6 +25,7 @@ from ..memory.providers.journal import JournalProvider
 from ..memory.providers.prompts import ProvidedPrompts
 from ..memory.providers.serving import ProvidedDocuments
 from ..operating.status import as_json
+from ..palace.entity_finder import EntityFinder
 from ..palace.searching import DrawerSearch
 from ..palace.use_cases import Palace
 from ..parts import Parts
@@ -114,6 +115,7 @@ async def start_documents(
     stack.callback(drawers.close)
     parts.show("drawer_index", lambda: as_json(drawers.figures()))
     palace = Palace.over(views, journal, drawers, memory.record_search, clock)
+    memory.knowledge.finder = EntityFinder(views, recall.queries.embed)
     combined = MemorySearch(search, recall, memory.record_search)
     layered = Layered.over(
         views,

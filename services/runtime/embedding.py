@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ...consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
 from ...consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
+from ...consumers.adapters.served import Endpoint
 from ...schemas.active_models import read_active_models
 from ...schemas.errors import (
     CrewJournalError,
@@ -81,6 +82,8 @@ class Embedding:
             ollama_host=settings.ollama_host,
             ollama_model=settings.ollama_model,
             cache_dir=settings.models_dir,
+            endpoint=Endpoint(settings.embed_base_url, settings.embed_api_key),
+            endpoint_model=settings.embed_model,
             pinned_model=pinned,
             switched=states.get(pinned) == ModelState.ADDED,
         )
@@ -116,9 +119,15 @@ class Embedding:
             return known
         if self._settings.embedder == "none":
             return None
+        settings = self._settings
         try:
-            made = make_embedder(model, ollama_host=self._settings.ollama_host, cache_dir=self._settings.models_dir)
-        except CrewJournalError:  # OLLAMA_HOST is not an address; the choice at start has reported it
+            made = make_embedder(
+                model,
+                ollama_host=settings.ollama_host,
+                cache_dir=settings.models_dir,
+                endpoint=Endpoint(settings.embed_base_url, settings.embed_api_key),
+            )
+        except CrewJournalError:  # the address of its server is not valid; doctor reports it
             return None
         return self._observe(made)
 

@@ -20,7 +20,7 @@ from typing import Final
 import Stemmer
 import structlog
 
-from ...consumers.adapters.choose import kind_of
+from ...consumers.adapters.choose import kind_of, runnable_models
 from ...consumers.adapters.minilm_weights import MODEL_ID
 from ...consumers.host.damage import damage_behind
 from ...consumers.host.giving_back import share_one_heap
@@ -257,7 +257,7 @@ class Runtime:
             comparison=ModelComparison(
                 store, ModelSearch(recall.indexes, embedding.running, analyzer, static_table.current)
             ),
-            runnable=(MODEL_ID, settings.ollama_model),
+            runnable=runnable_models(settings),
         )
         health = MemoryHealth(store, memory.sweep_now, embedding.state, clock=utc_now)
         tail = LiveTail(store, queries, head=lambda: stream_head(client), per_token=settings.tails_per_token)

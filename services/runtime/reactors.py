@@ -16,14 +16,14 @@ async def start_reactors(stack: AsyncExitStack, context: ReactorContext, say: Ca
     Args:
         stack: Stops them.
         context: What they work with.
-        say: Called with one line for each reactor that starts.
+        say: Called with one line that names them.
     """
-    started = []
+    started: dict[str, Reactor] = {}
     for name, create in discover_reactors().items():
         reactor = None if name == EmbedReactor.name else create(context)
         if reactor is not None:
             await reactor.start()
             stack.push_async_callback(reactor.stop)
-            started.append(reactor)
-            say(f"reactor: {name}")
-    return started
+            started[name] = reactor
+    say(f"reactors: {', '.join(started)}")
+    return list(started.values())

@@ -25,12 +25,17 @@ from ...schemas.principal import Principal
 from ..http.ports import AppServices
 from ..query.entries.cursor import Cursor
 from ..query.entries.filters import parse_filters
+from ..times import moment_of
 
 PAGE_ENTRIES: Final = 50
+OF_SWEEPS: Final = ("sweep.*", "memory.health_recorded")
+"""Records that sweeps bring; the overview leaves them out."""
 HEALTH_DAYS: Final = 60
 RECALL_K: Final = 10
 FILTERS: Final = ("q", "types", "severities", "agent_id", "crew_id", "trace_id", "since", "until", "priorities")
 """Filters of the list, by the names they have in ``GET /v1/journal``."""
+TIMES: Final = ("since", "until")
+"""Filters that may be written as a person writes times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Visit:
         return self.request.query_params.get(name, "").strip() or None
 
     async def run(self, operation: Operation[Any, Any], **fields: Any) -> Any:
-        """Answer an operation for the one who looks; fields that are None are left out."""
+        """Answer an operation with the visitor's principal; fields that are None are left out."""
         given = {name: value for name, value in fields.items() if value is not None}
         if "workspace_id" in operation.request.model_fields and self.workspace is not None:
             given["workspace_id"] = self.workspace
@@ -80,15 +85,16 @@ class Page:
 
 async def overview(visit: Visit) -> dict[str, Any]:
     """The newest entries, the health of the memory, and whether the node can serve."""
-    newest = await _entries(visit, [], None, 12)
+    newest = await _entries(visit, [("exclude_types", one) for one in OF_SWEEPS], None, 12)
     return {**newest, **await status(visit), **await health(visit)}
 
 
 async def journal(visit: Visit) -> dict[str, Any]:
     """Entries that pass the filters of the address, newest first, a page at a time."""
     given = [(name, value) for name in FILTERS if (value := visit.asked(name)) is not None]
+    read = [(name, moment_of(value, name, end=name == "until") if name in TIMES else value) for name, value in given]
     return {
-        **await _entries(visit, given, visit.asked("cursor"), PAGE_ENTRIES),
+        **await _entries(visit, read, visit.asked("cursor"), PAGE_ENTRIES),
         "given": dict(given),
         "severities": [severity.value for severity in Severity],
     }

@@ -55,7 +55,8 @@ FORMS: Final[dict[str, Operation[Any, Any]]] = {
 }
 
 
-def _templates() -> Environment:
+def templates() -> Environment:
+    """The templates of all pages; what they print is escaped, control characters included."""
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -70,7 +71,7 @@ def _json(value: object) -> str:
     return orjson.dumps(orjson.loads(orjson.dumps(value)), option=orjson.OPT_INDENT_2).decode()
 
 
-_TEMPLATES: Final = _templates()
+_TEMPLATES: Final = templates()
 
 
 def web_routes() -> list[Route | Mount]:

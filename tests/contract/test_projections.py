@@ -19,7 +19,7 @@ from crew_journal.consumers.host.transaction import ProjectionTransaction, trans
 from crew_journal.consumers.projection import Batch, Projection
 
 PROJECTIONS = [type(projection) for projection in discover_projections()]
-BOUNDED = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 FULL = settings(max_examples=1200, deadline=None, suppress_health_check=list(HealthCheck))
 
 

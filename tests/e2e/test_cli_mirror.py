@@ -45,6 +45,7 @@ def test_a_mirror_outlives_the_service_and_its_own_death(cli: Cli, tmp_path: Pat
         until(today.exists, "the note becomes a file")
     shell("- while the service is down", file)
     assert mirror.stderr is not None
+    assert "is in step" in mirror.stderr.readline()
     assert "files are taken over once it answers" in mirror.stderr.readline()
     block = cli("memory", "block", "--path", str(home), "--agent", "ada", "--crew", "core").out
     assert "[AGENT MEMORY]" in block

@@ -147,7 +147,7 @@ def check_each_line_once_in_order(stack: Stack, document: Writers) -> None:
 
 
 async def test_kill_9_of_service_and_broker_loses_and_doubles_no_line_of_a_document(tmp_path: Path) -> None:
-    await write_through_crashes(tmp_path, writers=16, kills=1, seed=21)
+    await write_through_crashes(tmp_path, writers=16, kills=1, seed=21, per_s=10)
 
 
 @pytest.mark.nightly

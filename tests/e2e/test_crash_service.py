@@ -16,7 +16,7 @@ from support.crash_import import Publisher, check_nothing_lost, small_entry
 from support.processes import RUN_DEADLINE_S, Stack, wait_for
 from support.schedule import KillSchedule
 
-FILE_ENTRIES = 3_000
+FILE_ENTRIES = 1_500
 FILE_ENTRIES_NIGHTLY = 60_000
 
 

@@ -1,4 +1,4 @@
-"""From an empty home and a new environment to the first recalled answer, without the checkout."""
+"""From an empty home to the first recalled answer, a crash, a backup and a restored journal, without the checkout."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ REGISTRY = ("PIP_", "SSL_", "UV_")
 
 
 @pytest.mark.nightly
-def test_five_commands_lead_from_an_empty_home_to_a_recalled_answer(tmp_path: Path) -> None:
+def test_five_commands_lead_from_an_empty_home_to_an_answer_that_a_crash_and_a_backup_keep(tmp_path: Path) -> None:
     dist, home, tools = tmp_path / "dist", tmp_path / "home", tmp_path / "tools"
     home.mkdir()
     build: list[str | Path] = [
@@ -57,21 +59,12 @@ def test_five_commands_lead_from_an_empty_home_to_a_recalled_answer(tmp_path: Pa
     run("uv", "tool", "install", "-q", f"crew-journal[broker] @ file://{wheel}")
     run("crew-journal", "embedder", "install", "minilm")
     commands.append(["crew-journal", "up"])
-    found = home / ".local" / "bin" / "crew-journal"
-    log = (home / "up.log").open("wb")
-    up = subprocess.Popen(
-        ["crew-journal", "up", "--http", "127.0.0.1:0"], cwd=home, env=kept, stdout=log, stderr=log, executable=found
-    )
-    try:
-        wait_for(lambda: up.poll() is not None or (home / ".crew-journal" / "runtime.json").exists(), "a running `up`")
-        assert up.poll() is None, (home / "up.log").read_text()
+    with _up(home, kept):
         run("crew-journal", "remember", TEXT)
-        answer = json.loads(run("crew-journal", "recall", "which language does Maria want?", "--json"))
-    finally:
-        up.terminate()
-        up.wait(60)
+        assert _recalled(run) == [TEXT]
     took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    needed = len(commands)
     installed = [home / ".local", home / ".cache" / "crew-journal", home / ".crew-journal"]  # uv's cache is uv's
     size = sum(
         path.stat().st_size
@@ -79,8 +72,43 @@ def test_five_commands_lead_from_an_empty_home_to_a_recalled_answer(tmp_path: Pa
         for path in root.rglob("*")
         if path.is_file() and not path.is_symlink()
     )
-    print(f"{took:.0f} s, {cpu:.0f} s of CPU, {len(commands)} commands, {size / 1e6:.0f} MB")
-    assert [hit["summary"] for hit in answer["hits"]] == [TEXT]
-    assert len(commands) <= MAX_COMMANDS
+    print(f"{took:.0f} s, {cpu:.0f} s of CPU, {needed} commands, {size / 1e6:.0f} MB")
+    with _up(home, kept):
+        assert _recalled(run) == [TEXT]
+        run("crew-journal", "backup", "journal.backup")
+    run("crew-journal", "restore", "journal.backup", "--data-dir", "elsewhere")
+    for folder in (".crew-journal", "elsewhere"):
+        assert _recalled(run, "--data-dir", folder) == [TEXT]
+        assert "equal" in run("crew-journal", "verify", "--data-dir", folder)
+    print(f"{time.monotonic() - began:.0f} s, {len(commands)} commands with a crash, a backup and a restored journal")
+    assert needed <= MAX_COMMANDS
     assert size / 1e6 <= MAX_MB
     assert cpu <= MAX_S  # wall time says more about what else the machine does
+
+
+@contextmanager
+def _up(home: Path, env: Mapping[str, str]) -> Iterator[None]:
+    """A running ``up`` in ``home``, killed with -9 when the block is left."""
+    runtime = home / ".crew-journal" / "runtime.json"
+    runtime.unlink(missing_ok=True)
+    with (home / "up.log").open("ab") as log:
+        up = subprocess.Popen(
+            ["crew-journal", "up", "--http", "127.0.0.1:0"],
+            executable=home / ".local" / "bin" / "crew-journal",
+            cwd=home,
+            env=env,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        wait_for(lambda: up.poll() is not None or runtime.exists(), "a running `up`")
+        assert up.poll() is None, (home / "up.log").read_text()
+        yield
+    finally:
+        up.kill()
+        up.wait(60)
+
+
+def _recalled(run: Callable[..., str], *more: str) -> list[str]:
+    answer = json.loads(run("crew-journal", "recall", "which language does Maria want?", "--json", *more))
+    return [hit["summary"] for hit in answer["hits"]]

@@ -63,7 +63,7 @@ async def test_near_duplicates_are_linked_and_a_changed_number_is_proposed_as_a_
         }
         [suspicion] = [edge for edge in found.edges if edge.relation == "contradicts"]
         assert suspicion.weight == 0.9
-        assert '"60 seconds" here, "30 seconds" there' in suspicion.reason
+        assert '"60 seconds" and "30 seconds"' in suspicion.reason
         backups = await owner.graph("backup2", depth=3)
         assert {(edge.src, edge.dst, edge.relation) for edge in backups.edges} == {("backup2", "backup", "similar")}
         assert (await owner.graph("lunch")).edges == ()
@@ -98,7 +98,7 @@ def test_the_commands_relate_show_and_take_back(tmp_path: Path) -> None:
         walked = cli(
             "recall", "new", "--k", "1", "--walk-depth", "1", "--recipe", "lexical", "--min-seq", str(alike["seq"])
         )
-        assert "via 0.500" in walked.out
+        assert "via new (similar, weight 0.50)" in walked.out
         made = cli("agent", "create", "ada", "--memory-walk-depth", "1", "--settings", '{"tone": "dry"}', "--json").json
         assert made["memory_walk_depth"] == 1
         assert "is registered already" in cli("agent", "create", "ada", code=1).err

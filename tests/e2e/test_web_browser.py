@@ -35,6 +35,7 @@ async def test_a_person_signs_in_recalls_corrects_and_watches(driver: Path, tmp_
         async with AsyncCrewJournal(node.http_url, node.owner_token) as journal:
             base = {"entry_type": "run.completed", "agent_id": "ada"}
             await journal.append({**base, "id": "hostile", "summary": HOSTILE})
+            await journal.append({**base, "id": "long", "summary": f"{'w' * 900} is the longest word"})
             done = await journal.append({**base, "id": "denied", "summary": "The checkout deploy was denied on Friday"})
             await journal.count(min_seq=done.seq)
         command = [str(driver), str(DRIVE), node.http_url, node.owner_token, str(tmp_path)]
@@ -50,4 +51,5 @@ async def test_a_person_signs_in_recalls_corrects_and_watches(driver: Path, tmp_
     assert seen["came_by_itself"]
     assert seen["sent_from_docs"].startswith("201")
     assert "seq" in seen["sent_from_docs"]
+    assert seen["wider"] <= 0, "a long word makes no page wider than the window"
     assert seen["violations"] == [], "the content policy had to stop something"

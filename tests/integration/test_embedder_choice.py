@@ -10,6 +10,7 @@ from support.ollama_server import Failure, OllamaServer
 
 from crew_journal.consumers.adapters import choose
 from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder
+from crew_journal.consumers.adapters.served import Endpoint
 from crew_journal.schemas.errors import EmbedderError, EmbedderModelMissing, EmbedderUnavailable
 from crew_journal.schemas.settings import EmbedderKind
 
@@ -139,3 +140,36 @@ async def test_auto_passes_over_a_host_that_is_no_address() -> None:
     choice, _, _ = await chosen("auto", "http://[::1", minilm_cache())
     assert choice.kind == "minilm"
     assert "is not a valid address" in choice.reason
+
+
+@pytest.mark.parametrize("kind", ["auto", "openai"])
+async def test_an_endpoint_that_is_set_is_used_without_a_test_and_before_ollama(
+    server: OllamaServer, kind: EmbedderKind
+) -> None:
+    choice = await choose_embedder(
+        kind,
+        ollama_host=server.url,
+        ollama_model=NOMIC,
+        cache_dir=minilm_cache(),
+        endpoint=Endpoint(NOWHERE),
+        endpoint_model="BAAI/bge-m3",
+    )
+    assert choice.embedder is not None
+    assert (choice.kind, choice.embedder.model_id) == ("openai", "openai/BAAI/bge-m3")
+    assert server.requests == []
+    await choice.embedder.close()
+
+
+@pytest.mark.parametrize(("pinned", "kind"), [(MINILM, "minilm"), ("mxbai", "ollama"), ("openai/other", "openai")])
+async def test_an_endpoint_that_is_set_later_does_not_replace_the_model_in_use(pinned: str, kind: str) -> None:
+    choice = await choose_embedder(
+        "auto",
+        ollama_host=NOWHERE,
+        ollama_model=NOMIC,
+        cache_dir=minilm_cache(),
+        endpoint=Endpoint(NOWHERE),
+        pinned_model=pinned,
+    )
+    assert choice.embedder is not None
+    assert (choice.kind, choice.embedder.model_id) == (kind, pinned)
+    await choice.embedder.close()

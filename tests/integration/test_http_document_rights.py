@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.document_world import World, document_world
+from support.stack import Stack
 
 from crew_journal.schemas.errors import (
     CapExceeded,
@@ -26,8 +26,8 @@ SECRET = "AKIA" + "ABCDEFGHIJKLMNOP"
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with document_world(tmp_path) as made:
+async def world(stack: Stack) -> AsyncIterator[World]:
+    async with document_world(stack) as made:
         yield made
 
 
@@ -95,7 +95,7 @@ async def test_the_text_of_an_injection_is_kept_for_the_operators_of_the_machine
     (kept,) = tmp_path_factory.getbasetemp().rglob(f"quarantine/{sha256_of(text)}.md")
     head, _, body = kept.read_text("utf-8").removeprefix("---\n").partition("\n---\n")
     assert body == text
-    assert {"document: AGENT.md", "workspace: acme", "source: api"} < set(head.splitlines())
+    assert {"document: AGENT.md", f"workspace: {world.workspace}", "source: api"} < set(head.splitlines())
     assert kept.stat().st_mode & 0o777 == 0o600
 
 

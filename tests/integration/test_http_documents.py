@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.document_world import World, document_world
-from support.stack import running_stack
+from support.stack import Stack, running_stack
 
 from crew_journal.schemas.errors import (
     CapExceeded,
@@ -30,8 +30,8 @@ from crew_journal.services.journal.publishing.writer import Writer
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with document_world(tmp_path) as made:
+async def world(stack: Stack) -> AsyncIterator[World]:
+    async with document_world(stack) as made:
         yield made
 
 

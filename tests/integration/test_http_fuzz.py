@@ -26,7 +26,7 @@ from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.services.http.app import App
 
-EXAMPLES = settings.default.max_examples // 20
+EXAMPLES = max(2, settings.default.max_examples // 20)
 """Per route and mode."""
 ENDLESS = {"/v1/journal/stream", "/v1/admin/sweeps"}
 """Ends only when its client leaves, or when a reactor has compacted, which this stack lacks; other tests cover them."""

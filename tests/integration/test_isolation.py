@@ -79,7 +79,11 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         yield World(stack, tokens, ids, last, cursors)
 
 
-PAIRS = [(mine, other, role) for mine, other in (("acme", "globex"), ("globex", "acme")) for role in ROLES]
+PAIRS = [
+    *(("acme", "globex", role) for role in ROLES),
+    ("globex", "acme", "AGENT"),
+    *(pytest.param("globex", "acme", role, marks=pytest.mark.nightly) for role in ROLES if role != "AGENT"),
+]
 
 
 def _clean(answer: httpx.Response, other: str, echoed: str = "") -> None:

@@ -167,8 +167,8 @@ async def follow_the_advice(tmp_path: Path, healthy: tuple[Path, Path, Answers],
     return {"damage": damage.name, "noticed": noticed, "salvaged": lost}
 
 
-BOUNDED = ("middle block flipped", "meta.inf removed and the last block cut")
-"""Messages lost in the middle and at the end; ``make nightly`` goes through all."""
+BOUNDED = ("middle block flipped",)
+"""Messages lost in the middle; ``make nightly`` goes through all damages."""
 
 
 @pytest.mark.parametrize("damage", [one for one in STREAM_DAMAGES if one.name in BOUNDED], ids=str)

@@ -222,7 +222,7 @@ async def test_a_changed_number_is_proposed_as_a_contradiction_and_a_correction_
     [[reason]] = linking.stack.store.rows(
         "SELECT reason FROM memory_relations WHERE relation = 'contradicts' AND src_entry_id = 'e2'"
     )
-    assert reason == 'another value of the same: "60 seconds" here, "30 seconds" there'
+    assert reason == 'two values of the same: "60 seconds" and "30 seconds"'
 
 
 async def test_a_contradiction_is_found_among_many_that_are_alike(linking: Linking) -> None:

@@ -28,13 +28,15 @@ ANSWER_CHARS = 20_000
 MARKS = ("zirconium", "palladium")
 AS_ADA = {"agent_id": "ada", "crew_id": "red", "role": "lead"}
 COMBINATIONS = [
-    pytest.param("http", "2026-07-28", True),
-    pytest.param("stdio", "legacy", False),
-    pytest.param("http", "legacy", True, marks=pytest.mark.nightly),
-    pytest.param("stdio", "legacy", True, marks=pytest.mark.nightly),
-    pytest.param("stdio", "2026-07-28", True, marks=pytest.mark.nightly),
+    *(pytest.param("http", "2026-07-28", True, name) for name in TOOLSETS),
+    pytest.param("stdio", "legacy", False, "core"),
+    *(
+        pytest.param(*how, True, name, marks=pytest.mark.nightly)
+        for how in (("http", "legacy"), ("stdio", "legacy"), ("stdio", "2026-07-28"))
+        for name in TOOLSETS
+    ),
 ]
-"""Transport, generation of the protocol, and whether wrong arguments are sent, too."""
+"""Transport, generation of the protocol, whether wrong arguments are sent, too, and the toolset."""
 
 
 @asynccontextmanager
@@ -108,8 +110,7 @@ class Calls:
             self.wrong.append(f"{tool.name}, {what}: {why[:400]}")
 
 
-@pytest.mark.parametrize("toolset", TOOLSETS)
-@pytest.mark.parametrize(("transport", "mode", "wrong_too"), COMBINATIONS)
+@pytest.mark.parametrize(("transport", "mode", "wrong_too", "toolset"), COMBINATIONS)
 async def test_every_tool_answers_good_calls_and_says_how_to_mend_bad_ones(
     stack: Stack,
     places: tuple[Place, Place],

@@ -64,6 +64,8 @@ async def until_vectors(live: MemoryNode, count: int) -> None:
         return live.store.rows("SELECT count(*) FROM memory_chunk_vectors WHERE dim > 0") == [(count,)]
 
     await until(enough, f"{count} vectors")
+    [(seq,)] = live.store.rows("SELECT max(seq) FROM memory_chunk_vectors")
+    await live.caught_up(seq)  # a commit can be read before the indexes hear of it
 
 
 async def start_embedding(live: MemoryNode) -> None:

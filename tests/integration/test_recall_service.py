@@ -319,7 +319,7 @@ def edges_of(index):
     return {doc: sorted(index.edges.neighbours(doc)) for doc in range(len(index))}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings.default.max_examples // 4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(journals())
 def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_path_factory, stream):
     async def run():

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.embedding import until
 from support.running import running_node
 
 from crew_journal.schemas.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.runtime import Runtime
 from crew_journal.services.web.pages import PAGES
+from crew_journal.services.web.routes import templates
 from crew_journal.services.web.session import COOKIE
 
 HOSTILE = "<script>alert(1)</script> \"' onload=x <img src=x onerror=y> \u202etxet desrever\u202c {{ 7 * 7 }}"
@@ -168,3 +171,34 @@ async def test_files_of_the_pages_are_served_and_nothing_beside_them(node: Runti
             assert (await http.get(f"/ui/static/{name}")).status_code == 200
         for name in ("../pages.py", "%2e%2e/pages.py", "/etc/passwd"):
             assert (await http.get(f"/ui/static/{name}")).status_code in (404, 405)
+
+
+@pytest.mark.parametrize(("since", "found"), [("2h", True), ("2024-01-31", True), ("2099-01-31", False)])
+async def test_times_of_a_filter_may_be_written_as_a_person_writes_them(node: Runtime, since: str, found: bool) -> None:
+    async with browser(node, node.owner_token) as http:
+        shown = (await http.get("/ui/journal", params={"since": since, "agent_id": "ada"})).text
+    assert ("The checkout deploy was denied" in shown) is found
+    assert f'value="{since}"' in shown, "the form keeps what was typed"
+
+
+async def test_the_bar_of_a_metric_is_as_long_as_its_value() -> None:
+    health = {"score": 72.64, "band": "yellow", "measured_at": "2026-11-22T22:52:19Z", "metrics": {"freshness": 14.14}}
+    macros = vars(templates().get_template("parts.html").module)
+    shown = macros["health_shown"]({**health, "reasons": (), "next_step": None})
+    assert 'aria-label="freshness"><rect width="14.1"' in shown
+    assert "14.1</td>" in shown
+
+
+async def test_a_dead_letter_is_shown_with_its_body(node: Runtime) -> None:
+    async with AsyncCrewJournal(node.http_url, node.owner_token) as journal:
+        broker = await journal.broker()
+        client = await connect(broker.url, broker.user, broker.password, "test")
+        await client.jetstream().publish("journal.default._.scout.note", b"<b>no json")
+        await client.close()
+
+        async def parked() -> object:
+            return (await journal.dead_letters()).dead_letters
+
+        await until(parked, "a dead letter")
+    async with browser(node, node.owner_token) as http:
+        assert "<pre><bdi>&lt;b&gt;no json</bdi></pre>" in (await http.get("/ui/letters")).text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import urllib.request
+from typing import Any
 
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -39,7 +40,7 @@ def browse(url: str, token: str, folder: str) -> dict[str, object]:
 def seen_by(chrome: webdriver.Chrome, url: str, token: str) -> dict[str, object]:
     """What each step shows."""
     wait = WebDriverWait(chrome, 30)
-    seen: dict[str, object] = {}
+    seen: dict[str, Any] = {}
     titles = []
     chrome.get(f"{url}/ui/recall?query=why+was+the+deploy+denied")
     chrome.find_element(By.NAME, "token").send_keys(token)
@@ -73,6 +74,11 @@ def seen_by(chrome: webdriver.Chrome, url: str, token: str) -> dict[str, object]
     form.find_element(By.TAG_NAME, "button").click()
     wait.until(lambda c: form.find_element(By.TAG_NAME, "pre").text.startswith("2"))
     seen["sent_from_docs"] = form.find_element(By.TAG_NAME, "pre").text
+    for path in ("/", "/ui/journal", "/ui/recall?query=longest", "/ui/entry/long", "/docs"):
+        chrome.get(f"{url}{path}")
+        seen["wider"] = chrome.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+        if seen["wider"] > 0:
+            break
     seen["titles"] = titles
     logged = [line["message"] for line in chrome.get_log("browser") if line["level"] == "SEVERE"]
     seen["violations"] = [message for message in logged if "Content Security Policy" in message]

@@ -1,7 +1,8 @@
-"""Conversations written as each chat program writes them, for imports; the shapes are those of ``tests/data/imports``."""
+"""Conversations written as each program writes them, for imports; the shapes are those of ``tests/data/imports``."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from datetime import datetime
@@ -128,6 +129,85 @@ def slack(chats: Conversations, path: Path) -> None:
         (path / name / f"{messages[0].at:%Y-%m-%d}.json").write_text(json.dumps(said), encoding="utf-8")
 
 
+def mem0(chats: Conversations, path: Path) -> None:
+    found = [
+        {
+            "id": f"{name}-{n}",
+            "memory": message.text,
+            "hash": f"{n:032x}",
+            "metadata": None,
+            "created_at": message.at.isoformat(),
+            "updated_at": None,
+            "user_id": "maria",
+            "agent_id": "assistant",
+            "run_id": name,
+        }
+        for name, messages in chats.items()
+        for n, message in enumerate(messages)
+    ]
+    path.write_text(json.dumps({"results": found}), encoding="utf-8")
+
+
+def mcp_memory(chats: Conversations, path: Path) -> None:
+    """An observation has neither an id nor a time: each is told apart by its entity and text."""
+    _lines(
+        path,
+        [
+            {
+                "type": "entity",
+                "name": name,
+                "entityType": "conversation",
+                "observations": [f"{message.text} ({n})" for n, message in enumerate(messages)],
+            }
+            for name, messages in chats.items()
+        ],
+    )
+
+
+def otel(chats: Conversations, path: Path) -> None:
+    """A conversation is a trace with a span for each message, which failed with the message as its reason."""
+    spans = [
+        {
+            "traceId": hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(),
+            "spanId": f"{n:016x}",
+            "parentSpanId": "",
+            "name": "chat",
+            "kind": 3,
+            "startTimeUnixNano": str(int(message.at.timestamp()) * 1_000_000_000),
+            "endTimeUnixNano": str(int(message.at.timestamp()) * 1_000_000_000 + 250_000_000),
+            "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}],
+            "status": {"code": 2, "message": message.text},
+        }
+        for name, messages in chats.items()
+        for n, message in enumerate(messages)
+    ]
+    service = {"attributes": [{"key": "service.name", "value": {"stringValue": "triage"}}]}
+    scopes = [{"scope": {"name": "opentelemetry.instrumentation.openai_v2"}, "spans": spans}]
+    path.write_text(json.dumps({"resourceSpans": [{"resource": service, "scopeSpans": scopes}]}), encoding="utf-8")
+
+
+def cloudevents(chats: Conversations, path: Path) -> None:
+    _lines(
+        path,
+        [
+            {
+                "specversion": "1.0",
+                "type": "com.example.message.sent",
+                "source": "/chats",
+                "subject": name,
+                "id": f"{name}-{n}",
+                "time": message.at.isoformat(),
+                "datacontenttype": "application/json",
+                "data": {"message": message.text},
+            }
+            for name, messages in chats.items()
+            for n, message in enumerate(messages)
+        ],
+    )
+
+
+PROGRAMS = ("claude-code", "codex", "chatgpt", "claude", "openai-messages", "slack")
+"""Formats of conversations."""
 WRITERS: dict[str, Callable[[Conversations, Path], None]] = {
     "claude-code": claude_code,
     "codex": codex,
@@ -135,5 +215,9 @@ WRITERS: dict[str, Callable[[Conversations, Path], None]] = {
     "claude": claude,
     "openai-messages": openai_messages,
     "slack": slack,
+    "mem0": mem0,
+    "mcp-memory": mcp_memory,
+    "otel": otel,
+    "cloudevents": cloudevents,
 }
 """By the value of ``--from``: writes the conversations to a path."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.forked import Forked
 from support.in_process import NEED_A_PROCESS, run_in_process
 from support.nats import PROJECT, nats_binary
 
@@ -69,7 +70,7 @@ class Cli:
 
         A service waits 5 s for its views; on a busy machine they may take longer, so that is asked again.
         """
-        run = self._spawned if argv[0] in NEED_A_PROCESS else self._in_process
+        run = self._forked if argv[0] in NEED_A_PROCESS else self._in_process
         until = time.monotonic() + DEADLINE_S
         while True:
             done = run(argv, stdin, environment(**self.env, **env))
@@ -81,6 +82,13 @@ class Cli:
 
     def _in_process(self, argv: tuple[str, ...], stdin: str | None, env: dict[str, str]) -> Done:
         return Done(*run_in_process([*argv, "--data-dir", str(self.data_dir)], env, stdin))
+
+    def _forked(self, argv: tuple[str, ...], stdin: str | None, env: dict[str, str]) -> Done:
+        assert stdin is None, "a process of its own reads nothing"
+        command, pipe = [COMMAND, *argv, "--data-dir", str(self.data_dir)], subprocess.PIPE
+        with Forked(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=env) as process:
+            out, err = process.communicate(timeout=RUN_S)
+        return Done(process.returncode, out, err)
 
     def _spawned(self, argv: tuple[str, ...], stdin: str | None, env: dict[str, str]) -> Done:
         command = [COMMAND, *argv, "--data-dir", str(self.data_dir)]
@@ -95,8 +103,9 @@ class Cli:
 
     def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
         """Start a command; the caller ends it."""
-        return subprocess.Popen(
+        return Forked(
             [COMMAND, *argv, "--data-dir", str(self.data_dir)],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -111,8 +120,9 @@ class Cli:
         options = ["--json", "--http", http, "--durability", "interval"]
         options += [] if "--embedder" in argv else ["--embedder", "none"]
         with log.open("ab") as err:
-            process = subprocess.Popen(
+            process = Forked(
                 [COMMAND, "up", *options, *argv, "--data-dir", str(self.data_dir)],
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=err,
                 text=True,
@@ -153,7 +163,7 @@ class Up:
         return self.process.wait(STOP_S)
 
 
-def end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[Any]) -> None:
     """SIGTERM, and SIGKILL if that does not help."""
     if process.poll() is None:
         process.terminate()

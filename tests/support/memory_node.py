@@ -32,7 +32,7 @@ from crew_journal.schemas.ports import Embedder, TokenBits
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.health import Trouble
 from crew_journal.schemas.rules.text import Analyzer
-from crew_journal.schemas.timestamps import format_ts
+from crew_journal.schemas.timestamps import format_ts, parse_ts, to_ms
 from crew_journal.services.desk import parse
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Journal
@@ -167,15 +167,18 @@ class MemoryNode:
             for payload, ts, crew, severity, entry_id in self.store.rows(sql, [entry_type])
         ]
 
-    async def swept(self, sweep: str, due: str) -> dict[str, Any]:
+    async def swept(self, sweep: str, due: str, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
         """Wait until the views know that the sweep of ``due`` finished."""
         found: list[dict[str, Any]] = []
 
         async def finished() -> object:
+            known = "SELECT 1 FROM memory_sweeps WHERE sweep = ? AND finished_due_ms >= ?"
+            if not self.store.rows(known, [sweep, to_ms(parse_ts(due))]):  # entries may be many
+                return False
             found[:] = [one for one in self.entries("sweep.finished") if (one["sweep"], one["due"]) == (sweep, due)]
             return found
 
-        await until(finished, f"the {sweep} sweep of {due}")
+        await until(finished, f"the {sweep} sweep of {due}", deadline_s)
         assert len(found) == 1
         return found[0]
 

@@ -1,4 +1,4 @@
-"""An HTTP server with the APIs of Ollama and of OpenAI chat models that fails on request, so that tests meet real sockets.
+"""An HTTP server with the APIs of Ollama and of OpenAI that fails on request, so that tests meet real sockets.
 
 It runs in a thread of its own: usable from synchronous and asynchronous tests and by other processes.
 
@@ -20,7 +20,7 @@ import math
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
@@ -37,6 +37,8 @@ Failure = Literal[
     "nan",
     "nan-error",
     "zero",
+    "reversed",
+    "wrong-index",
 ]
 DEFAULT_DIM = 768
 SLOW_S = 600.0
@@ -82,11 +84,15 @@ class OllamaServer:
 
     models: Sequence[str] = ("nomic-embed-text",)
     dim: int = DEFAULT_DIM
+    dims: Mapping[str, int] = field(default_factory=dict)
+    """Dimensions of models that have others."""
     requests: list[SeenRequest] = field(default_factory=list)
     rejected: str | None = None
     """Inputs that contain this are refused with 400, and the whole batch with them, as Ollama does."""
     answers: tuple[int, str] | None = None
     """Status and error text given to every request to a model instead of an answer."""
+    retry_after: str | None = None
+    """Sent with such answers."""
     says: str = '{"contradicts": true}'
     """What its chat models answer, whatever they are asked."""
     cut: bool = False
@@ -110,8 +116,8 @@ class OllamaServer:
 
     @property
     def embed_requests(self) -> list[SeenRequest]:
-        """Those to /api/embed."""
-        return [seen for seen in list(self.requests) if seen.path == "/api/embed"]
+        """Those for vectors."""
+        return [seen for seen in list(self.requests) if seen.path in ("/api/embed", "/v1/embeddings")]
 
     @property
     def embedded(self) -> list[str]:
@@ -239,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, {"capabilities": ["embedding"], "model_info": {"embedding_length": self._dim}})
             else:
                 self._no_model(body)
-        elif self.path == "/api/embed":
+        elif self.path in ("/api/embed", "/v1/embeddings"):
             self._embed(body)
         elif self.path in ("/api/chat", "/v1/chat/completions"):
             self._chat(body)
@@ -311,10 +317,15 @@ class _Handler(BaseHTTPRequestHandler):
         if failure == "nan-error":
             self._answer(500, {"error": "failed to encode response: json: unsupported value: NaN"})
             return
+        if self.path == "/v1/embeddings" and "" in texts:
+            self._answer(
+                400, {"error": {"message": "input cannot be an empty string", "type": "invalid_request_error"}}
+            )
+            return
         if state.rejected is not None and any(state.rejected in text for text in texts):
             self._answer(400, {"error": "the input length exceeds the context length"})
             return
-        dim = state.dim + 1 if failure == "wrong-dimension" else state.dim
+        dim = state.dims.get(body["model"], state.dim) + (failure == "wrong-dimension")
         if state.biased is not None and body.get("model") == state.biased:
             texts = [" ".join(word[::-1] for word in text.split()) for text in texts]
         vectors = [reference_vector(text, dim) for text in texts]
@@ -324,7 +335,17 @@ class _Handler(BaseHTTPRequestHandler):
             vectors[-1][0] = math.nan
         elif failure == "zero":
             vectors[-1] = [0.0] * dim
-        answer = json.dumps({"model": body.get("model"), "embeddings": vectors, "total_duration": 1}).encode()
+        said: dict[str, Any] = {"model": body.get("model"), "embeddings": vectors, "total_duration": 1}
+        if self.path == "/v1/embeddings":
+            data = [{"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(vectors)]
+            if failure == "wrong-index":
+                data[-1]["index"] = len(data)
+            said = {
+                "object": "list",
+                "data": data[::-1] if failure == "reversed" else data,
+                "usage": {"prompt_tokens": 3},
+            }
+        answer = json.dumps(said).encode()
         if failure == "not-json":
             answer = b"<html>a proxy's greeting</html>"
         self._send(200, answer, cut=failure == "half-answer")
@@ -335,6 +356,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, body: bytes, *, cut: bool = False) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json; charset=utf-8")
+        if self.server_state.retry_after is not None:
+            self.send_header("Retry-After", self.server_state.retry_after)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body[: len(body) // 2] if cut else body)

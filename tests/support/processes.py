@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, ClassVar, Self, TypeVar
 
 import psutil
 from support.in_process import NEED_A_PROCESS, run_in_process
@@ -96,7 +96,12 @@ class Stack:
         data_dir: Its data directory; created by ``up``.
         options: More options of ``up``; the HTTP port is always a free one.
         environment: More of the environment.
+
+    Attributes:
+        popen: What starts its processes; tests fork them instead (``support.forked``), benchmarks measure the command.
     """
+
+    popen: ClassVar[type[subprocess.Popen[Any]]] = subprocess.Popen
 
     def __init__(
         self,
@@ -120,7 +125,7 @@ class Stack:
         self._close_log()
         self._log = self.log_path.open("ab")
         arguments = [str(COMMAND), "up", "--http", "127.0.0.1:0", *self.options]
-        self.process = subprocess.Popen(
+        self.process = self.popen(
             arguments, env=self.environment, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log
         )
         return self
@@ -250,7 +255,7 @@ class Stack:
 
     def spawn(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a client command on this data directory; ``close`` ends it if it still runs."""
-        process = subprocess.Popen(
+        process = self.popen(
             [str(COMMAND), *arguments],
             env=self._client_environment(),
             stdin=subprocess.DEVNULL,

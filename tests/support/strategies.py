@@ -6,9 +6,10 @@ Rare cases are drawn often: broken messages, hostile text, facts about entries t
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from support.control_strategies import IDS, controls
+from support.control_strategies import controls
 from support.events import EPOCH_MS, chunk_vector, entry, link, token_bits, vector
 from support.format_strategies import RARE_FIELDS, documents
+from support.memory_strategies import IDS
 
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events import headers as h

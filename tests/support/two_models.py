@@ -101,9 +101,10 @@ class Journal:
 
 
 @asynccontextmanager
-async def running(data_dir: Path, server: OllamaServer, embedder: EmbedderKind = "ollama") -> AsyncIterator[Journal]:
-    node = running_node(
-        data_dir, embedder=embedder, ollama_host=server.url, ollama_model=RED, cache_dir=minilm_cache().parent
-    )
+async def running(
+    data_dir: Path, server: OllamaServer, embedder: EmbedderKind = "ollama", **settings: Any
+) -> AsyncIterator[Journal]:
+    given = {"ollama_host": server.url, "ollama_model": RED, "cache_dir": minilm_cache().parent, **settings}
+    node = running_node(data_dir, embedder=embedder, **given)
     async with node as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client:
         yield Journal(runtime, client)

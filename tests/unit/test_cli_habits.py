@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.services.cli import completing
 from crew_journal.services.cli.configuration import Configuration, Context, config_file, configured, load, save
 from crew_journal.services.cli.main import main
-from crew_journal.services.cli.times import moment_of
+from crew_journal.services.times import moment_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -27,17 +28,24 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
         ("2026-11-21", "2026-11-21T00:00:00.000Z"),
         ("2026-11-21 09:30", "2026-11-21T09:30:00.000Z"),
         ("2026-11-21T09:30:00+02:00", "2026-11-21T09:30:00+02:00"),
-        ("2026-13-41", "2026-13-41"),
-        ("soon", "soon"),
+        ("2026-11-21T09:30:00+01:00", "2026-11-21T09:30:00+01:00"),
     ],
 )
 def test_a_time_may_be_ago_or_a_day(text: str, moment: str) -> None:
-    assert moment_of(text, NOW) == moment
+    assert moment_of(text, "since", NOW) == moment
+
+
+@pytest.mark.parametrize("text", ["soon", "2026-13-41", "2026-02-30", "999999w", "2026-11-21T09:30:00+99:00"])
+def test_what_is_no_time_is_an_error_that_names_the_field_and_the_forms(text: str) -> None:
+    with pytest.raises(InvalidQuery) as raised:
+        moment_of(text, "since", NOW)
+    assert raised.value.field == "since"
+    assert "2h (ago)" in str(raised.value.hint)
 
 
 def test_until_a_day_includes_that_day() -> None:
-    assert moment_of("2026-11-21", NOW, end=True) == "2026-11-21T23:59:59.999Z"
-    assert moment_of("2h", NOW, end=True) == "2026-11-22T10:00:00.000Z"
+    assert moment_of("2026-11-21", "until", NOW, end=True) == "2026-11-21T23:59:59.999Z"
+    assert moment_of("2h", "until", NOW, end=True) == "2026-11-22T10:00:00.000Z"
 
 
 @pytest.fixture

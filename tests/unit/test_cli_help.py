@@ -13,7 +13,7 @@ import typer.main
 
 from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.cli.main import app, main
+from crew_journal.services.cli.main import GROUPS, app, main
 from crew_journal.services.cli.options import FALLBACK_DATA_DIR
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -53,6 +53,17 @@ def test_every_command_and_option_explains_itself(name: str) -> None:
     assert command.help
     assert main([*name.split(), "--help"]) == 0
     assert all(getattr(parameter, "help", None) for parameter in command.params)
+
+
+@pytest.mark.parametrize("group", ["", *GROUPS])
+def test_a_list_of_commands_cuts_no_line_in_80_columns(
+    group: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([*group.split(), "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert listed
+    assert "..." not in listed
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

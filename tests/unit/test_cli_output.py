@@ -14,6 +14,7 @@ from crew_journal.services.cli.output import (
     entry_line,
     plain,
     print_entry,
+    print_folded,
     print_pairs,
     print_table,
     progress_bar,
@@ -52,6 +53,38 @@ def test_a_table_that_is_wider_than_the_page_cuts_no_cell(capsys: pytest.Capture
     for cell in cells[:-1]:
         assert cell in header
         assert cell in row
+
+
+def test_on_a_terminal_a_long_text_continues_below_its_beginning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "one-word " * 12 + "x" * 70
+    print_folded(text, "name  ")
+    assert capsys.readouterr().out == f"name  {text}\n"
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_folded(text, "name  ")
+    first, *rest, last = capsys.readouterr().out.splitlines()
+    assert first == "name  " + " ".join(["one-word"] * 6)
+    assert rest == ["      " + " ".join(["one-word"] * 6)]
+    assert last == "      " + "x" * 70, "an id is not broken"
+
+
+def test_on_a_narrow_terminal_the_last_column_is_below_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(("id", "type", "summary"), [("i" * 40, "t" * 30, "a summary of twenty words " * 4)])
+    lines = capsys.readouterr().out.splitlines()
+    assert "i" * 40 in lines[1]
+    assert lines[2].startswith("    a summary")
+    assert max(map(len, lines)) < 80
+
+
+def test_a_table_without_rows_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("id", "type"), [])
+    assert capsys.readouterr() == ("", "there are none\n")
 
 
 def hostile_entry() -> dict[str, object]:

@@ -24,7 +24,7 @@ HIT = {
 
 def test_an_arm_that_did_not_find_a_hit_is_left_out_of_its_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     print_recall({"hits": [HIT], "recipe": "robust", "model": None, "receipt": "r_1", "view_seq": 3})
-    assert "    lexical rank 1, score 2.000, shares lexical 0.500\n" in capsys.readouterr().out
+    assert "    score 0.500, lexical rank 1, score 2.000, shares lexical 0.500\n" in capsys.readouterr().out
 
 
 def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,8 +37,9 @@ def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: p
         "summary": "the disk is full " * 20 + "\x1b[2J",
     }
     print_recall({"hits": [hit], "recipe": "robust", "model": None, "receipt": "r_1", "view_seq": 3})
-    head, summary = capsys.readouterr().out.splitlines()
-    assert head == "#1  0.500  1 min  peer.escalation  platform/ada  e1"
+    head, summary, score = capsys.readouterr().out.splitlines()
+    assert score == "    score 0.500"
+    assert head == "#1  1 min  peer.escalation  platform/ada  e1"
     assert summary == "    " + "the disk is full " * 20 + "\\x1b[2J"
     for actor, said in (
         ({"actor_type": "agent", "actor_id": "ada"}, "platform/ada"),
@@ -46,7 +47,7 @@ def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: p
         ({"actor_type": "keeper", "actor_id": None}, "platform/ada by keeper"),
     ):
         print_recall({"hits": [{**hit, **actor}], "recipe": "robust", "model": None, "receipt": "r_1", "view_seq": 3})
-        assert capsys.readouterr().out.splitlines()[0] == f"#1  0.500  1 min  peer.escalation  {said}  e1"
+        assert capsys.readouterr().out.splitlines()[0] == f"#1  1 min  peer.escalation  {said}  e1"
 
 
 def test_counts_follow_the_rule_of_the_plural_and_a_missing_model_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,11 +63,11 @@ def test_counts_follow_the_rule_of_the_plural_and_a_missing_model_is_named(capsy
     print_render({**answer, "hits": [HIT], "without_vectors": 1, "awaiting_vectors": None})
     said = capsys.readouterr().err
     assert said.startswith("1 hit, 0 left out")
-    assert "1 entry in scope without a vector (no embedding model is configured)" in said
+    assert "vector" not in said, "without a model none will get one, and `degraded` says so"
     print_render({**answer, "hits": [HIT, HIT], "without_vectors": 2, "awaiting_vectors": 1})
     said = capsys.readouterr().err
     assert said.startswith("2 hits, ")
-    assert "2 entries in scope without a vector (1 will get one)" in said
+    assert "1 entry waits for its vector" in said
     print_recall({**answer, "hits": [], "degraded": "no-vectors"})
     assert capsys.readouterr().err.startswith("memory could not be searched")
 

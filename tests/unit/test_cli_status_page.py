@@ -44,7 +44,7 @@ def test_a_well_journal_fits_on_a_screen_and_complains_of_nothing() -> None:
     assert len(lines) < 20
     assert lines["ready"] == "yes"
     assert lines["views"] == "all 2 at 1,204"
-    assert lines["vectors"] == "90 of 100 entries that are to have one; 2 refused"
+    assert lines["vectors"] == "90 of 100 entries that need one; 2 refused"
     assert lines["canary"] == "ok"
     assert not {"problem", "dead letters", "memory"} & set(lines)
     assert "since" not in " ".join(lines.values())
@@ -130,3 +130,14 @@ def test_views_that_are_all_behind_are_one_fact_with_rate_and_time_left() -> Non
     assert page(projections=behind)["views"] == "14 views behind by 1,200 at most (all)"
     assert page(projections=behind, per_second=100.0)["views"].endswith("(all), 100/s, 12 s left")
     assert page(projections=behind, per_second=0.0)["views"].endswith("no progress within a second")
+
+
+def test_it_shows_what_the_last_run_of_each_sweep_counted() -> None:
+    ran = {"workspace_id": "acme", "sweep": "operators", "due": SINCE, "finished_at": SINCE, "error": "model is away"}
+    waiting = {**ran, "sweep": "decay", "finished_at": None}
+    shown = page(memory={"sweeps": [{**ran, "counts": {"proposed": 3, "written": 0}}, waiting]})
+    assert shown["sweep operators"] == f"acme, {SINCE}: proposed 3; model is away"
+    assert "sweep decay" not in shown
+    assert "sweeps" not in shown
+    many = [{**ran, "workspace_id": f"w{n}", "counts": {}} for n in range(12)]
+    assert page(memory={"sweeps": many})["sweeps"].startswith("2 more")

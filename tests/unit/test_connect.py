@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -26,6 +27,15 @@ def test_what_connect_writes_it_removes_and_nothing_else(program: str, tmp_path:
     assert json.loads(settings.read_text()) == before
     for path in tmp_path.rglob("*.json"):
         assert "crew" not in path.read_text()
+
+
+def test_a_question_without_an_answer_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert main(["connect", "claude-code", "--home", str(tmp_path)]) == 130
+    assert capsys.readouterr().err.endswith("nothing was changed\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_is_not_json_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

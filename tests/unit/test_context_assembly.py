@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.rules.context.assembly import (
@@ -213,7 +213,6 @@ def drawn(seed: int) -> tuple[ContextInput, Budget, Phase, Count]:
     return ContextInput(prompt, system, items, tools, talk), Budget(total, reserved), chance.choice(list(Phase)), count
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**32))
 def test_no_context_exceeds_its_budget_and_none_of_higher_salience_is_dropped_for_a_lower_one(seed: int) -> None:
     checked(*drawn(seed))

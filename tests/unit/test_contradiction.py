@@ -216,7 +216,7 @@ def test_the_tables_are_as_long_as_agreed() -> None:
 def test_the_reason_names_both_values_and_the_negation() -> None:
     number = contradiction("The upload timeout is 60s", "The upload timeout is 30 seconds")
     assert number is not None
-    assert number.reason == 'another value of the same: "60s" here, "30 seconds" there'
+    assert number.reason == 'two values of the same: "60s" and "30 seconds"'
     negation = contradiction("The bucket is not public", "The bucket is public")
     assert negation is not None
     assert '"not"' in negation.reason

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded, token_fact, vector_fact
 
@@ -191,7 +191,6 @@ def journal(rows):
     return events, facts
 
 
-@settings(max_examples=80, deadline=None)
 @given(ROWS, QUERIES, st.booleans())
 def test_everything_but_turns_keeps_the_rank_that_robust_gives_it(rows, text, with_vector):
     events, facts = journal(rows)
@@ -207,7 +206,6 @@ def test_everything_but_turns_keeps_the_rank_that_robust_gives_it(rows, text, wi
     assert set(plain) <= set(ranked) <= set(plain) | turns
 
 
-@settings(max_examples=80, deadline=None)
 @given(ROWS, QUERIES, st.sampled_from(["conversational", "conversational-static"]))
 def test_the_shares_of_every_hit_sum_up_to_its_score_and_scores_descend(rows, text, recipe):
     events, facts = journal(rows)
@@ -218,7 +216,6 @@ def test_the_shares_of_every_hit_sum_up_to_its_score_and_scores_descend(rows, te
     assert scores == sorted(scores, reverse=True)
 
 
-@settings(max_examples=60, deadline=None)
 @given(ROWS, QUERIES)
 def test_what_is_out_of_scope_changes_no_score(rows, text):
     events, facts = journal(rows)
@@ -232,7 +229,6 @@ def test_what_is_out_of_scope_changes_no_score(rows, text):
     }
 
 
-@settings(max_examples=40, deadline=None)
 @given(ROWS, QUERIES, st.integers(1, 5))
 def test_extended_step_by_step_it_answers_as_if_loaded_at_once(rows, text, step):
     events, facts = journal(rows)

@@ -209,7 +209,6 @@ LINES = st.lists(
 ).map("\n".join)
 
 
-@settings(max_examples=400, deadline=None)
 @given(LINES, LINES)
 def test_appended_lines_leave_all_but_the_last_chunks_as_they_were(text: str, piece: str) -> None:
     before = chunks_of(text)
@@ -223,7 +222,7 @@ def test_appended_lines_leave_all_but_the_last_chunks_as_they_were(text: str, pi
     assert {number for number, line in enumerate(grown.split("\n"), 1) if line.strip()} <= lines
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings.default.max_examples // 10, suppress_health_check=list(HealthCheck))
 @given(made=st.lists(documents(), min_size=1, max_size=30), cuts=st.lists(st.integers(1, 8), max_size=12))
 async def test_documents_are_what_a_plain_reading_of_the_writes_gives(
     tmp_path_factory: pytest.TempPathFactory, made: list[OutgoingMessage], cuts: list[int]

@@ -17,8 +17,10 @@ from crew_journal.schemas.events.drawers import (
     DrawerAnswerRejected,
     DrawerDeleted,
     DrawerFiled,
+    DrawerReinforced,
     DrawerRestored,
     DrawerState,
+    DrawerSuperseded,
     DrawerUpdated,
 )
 from crew_journal.schemas.events.memory import MemoryReferenced, ReferencedEntry
@@ -87,6 +89,16 @@ async def test_an_importance_that_is_set_again_begins_without_decays(tmp_path: P
     removed = [DrawerDeleted(drawer_id="d1")] if isinstance(again, DrawerRestored) else []
     [(_, importance, _)] = await folded(tmp_path, filed(), night(31), night(32), *removed, again)
     assert importance == (2.0 if isinstance(again, DrawerUpdated) else 3.0)
+
+
+async def test_a_reinforcement_adds_to_what_decay_left_up_to_five_and_leaves_what_does_not_count(
+    tmp_path: Path,
+) -> None:
+    gone = DrawerSuperseded(drawer_id="old", superseded_by="top")
+    more = DrawerReinforced(added="new", drawer_ids=("d1", "top", "old", "none", "d1"), boost=0.5)
+    drawers = (filed("d1"), filed("top", importance=4.8), filed("old"), gone)
+    rows = await folded(tmp_path, *drawers, night(31), night(32), more)
+    assert rows == [("d1", 3.3812, "processed"), ("top", 5.0, "processed")]
 
 
 async def test_three_unusable_answers_alone_fail_a_raw_drawer_and_one_filed_again_begins_anew(tmp_path: Path) -> None:

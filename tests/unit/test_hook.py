@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from crew_journal.services.cli.entry import main
 from crew_journal.services.client.hook import run, without_injected
 from crew_journal.services.client.project import Project, project_of, slug
 
@@ -66,3 +67,15 @@ def test_a_hook_fails_open_and_says_why(given: str, tmp_path: Path, monkeypatch:
     out = io.StringIO()
     assert run("UserPromptSubmit", "claude-code", io.StringIO(given), out) == 0
     assert "memory is not used here" in json.loads(out.getvalue())["systemMessage"]
+
+
+def test_a_hook_called_by_hand_says_what_it_expects(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["crew-journal", "hook", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "JSON object is read from stdin" in " ".join(capsys.readouterr().out.split())
+    out = io.StringIO()
+    run("Stop", "claude-code", io.StringIO("junk"), out)
+    assert 'such as {"prompt": "…"}' in json.loads(out.getvalue())["systemMessage"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, extend_by, index_of, recorded, vector_fact
 
@@ -64,7 +64,6 @@ def answers(index, query, k=7):
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(ROWS, st.integers(1, 6), st.booleans(), st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join))
 def test_extended_step_by_step_it_answers_as_if_loaded_at_once(rows, step, asked_between, text):
     events, vectors = journal(rows)
@@ -79,7 +78,6 @@ def test_extended_step_by_step_it_answers_as_if_loaded_at_once(rows, step, asked
     assert answers(steps, asked(text)) == answers(whole, asked(text))
 
 
-@settings(max_examples=60, deadline=None)
 @given(ROWS, st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join))
 def test_what_is_out_of_scope_influences_nothing(rows, text):
     events, vectors = journal(rows)
@@ -93,7 +91,6 @@ def test_what_is_out_of_scope_influences_nothing(rows, text):
         assert one == two
 
 
-@settings(max_examples=60, deadline=None)
 @given(ROWS, st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join))
 def test_the_shares_of_an_explanation_add_up_to_the_score(rows, text):
     index = index_of(*journal(rows))
@@ -102,7 +99,6 @@ def test_the_shares_of_an_explanation_add_up_to_the_score(rows, text):
             assert sum(hit.explanation.shares.values()) == pytest.approx(hit.score)
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=40),
     st.integers(0, 40),
@@ -128,7 +124,6 @@ def test_neighbours_are_the_nearest_in_scope_by_time_and_sequence(rows, covered)
         assert after == (-1 if alone or place == len(session) - 1 else session[place + 1])
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.sets(st.integers(0, 9), max_size=6), max_size=30), st.lists(st.integers(1, 5), max_size=8))
 def test_merged_segments_hold_the_postings_of_their_parts(docs, cuts):
     postings, first = Postings(), 0

@@ -12,6 +12,7 @@ from crew_journal.services.cli.importing.lines import read_line
 from crew_journal.services.cli.importing.plan import Plan, Selection
 from crew_journal.services.cli.importing.sources.found import Notes
 from crew_journal.services.cli.importing.sources.table import SOURCES
+from crew_journal.services.cli.main import main
 
 SAMPLES = Path(__file__).parents[1] / "data" / "imports"
 FILES = {
@@ -108,6 +109,19 @@ def test_an_export_is_read_from_its_archive_and_from_its_directory(tmp_path: Pat
     folder.mkdir()
     shutil.copy(SAMPLES / "chatgpt.json", folder / "conversations.json")
     assert read("chatgpt", archive)[0] == read("chatgpt", folder)[0] == read("chatgpt")[0]
+
+
+def test_a_file_in_another_format_than_the_one_named_is_answered_with_the_option_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = tmp_path / "export.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        made.write(SAMPLES / "chatgpt.json", "conversations.json")
+    for file in (SAMPLES / "chatgpt.json", archive):
+        assert main(["import", str(file)]) == 2
+        assert "name its format, such as --from chatgpt" in capsys.readouterr().err
+        assert main(["import", "--from", "claude", str(file), "--dry-run"]) == 0
+        assert f"{file} holds no entries in the format claude" in capsys.readouterr().err
 
 
 def test_an_answer_that_was_asked_for_again_replaces_the_first_one_of_claude() -> None:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.services.query.arms.late_interaction import NO_TURN, Tokens, Turns, distances, interact
@@ -58,7 +58,6 @@ def plainly(query, weights, documents, firsts, candidates, before, before_that, 
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_it_is_the_formula_whatever_the_lengths_passages_and_helpers(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))

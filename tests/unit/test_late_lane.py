@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded, vector_fact
 
@@ -105,7 +105,6 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(ROWS, st.sampled_from(["fiddle", "violin", "harbour"]), st.integers(1, 15), st.booleans(), st.integers(1, 5))
 def test_added_or_not_shares_sum_up_order_is_by_score_and_extended_equals_loaded(rows, text, k, with_vector, step):
     events = [said(seq, text, entry_type=kind) for seq, (text, kind, _) in enumerate(rows, 1)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, plain_bm25, recorded
 
@@ -23,7 +23,6 @@ def lane(index, query, scope=EVERYTHING, depth=10):
     return list(zip(names, found.scores.tolist(), strict=True))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(SUMMARIES, st.sampled_from(["a1", "a2"])), min_size=1, max_size=40),
     SUMMARIES,

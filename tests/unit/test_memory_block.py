@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.rules.assembler import CUT_SUFFIX, Section, cut_to
@@ -309,7 +309,6 @@ def budgeted_chars(made: MemoryBlock) -> int:
     return found
 
 
-@settings(max_examples=300, deadline=None)
 @given(inputs, st.integers(0, 6_000))
 def test_a_block_keeps_its_budget_its_markers_and_its_word_whatever_it_holds(given_: BlockInput, budget: int) -> None:
     made = build_memory_block(given_, budget)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from crew_journal.schemas.rules.palace.classifier import classify, prose_of
+from crew_journal.schemas.rules.palace.lexicon import Marker, lexicon
 
 LABELLED = Path(__file__).parents[1] / "data" / "palace_labelled.tsv"
 TYPES = ("decision", "preference", "milestone", "problem", "emotional")
@@ -42,3 +46,11 @@ def test_the_page_of_the_palace_states_the_measured_precision_and_recall():
 def test_no_language_makes_a_text_code():
     for _, text in labelled():
         assert prose_of(text) == text
+
+
+@given(st.sampled_from([one for some in lexicon().markers.values() for one in some]), st.data())
+@settings(max_examples=400)
+def test_what_a_marker_matches_begins_with_one_of_its_openings(marker: Marker, data: st.DataObject):
+    text = data.draw(st.from_regex(marker.pattern, fullmatch=True))
+    assert text.startswith(marker.openings)
+    assert marker.count(text) == len(marker.pattern.findall(text)) >= 1

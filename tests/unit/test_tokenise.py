@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import Stemmer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.events import at, entry
 from support.strategies import entries
@@ -31,7 +31,6 @@ def batch_of(messages: list[OutgoingMessage]) -> Batch:
     return Batch(events, 1, len(messages))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(entries(), max_size=8))
 def test_tokens_and_postings_are_those_of_the_analyser(messages: list[OutgoingMessage]) -> None:
     batch = batch_of(messages)

@@ -43,11 +43,11 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
 def test_a_table_that_duckdb_cannot_make_is_refused_by_the_projection_s_name(con: duckdb.DuckDBPyConnection) -> None:
     kind = type("Kind", (Odd,), {"tables": (Table("odd", NothingRow, "odd"),)})
     with pytest.raises(TablesRefused, match="the tables of odd cannot be made"):
-        create_tables(con, kind())
+        create_tables(con, kind(), ())
 
 
 def test_a_table_of_a_former_version_gets_the_columns_that_it_lacks(con: duckdb.DuckDBPyConnection) -> None:
     con.execute("CREATE TABLE odd (key UBIGINT NOT NULL)")
     con.execute("INSERT INTO odd VALUES (7)")
-    create_tables(con, Odd())
+    create_tables(con, Odd(), {"odd"})
     assert con.execute("SELECT * FROM odd").fetchall() == [(7, "no")]

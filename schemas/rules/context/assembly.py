@@ -2,7 +2,7 @@
 
 Order: allocation, prompt, tool schemas, conversation (old observations masked, then sliding), memories.
 If memories had to be left out, the long ones are compressed and chosen again. What a part does not use goes on: of user and
-tools to the memories, of the memories to tools and older messages. The slack stays free unless the prompt needs it.
+tools to the memories, of the memories to tools and older messages. The slack is used only if the prompt needs it.
 
 Invariant: pure. The total never exceeds the budget; the system's text is never cut, the prompt last; every drop is listed
 with its reason.

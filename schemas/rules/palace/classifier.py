@@ -81,7 +81,7 @@ def classify(text: str, least: float = 0.0) -> Classified:
 def classify_segment(segment: str) -> Classified:
     """The type of one segment."""
     prose = (prose_of(segment) or segment).lower()
-    scores = {kind: sum(len(one.findall(prose)) for one in markers) for kind, markers in lexicon().markers.items()}
+    scores = {kind: sum(one.count(prose) for one in markers) for kind, markers in lexicon().markers.items()}
     best = max(scores, key=lambda kind: scores[kind])  # the first of equals: they are sorted
     if not scores[best]:
         return UNCLASSIFIED

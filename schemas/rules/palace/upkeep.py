@@ -27,6 +27,12 @@ PRUNE_READS: Final = 3
 """Reads from which a drawer is not pruned (likewise)."""
 KEPT: Final = 100
 """Live drawers of a workspace that pruning leaves (likewise)."""
+REINFORCE_ABOVE: Final = 0.7
+"""Cosine above which a drawer that is added reinforces an earlier one (likewise)."""
+REINFORCE_AMONG: Final = 5
+"""Nearest drawers that it may reinforce (likewise)."""
+REINFORCE_BOOST: Final = 0.5
+"""Importance that each of them gains (likewise)."""
 CENTROID_DAYS: Final = 90
 CENTROID_MOST: Final = 500
 """Drawers of a type that its centroid is the mean of, the most important and newest (contract, §6)."""

@@ -176,7 +176,12 @@ def import_command(
         if not json_output:
             say_plan(plan, selection.name)
         if options.dry_run or not plan["entries"]:
-            show({"from": selection.name, "plan": plan}, json_output, lambda _: say("nothing was written"))
+            why = (
+                ""
+                if plan["entries"]
+                else f": {selection.path} holds no entries in the format {selection.name} (--from)"
+            )
+            show({"from": selection.name, "plan": plan}, json_output, lambda _: say(f"nothing was written{why}"))
             return
     began = time.monotonic()
     with target(where, create=True) as there:
@@ -244,6 +249,16 @@ def _check_file(file: str | None, options: ImportOptions) -> None:
             raise typer.BadParameter("goes with --from", param_hint=name)
     if file != STDIN and not Path(file).is_file():
         raise typer.BadParameter(f"there is no file {file}", param_hint="FILE")
+    if file != STDIN and not _holds_lines(Path(file)):
+        raise typer.BadParameter(
+            f"{file} is an archive or one JSON array, not one entry a line: name its format, such as --from chatgpt",
+            param_hint="FILE",
+        )
+
+
+def _holds_lines(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return not opened.read(4).lstrip().startswith((b"PK\x03\x04", b"["))
 
 
 def _selection(file: str | None, options: ImportOptions) -> Selection:

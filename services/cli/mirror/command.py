@@ -72,7 +72,7 @@ def mirror(
             with client(where) as journal:
                 make(journal)()
         else:
-            _follow(where, make, interval)
+            _follow(where, directory, make, interval)
     finally:
         for descriptor in held:
             os.close(descriptor)
@@ -142,9 +142,9 @@ def _registered(journal: CrewJournal, agent: str, workspace: str | None) -> Agen
     return found
 
 
-def _follow(where: Where, make: Callable[[CrewJournal], Callable[[], None]], interval: float) -> None:
+def _follow(where: Where, directory: Path, make: Callable[[CrewJournal], Callable[[], None]], interval: float) -> None:
     """Run passes until a signal to stop comes."""
-    stopped, down = threading.Event(), False
+    stopped, down, begun = threading.Event(), False, False
     with _stopping(stopped):
         while not stopped.is_set():
             try:
@@ -155,6 +155,9 @@ def _follow(where: Where, make: Callable[[CrewJournal], Callable[[], None]], int
                     run = make(journal)
                     while not stopped.is_set():
                         run()
+                        if not begun:
+                            say(f"{directory} is in step with the journal and stays so until Ctrl-C")
+                            begun = True
                         if down:
                             say("the service answers again: caught up")
                             down = False

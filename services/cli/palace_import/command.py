@@ -18,7 +18,7 @@ from ..options import Json, Where, Workspace
 from ..output import counted, progress_bar, safe, say, show
 
 if TYPE_CHECKING:
-    from ....schemas.operations.palace import ImportedDrawer
+    from ....schemas.operations.palace_filing import ImportedDrawer
     from ...client import CrewJournal
     from .source import Source
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from ....schemas.events.drawers import CONTENT_CHARS
 from ....schemas.operations.facts import KgAddRequest
-from ....schemas.operations.palace import ImportedDrawer
+from ....schemas.operations.palace_filing import ImportedDrawer
 from ....schemas.timestamps import format_ts
 
 

@@ -30,7 +30,7 @@ from ..publishing.atomic import EncodedMessage
 HASH_BYTES: Final = 16
 """BLAKE2b-128: two contents of one id would have to collide."""
 DEEP_BRACKETS: Final = 100
-"""Opening brackets of a body from which on it is read back: our JSON reader stops at 200 levels, the writer at 254."""
+"""A body with this many opening brackets is read back as a check: our JSON reader stops at 200 levels, the writer at 254."""
 
 
 @dataclass(slots=True)  # not frozen: that costs 2 µs more each

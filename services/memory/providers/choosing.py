@@ -48,7 +48,7 @@ class Choice(BaseModel):
         """The choice, if nothing that its provider needs is missing.
 
         Args:
-            named: How a field is called where the choice stands.
+            named: Returns the name that a field has in the place of the choice: a variable, or a key of the file.
 
         Raises:
             InvalidQuery: Naming the field.

@@ -3,7 +3,7 @@
 Invariants: every query is limited to what the token may read (``Visible``); list and count share one WHERE; an unknown
 id and one that the token may not read give the same ``NotFound``; queries run in worker threads.
 
-No index is needed: at 1,000,000 entries in 50 workspaces, a page takes 17 to 26 ms on one thread.
+No index is needed: at 300,000 entries of one workspace, a first page takes 5 ms of one thread, a later one 20 ms.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ _THREADS: Final = 4
 """Queries at the same time; more gain nothing on two cores."""
 _VERIFY_CHUNK: Final = 2_000
 """Rows read at once for the verification of a phrase."""
+
+_RECENT: Final = 20_000
+"""Sequences among which the newest entries are looked for first: of 300,000 entries, 5 ms of one thread instead of 20."""
 
 _T = TypeVar("_T")
 
@@ -158,7 +161,12 @@ class JournalQueries:
         view_seq = await self._passed(min_seq, filters)
         if cursor is not None:
             selection = selection.also(older_than(cursor))
-        entries = await self._in_thread(lambda: self._first(selection, _BY_TIME, limit))
+        is_first = filters.phrase is None and cursor is None
+        entries = await self._in_thread(
+            lambda: (
+                self._first_page(selection, limit, view_seq) if is_first else self._first(selection, _BY_TIME, limit)
+            )
+        )
         if not entries:
             await refuse_unknown_workspace(self._views, principal, principal.workspace(workspace))
         following = entries[-1].cursor if len(entries) == limit else None
@@ -239,6 +247,23 @@ class JournalQueries:
         return newest[::-1]
 
     # in worker threads
+
+    def _first_page(self, selection: _Selection, limit: int, view_seq: int) -> tuple[StoredEntry, ...]:
+        """The newest entries: none is older than the last of as many that arrived of late.
+
+        Entries lie in order of arrival, oldest first, so without a bound every block replaces the newest found so far.
+        """
+        recent = selection.also(Condition("seq > ?", (view_seq - _RECENT,)))
+        [(oldest, found)] = self._views.rows(
+            f"SELECT min(ts_ms), count(*) FROM (SELECT ts_ms FROM {recent.source} WHERE {recent.where} "
+            "ORDER BY ts_ms DESC LIMIT ?)",
+            (*recent.params, limit),
+        )
+        if found == limit:
+            entries = self._first(selection.also(Condition("ts_ms >= ?", (oldest,))), _BY_TIME, limit)
+            if len(entries) == limit:  # else some were archived between the two reads
+                return entries
+        return self._first(selection, _BY_TIME, limit)
 
     def _first(self, selection: _Selection, order: _Order, limit: int) -> tuple[StoredEntry, ...]:
         entries = tuple(StoredEntry.of_row(row) for row in islice(self._rows(selection, order, limit), limit))

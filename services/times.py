@@ -6,7 +6,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from ...schemas.timestamps import format_ts
+from ..schemas.errors import InvalidQuery
+from ..schemas.timestamps import format_ts, parse_ts
 
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])\Z")
@@ -14,13 +15,17 @@ _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _BARE: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?\Z")
 
 
-def moment_of(text: str, now: datetime | None = None, *, end: bool = False) -> str:
-    """An RFC 3339 time; what is none of the three forms is returned as it is, for the service to judge.
+def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool = False) -> str:
+    """An RFC 3339 time.
 
     Args:
         text: ``90s``, ``30m``, ``2h``, ``7d`` or ``4w`` ago; a day, or a day and a time without an offset, in UTC.
+        field: The name of the field or option, for the error.
         now: The time that "ago" counts from; the clock if absent.
         end: Whether a day means its last millisecond, not its first.
+
+    Raises:
+        InvalidQuery: If it is none of the three forms, or does not exist.
     """
     try:
         if (ago := _AGO.match(text)) is not None:
@@ -29,6 +34,9 @@ def moment_of(text: str, now: datetime | None = None, *, end: bool = False) -> s
             moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
             last = timedelta(days=1, milliseconds=-1) if end and _DAY.match(text) else timedelta()
             return format_ts(moment + last)
+        parse_ts(text)
     except (ValueError, OverflowError):
-        pass
+        raise InvalidQuery(
+            f"{field}: not a time", hint="write it like 2h (ago), 2026-11-21 or 2026-11-21T09:30:00Z", field=field
+        ) from None
     return text

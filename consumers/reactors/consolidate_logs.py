@@ -1,0 +1,186 @@
+"""Promotes what recurs in daily logs into AGENT.md and CREW.md, and archives old logs; blocking, publishes nothing.
+
+Invariants: a line that was promoted, or stands in the document, is not promoted again, also if it was removed since; ids of
+writes follow from the tick and the document, so a run that is repeated writes nothing twice; the newest log of an owner is
+not archived. Logs of agents whose memory is off are neither read nor archived.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from Stemmer import Stemmer
+
+from ...schemas.entry import ActorType
+from ...schemas.events.documents import MAX_CAUSES, DocumentAction
+from ...schemas.events.envelope import DocumentWritten
+from ...schemas.ids import derived_id
+from ...schemas.ports import ViewReader
+from ...schemas.rules.documents import SCAN_OVERLAP, finding_in
+from ...schemas.rules.recurrence import Occurrence, Recurrence, is_covered, recurrences, terms_of
+from ...schemas.rules.sweeps import DAY_MS
+from ...schemas.rules.text import Analyzer
+from ...schemas.rules.tiers import SOFT_CAP_PERCENT, TIERS, Scope, scope_of
+from ...schemas.timestamps import format_ms
+from ...schemas.views import AGENTS, DOCUMENTS, VERSIONS
+from ...schemas.views.table import PRESENT
+from ..reacting.sweeping import Tick
+
+SOURCE: Final = "consolidation"
+ARCHIVE_DAYS: Final = 30
+"""Days after which a log is archived: as many as a prompt block looks back (``rules/memory_block.WINDOW_DAYS``)."""
+LINES_MAX: Final = 1_000
+"""Newest lines of an owner that are compared; a month of a busy agent. They take about a second."""
+LOGS_MAX: Final = 1_000
+"""Logs that one run archives, the oldest; the next run archives more."""
+LINE_CHARS: Final = 300
+"""Characters of a line that may be promoted; what is longer is no observation."""
+_TARGETS: Final = {Scope.AGENT: "AGENT", Scope.CREW: "CREW"}
+_PREFIX: Final = re.compile(r"\s*(?:[-*+]\s+)?(?:\[[ xX]\]\s+)?(?:\d{4}-\d\d-\d\dT\S+\s+—\s+)?")
+_HEADING: Final = re.compile(r"\s*#")
+
+_OF_RUN: Final = f"""d.workspace_id = $workspace AND d.tier = 'daily' AND NOT d.retracted
+    AND ($crew IS NULL OR d.owner = 'c-' || $crew OR EXISTS (SELECT 1 FROM {AGENTS} a WHERE a.{PRESENT}
+        AND a.workspace_id = d.workspace_id AND d.owner = 'a-' || a.agent_id AND a.crew_id = $crew))
+    AND NOT EXISTS (SELECT 1 FROM {AGENTS} a WHERE a.{PRESENT}
+        AND a.workspace_id = d.workspace_id AND d.owner = 'a-' || a.agent_id AND NOT a.memory_enabled)"""
+_OLD: Final = f"""SELECT owner, doc_key FROM (SELECT d.owner, d.doc_key, d.updated_ms,
+        max(d.doc_key) OVER (PARTITION BY d.owner) AS newest FROM {DOCUMENTS} d WHERE {_OF_RUN})
+    WHERE doc_key < newest AND doc_key < $day AND updated_ms < $before ORDER BY doc_key, owner LIMIT {LOGS_MAX}"""
+_WRITTEN: Final = f"""SELECT DISTINCT d.owner FROM {DOCUMENTS} d
+    WHERE {_OF_RUN} AND d.updated_ms > $since AND d.updated_ms <= $due ORDER BY 1"""
+_PIECES: Final = f"""SELECT v.write_id, d.doc_key, v.piece FROM {DOCUMENTS} d JOIN {VERSIONS} v
+    ON v.workspace_id = d.workspace_id AND v.owner = d.owner AND v.tier = d.tier AND v.doc_key = d.doc_key
+    AND v.seq >= d.base_seq AND v.seq < $seq
+    WHERE d.workspace_id = $workspace AND d.owner = $owner AND d.tier = 'daily' AND NOT d.retracted AND d.finding IS NULL
+    AND v.piece IS NOT NULL AND v.data_subject_id IS NULL ORDER BY d.doc_key DESC, v.seq DESC LIMIT {LINES_MAX}"""
+_TARGET: Final = f"""SELECT content, bytes, retracted OR finding IS NOT NULL FROM {DOCUMENTS}
+    WHERE workspace_id = $workspace AND owner = $owner AND tier = $tier"""
+_PROMOTED: Final = f"""SELECT piece FROM {VERSIONS} WHERE workspace_id = $workspace AND owner = $owner AND tier = $tier
+    AND source = '{SOURCE}' AND piece IS NOT NULL"""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a daily log without bullet and time; ``write_id`` is the write that it came with."""
+
+    write_id: str
+    date: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogsFound:
+    """The writes of a run; how many lines it promotes, for how many there is no room, and how many logs it archives."""
+
+    writes: tuple[DocumentWritten, ...] = ()
+    promoted: int = 0
+    left: int = 0
+    archived: int = 0
+
+
+def consolidated_logs(views: ViewReader, tick: Tick, since_ms: int) -> LogsFound:
+    """What is to be written about the daily logs of a workspace, or of the crew that the tick names and its agents.
+
+    Args:
+        views: The views of documents and agents.
+        tick: The run.
+        since_ms: Owners with a log written since then, or with a log to archive, are looked at; in ms since the epoch.
+    """
+    before = tick.due_ms - ARCHIVE_DAYS * DAY_MS
+    of_run = {"workspace": tick.workspace_id, "crew": tick.crew_id}
+    old = views.rows(_OLD, {**of_run, "day": format_ms(before)[:10], "before": before})
+    new = views.rows(_WRITTEN, {**of_run, "since": since_ms, "due": tick.due_ms})
+    writes: list[DocumentWritten] = []
+    promoted = left = 0
+    for owner in sorted({owner for owner, *_ in [*old, *new]}):
+        write, lines, no_room = _promotion(views, tick, owner)
+        writes += [write] if write is not None else []
+        promoted, left = promoted + lines, left + no_room
+    reason = f"archived: {ARCHIVE_DAYS} days old"
+    writes += [_write(tick, owner, "daily", day, DocumentAction.RETRACT, reason=reason) for owner, day in old]
+    return LogsFound(tuple(writes), promoted, left, len(old))
+
+
+def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritten | None, int, int]:
+    """The append of what recurs in the logs of an owner, how many lines it has, and for how many there is no room."""
+    tier = _TARGETS[scope_of(owner)[0]]
+    of_target = {"workspace": tick.workspace_id, "owner": owner, "tier": tier}
+    content, size, is_closed = next(iter(views.rows(_TARGET, of_target)), ("", 0, False))
+    if is_closed:
+        return None, 0, 0
+    named = {"workspace": tick.workspace_id, "owner": owner, "seq": tick.seq}
+    lines = [line for row in views.rows(_PIECES, named) for line in _lines(*row)][:LINES_MAX][::-1]
+    said = [content, *(piece for (piece,) in views.rows(_PROMOTED, of_target))]
+    analyzer = Analyzer(Stemmer)
+    known = [terms_of(analyzer, line.text) for text in said for line in _lines("", "", text)]
+    room = TIERS[tier].cap_of(SOURCE) * SOFT_CAP_PERCENT // 100 - size
+    added, evidence, left = "", [], 0
+    for found in _recurring(analyzer, lines):
+        line = lines[int(found.typical)]
+        terms = terms_of(analyzer, line.text)
+        made = f"- {line.text} (noted on {found.days} days)\n"
+        if any(is_covered(terms, other) for other in known) or finding_in(content[-SCAN_OVERLAP:] + added + made):
+            continue
+        if len((added + made).encode()) >= room:
+            left += 1
+            continue
+        added += made
+        evidence += [lines[int(at)].write_id for at in found.evidence]
+    if not added:
+        return None, 0, left
+    causes = tuple(dict.fromkeys(evidence))[:MAX_CAUSES]
+    write = _write(
+        tick, owner, tier, None, DocumentAction.APPEND, content=added, causes=causes, reason="recurs in daily logs"
+    )
+    return write, added.count("\n"), left
+
+
+def _recurring(analyzer: Analyzer, lines: Sequence[Line]) -> list[Recurrence]:
+    """What recurs among lines; occurrences are named by their place."""
+    seen = enumerate((date.fromisoformat(line.date).toordinal(), terms_of(analyzer, line.text)) for line in lines)
+    return recurrences([Occurrence(str(at), day, terms) for at, (day, terms) in seen])
+
+
+def _lines(write_id: str, day: str, text: str) -> list[Line]:
+    """The lines of a text, the last first; without headings, blank lines and what is too long."""
+    found = [
+        Line(write_id, day, " ".join(line[match.end() :].split()))
+        for line in text.splitlines()
+        if not _HEADING.match(line) and (match := _PREFIX.match(line))
+    ]
+    return [line for line in reversed(found) if 0 < len(line.text) <= LINE_CHARS]
+
+
+def _write(
+    tick: Tick,
+    owner: str,
+    tier: str,
+    key: str | None,
+    action: DocumentAction,
+    *,
+    content: str = "",
+    causes: tuple[str, ...] = (),
+    reason: str,
+) -> DocumentWritten:
+    name = f"{owner}/{tier}/{key or ''}"
+    return DocumentWritten(
+        seq=0,
+        workspace_id=tick.workspace_id,
+        owner=owner,
+        tier=tier,
+        key=key,
+        action=action.value,
+        content=content,
+        source=SOURCE,
+        write_id=derived_id("consolidate", 1, f"{tick.workspace_id}/{tick.entry_id}", name),
+        actor_type=ActorType.SYSTEM.value,
+        published_ms=0,
+        actor_id="consolidate@1",
+        derived_from=causes,
+        reason=reason,
+    )

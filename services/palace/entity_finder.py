@@ -1,0 +1,66 @@
+"""Finds the entity that a description means, by the cosine of its vector.
+
+Evidence: 14 entities with one fact each and 14 descriptions of them in other words ("the database host", "monitoring
+dashboards"), MiniLM: the nearest entity is the right one for 9, of which 8 are at .38 or above, and the nearest to 7
+unrelated texts is at most at .19. A wrong one reaches .40.
+
+Invariant: only entities whose vector is of the active model are found; without a model none is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ...schemas.active_models import active_in, read_active_models
+from ...schemas.ports import ViewReader
+from ...schemas.views import CHUNK_VECTORS
+from ...schemas.views.entity_texts import entity_texts
+from ..query.chunks.search import Floats, cosine_floor
+from ..query.query_embedding import QueryVector
+
+LEAST_COSINE: Final = 0.4
+_VECTORS: Final = f"""SELECT text_hash, vector FROM {CHUNK_VECTORS}
+    WHERE workspace_id = ? AND model = ? AND dim = ? AND text_hash IN (SELECT unnest(?::UBIGINT[]))"""
+
+
+class Meant(NamedTuple):
+    """An entity, and how near it is to what was said."""
+
+    entity_id: str
+    cosine: float
+
+
+class EntityFinder:
+    """The search.
+
+    Args:
+        views: Where entities and their vectors are read.
+        embed: The vector of a query for a model, None without one.
+    """
+
+    def __init__(self, views: ViewReader, embed: Callable[[str, str | None], Awaitable[QueryVector | None]]) -> None:
+        self._views = views
+        self._embed = embed
+
+    async def find(self, workspace_id: str, said: str) -> Meant | None:
+        """The nearest entity, if it is near enough."""
+        model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
+        query = await self._embed(said, model)
+        if query is None or query.model != model:
+            return None
+        return await asyncio.to_thread(self._nearest, workspace_id, model, query.vector)
+
+    def _nearest(self, workspace_id: str, model: str, query: Floats) -> Meant | None:
+        of = {one.text_hash: one.entity_id for one in entity_texts(self._views, workspace_id)}
+        rows = self._views.rows(_VECTORS, [workspace_id, model, len(query), list(of)])
+        if not rows:
+            return None
+        cosines = np.frombuffer(b"".join(row[1] for row in rows), "<f4").reshape(len(rows), -1) @ query
+        best = int(cosines.argmax())
+        if cosines[best] < max(LEAST_COSINE, cosine_floor(cosines, model)):
+            return None
+        return Meant(of[rows[best][0]], float(cosines[best]))

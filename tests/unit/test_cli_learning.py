@@ -1,0 +1,56 @@
+"""How people see rules, proposals and models of operators: a table, or a line that says there are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from crew_journal.services.cli.printers import PRINTERS
+
+RULE: dict[str, Any] = {
+    "crew_id": "red",
+    "pattern": "Deploys are denied",
+    "action": "Attach a plan",
+    "confidence": 0.714,
+    "evidence": ["e1", "e2"],
+    "days": 2,
+}
+PROPOSAL: dict[str, Any] = {**RULE, "proposal_id": "d_2", "kind": "rule", "state": "pending"}
+
+
+def printed(operation: str, answer: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
+    PRINTERS[operation](answer)
+    out = capsys.readouterr()
+    return out.out + out.err
+
+
+def test_rules_and_proposals_are_tables_without_the_ids_of_their_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+    rules = printed("learned_rules", {"rules": [{**RULE, "rule_id": "d_1", "promoted": True}]}, capsys)
+    assert " ".join(rules.split("\n")[2].split()) == "d_1 red yes 2 2 0.71 Deploys are denied → Attach a plan"
+    proposals = printed("proposals", {"proposals": [{**PROPOSAL, "action": ""}]}, capsys)
+    assert " ".join(proposals.split("\n")[2].split()) == "d_2 red rule pending 2 Deploys are denied"
+
+
+def test_an_explanation_lists_the_entries_and_says_how_many_are_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = {"entry_id": "e1", "entry_type": "peer.escalation", "ts": "2026-11-21T10:00:00.000Z", "summary": "Denied"}
+    said = printed("explain_proposal", {"proposal": PROPOSAL, "entries": [entry], "gone": 1}, capsys)
+    assert "state        pending" in said
+    assert "evidence  " not in said
+    assert "e1" in said
+    assert "1 entry of the evidence is gone" in said
+
+
+@pytest.mark.parametrize(
+    ("operation", "answer", "says"),
+    [
+        ("learned_rules", {"rules": []}, "there are no learned rules"),
+        ("proposals", {"proposals": []}, "there are no proposals"),
+        ("operators", {"operators": []}, "there are no operator models"),
+        ("diff_proposal", {"diff": ""}, "an approval changes nothing"),
+    ],
+)
+def test_nothing_to_show_is_said(
+    operation: str, answer: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in printed(operation, answer, capsys)

@@ -16,6 +16,7 @@ from crew_journal.consumers.host.rebuild import verify
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
 from crew_journal.schemas.rules.relations import Authority, is_turned, outweighs
+from crew_journal.schemas.views.memory import RELATIONS
 
 PAIR: dict[str, Any] = {"src_entry_id": "e2", "src_seq": 2, "dst_entry_id": "e1", "dst_seq": 1}
 TOLD = [entry("e1"), entry("e2"), entry("e3")]
@@ -48,7 +49,8 @@ def rule(evidence: object, rule_id: str = "r1", *, of_the_service: bool = True) 
 async def edges(path: Path, *messages: OutgoingMessage) -> tuple[list[dict[str, Any]], set[int]]:
     """The rows by sequence, and what was parked; a rebuild must give the same."""
     stream = [at(seq, message) for seq, message in enumerate([*TOLD, *messages], 1)]
-    async with node(path / "v.duckdb", discover_projections()) as live:
+    relations = [one for one in discover_projections() if RELATIONS in one.tables]
+    async with node(path / "v.duckdb", relations) as live:
         await live.host.fold(stream[: len(stream) // 2])
         await live.host.fold(stream[len(stream) // 2 :])
         parked = {p.message.seq for p in live.dead.parked}

@@ -18,6 +18,8 @@ def print_facts(answer: Mapping[str, Any]) -> None:
     if not facts:
         say("there are no such facts")
         return
+    if answer.get("found_by") == "meaning":
+        say(f"no entity has this name; {safe(answer['entity'])} is meant (similarity {answer['similarity']:.2f})")
     columns = ("subject", "predicate", "object", "valid_from", "valid_to", "asserted_by")
     print_table(columns, [[one[name] or "-" for name in columns] for one in facts])
     if answer["truncated"]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
+from . import layered
 from .knowledge import print_change, print_facts
 from .learning import print_explanation, print_proposal_diff, print_proposals, print_rules
 from .operators import print_operator, print_operators
@@ -326,6 +327,13 @@ def _layer(answer: Mapping[str, Any]) -> None:
 
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
+    "context_assemble": layered.print_context,
+    "fact_conflicts": layered.print_conflicts,
+    "fact_request_verification": layered.print_verified,
+    "fact_verify": layered.print_verified,
+    "layered_query": layered.print_found,
+    "layered_read": layered.print_read,
+    "layered_write": layered.print_written,
     "palace_search": _drawer_hits,
     "check_duplicate": _drawer_hits,
     "drawers": _drawers,

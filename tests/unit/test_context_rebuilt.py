@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from Stemmer import Stemmer
-from support.events import at, control, entry
+from support.events import at, control, document, entry
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.drawers import DrawerFiled
+from crew_journal.schemas.events.drawers import DrawerFiled, PalaceIdentitySet
 from crew_journal.schemas.events.facts import FactAsserted, FactEntity, FactVerified
 from crew_journal.schemas.facts import entity_id
 from crew_journal.schemas.operations.context import ContextRequest
@@ -31,24 +31,32 @@ from crew_journal.services.query.chunks.documents import no_record
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
 
+DOCUMENTS = (("pins", None), ("AGENT", None), ("daily", "2026-11-21"), ("procedures", "restart"))
 OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def journal() -> Iterator[OutgoingMessage]:
     for n in range(12):
-        subject, zone = f"Parser {n}", f"zone {n % 3}"
+        subject, zone = f"Archive {n}", f"zone {n % 3}"
         ends = [FactEntity(entity_id=entity_id(name), name=name) for name in (subject, zone)]
         said = FactAsserted(fact_id=f"t_{n}", subject=ends[0], predicate="runs in", object=ends[1], confidence=n / 12)
         yield control(said, f"f{n}", workspace="w1")
-        yield entry(f"e{n}", workspace="w1", summary=f"The parser of zone {n % 3} was restarted, attempt {n}")
-        content = f"The parser reads file {n} in one pass."
+        yield entry(f"e{n}", workspace="w1", summary=f"The parser of zone {n % 3} was restarted by host {n * 7}")
+        yield entry(
+            f"r{n}", workspace="w1", summary=f"Step {n} of the restart", entry_type="run.step", trace_id="run-7"
+        )
+        content = f"The parser reads archive {n} in one pass."
         yield control(
             DrawerFiled(drawer_id=f"drawer_a_b_{n}", wing="a", room="b", content=content, memory_type="fact"),
             f"d{n}",
             workspace="w1",
         )
     yield control(FactVerified(fact_id="t_3", confidence=0.9), "v1", workspace="w1")
+    yield entry("archive", workspace="w1", summary="Ann moved the fiscal archive to tape")
+    yield control(PalaceIdentitySet(content="The workspace of the parser."), "i1", workspace="w1")
+    for n, (tier, key) in enumerate(DOCUMENTS):
+        yield document(f"w_{n}", owner="a-a1", tier=tier, key=key, action="replace", content=f"- {tier}: the archive\n")
 
 
 async def assembled(path: Path, batch: int) -> str:
@@ -68,13 +76,22 @@ async def assembled(path: Path, batch: int) -> str:
             store, unused, unused, palace, unused, owned, registry, queries, recall, analyzer, no_record, Settings(),
             lambda: NOW,
         )  # fmt: skip
-        request = ContextRequest(prompt="In which zone does the parser run?", budget_tokens=900, record=False)
+        request = ContextRequest(
+            prompt="Where was the fiscal archive moved?",
+            budget_tokens=1_300,
+            record=False,
+            agent_id="a1",
+            run_id="run-7",
+        )
         made = await layered.assembling.assemble(Caller.of(OWNER, "w1"), request)
         again = await layered.assembling.assemble(Caller.of(OWNER, "w1"), request)
         assert again.model_dump_json() == made.model_dump_json()
         for part in (layered, drawers, owned, registry, queries, recall):
             part.close()
-    assert {one.source for one in made.items} >= {"fact", "drawer"}
+    assert {one.kind for one in made.items} == {"working", "semantic", "procedural", "episodic"}
+    assert {one.source for one in made.items} == {"fact", "entry", "drawer", "document", "identity"}
+    assert "archive" in {one.id for one in made.items}
+    assert made.drops, "the budget is small enough that some are dropped"
     return made.model_dump_json()
 
 

@@ -62,7 +62,7 @@ class Priorities:
             looked_at = (0, 0)
             for _ in range(ATTEMPTS):
                 said_at, previous = await self._live(workspace_id, entry_id)
-                # a conflict that is no change of this entry is an id that an agent took: go by the next one
+                # a conflict that twice shows no change of this entry is an id that an agent took: go by the next one
                 looked_at = (said_at, looked_at[1] + 1 if said_at == looked_at[0] else 0)
                 if previous is priority:
                     return _answer(asked, previous, None)
@@ -75,7 +75,7 @@ class Priorities:
                         change,
                         summary=f"Priority of {entry_id} changed from {previous.value} to {priority.value}",
                         entry_id=derived_id(
-                            _ID_NAME, _ID_VERSION, f"{workspace_id}/{entry_id}/{said_at}", looked_at[1]
+                            _ID_NAME, _ID_VERSION, f"{workspace_id}/{entry_id}/{said_at}", looked_at[1] // 2
                         ),
                         actor_type=ActorType.USER,
                         actor_id=caller.actor,

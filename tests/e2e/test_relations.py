@@ -85,8 +85,12 @@ def test_the_commands_relate_show_and_take_back(tmp_path: Path) -> None:
     cli = Cli(tmp_path / "data")
     with cli.up():
         for name in ("old", "new"):
-            cli("publish", "--type", "peer.escalation", "--id", name, "--agent", "ada", f"the limit, as {name} \x1b[2J")
-        said = cli("relate", "new", "old", "--as", "refutes", "--reason", "measured", "--json").json
+            text = f"the limit, as {name} \x1b[2J"
+            sent = cli("publish", "--type", "peer.escalation", "--id", name, "--agent", "ada", text, "--json").json[
+                "entries"
+            ]
+        written = ("--min-seq", str(sent[0]["seq"]))
+        said = cli("relate", "new", "old", "--as", "refutes", "--reason", "measured", *written, "--json").json
         assert (said["relation"], said["state"]) == ("contradicts", "asserted")
         shown = cli("graph", "old", "--min-seq", str(said["seq"]))
         assert "contradicts" in shown.out

@@ -40,6 +40,7 @@ async def test_queries_during_switches_never_fail_and_never_mix_models(tmp_path:
                 await at_work.fold(entry(f"noise_{n}", entry_type="run.completed", summary="something else"))
 
         async def switch() -> None:
+            await until(lambda: bool(seen))
             for n in range(12):
                 model = "blue" if n % 2 == 0 else "red"
                 await at_work.activate(model)

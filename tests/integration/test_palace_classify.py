@@ -59,7 +59,9 @@ async def file(live: MemoryNode, *texts: str, **fields: Any) -> list[str]:
 
 
 def rows(live: MemoryNode, columns: str = "content, state") -> list[tuple[Any, ...]]:
-    return live.store.rows(f"SELECT {columns} FROM drawers WHERE until_seq IS NULL ORDER BY filed_ms, entry_id")
+    """Of the present drawers in the order in which they were filed."""
+    filed = "(SELECT min(seq) FROM journal_entries WHERE id = entry_id)"
+    return live.store.rows(f"SELECT {columns} FROM drawers WHERE until_seq IS NULL ORDER BY {filed}")
 
 
 async def settled(live: MemoryNode, reactor: PalaceClassifyReactor) -> None:

@@ -1,7 +1,8 @@
-"""Embeds the texts of documents, drawers, facts and entities that have no vector of the active model when one is written.
+"""Embeds the texts of documents, drawers, facts and entities that have no vector of the active model.
 
+At the start it looks at every workspace, then at those in which something is written.
 Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones;
-and what was filed while no model ran is found with the next write.
+and what was written while no model ran, or under a version that did not embed it, is found at the start.
 A vector is stored by text, so what was embedded once is never embedded again. Invariants: it waits until the views have
 passed its cause; ids depend on text and model alone, so running twice publishes once; a model that is away is waited for, a
 text that it refuses gets a tombstone.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -36,7 +37,7 @@ from ...schemas.ports import Embedder, Publisher, ViewReader
 from ...schemas.rules.chunks import indexed_text
 from ...schemas.rules.embed_text import cap_bytes
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES
-from ...schemas.subjects import Family, parse_subject
+from ...schemas.subjects import JOURNAL_STREAM, Family, parse_subject
 from ...schemas.views import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,
@@ -55,6 +56,7 @@ from ...schemas.views import (
 )
 from ...schemas.views.entity_texts import entity_texts
 from ...schemas.views.table import PRESENT
+from ..feed.jetstream import API_TIMEOUT_S
 from ..feed.positions import position_of
 from ..reacting.durable import Durable
 from ..reacting.pull_reactor import PullLimits, PullReactor
@@ -161,27 +163,36 @@ class EmbedChunksReactor(PullReactor):
         )
         counted = ("proposed", "written", "repeated", "refused", "failed")
         super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=counted)
+        self._client = client
         self._views = views
         self._embedder_for = embedder_for
+        self._filled_all = False
 
     async def turn(self) -> None:
-        """Embed what the written workspaces lack."""
+        """Embed what the written workspaces lack; in the first turn, what any workspace lacks."""
         limits = self._limits
+        if not self._filled_all:
+            stream = await self._client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)
+            await self._fill_each({None}, stream.state.last_seq)
+            self._filled_all = True
         messages = await self._source.take(TAKEN, wait_s=limits.wait_s, window_s=limits.window_s)
         if not messages:
             return
         for message in messages:
             self._leases.hold(message)
         async with self._leases.renewed():
-            await self._views.wait_for(max(position_of(one.reply).seq for one in messages), VIEWS_WAIT_S, *NEEDS)
             workspaces = {_workspace(message.subject) for message in messages}
-            if None in workspaces:
-                rows = await asyncio.to_thread(self._views.rows, _WORKSPACES)
-                workspaces = {str(name) for (name,) in rows}
-            for workspace_id in sorted(one for one in workspaces if one is not None):
-                await self._fill(workspace_id)
+            await self._fill_each(workspaces, max(position_of(one.reply).seq for one in messages))
         for message in messages:
             await self._leases.ack(message)
+
+    async def _fill_each(self, workspaces: Set[str | None], seq: int) -> None:
+        """Embed what these workspaces lack (None: any) once the views have reached a sequence."""
+        await self._views.wait_for(seq, VIEWS_WAIT_S, *NEEDS)
+        if None in workspaces:
+            workspaces = {str(name) for (name,) in await asyncio.to_thread(self._views.rows, _WORKSPACES)}
+        for workspace_id in sorted(filter(None, workspaces)):
+            await self._fill(workspace_id)
 
     async def _fill(self, workspace_id: str) -> None:
         """Embed every text of a workspace that has no vector of its active model.

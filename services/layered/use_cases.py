@@ -90,7 +90,7 @@ class Layered:
             tokenizer: Counts tokens; an estimate if absent.
         """
         choices, moments = kept_choices(LayeredChoices.of(settings), views), Moments(clock)
-        indexes = FactIndexes(views, analyzer)
+        indexes = FactIndexes(views, analyzer, budget_bytes=recall.indexes.status.budget_bytes)
         uses = UseCounts(views)
         facts = LayeredFacts(views, journal, graph, indexes, choices, uses, moments, recall.embed)
         runs = Runs(queries)

@@ -124,7 +124,7 @@ async def test_a_fact_is_embedded_when_it_is_asserted_and_found_by_meaning(live:
         )
         done = await live.journal.record(WORKSPACE, said, summary=text)
     await live.caught_up(done.seq)
-    indexes = FactIndexes(live.store, Analyzer(Stemmer))
+    indexes = FactIndexes(live.store, Analyzer(Stemmer), budget_bytes=1 << 20)
     vector = await live.recall_service.queries.embed("disk", themes.model_id)
 
     async def like() -> list[tuple[str, float]]:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound
 from ...schemas.events.facts import FactVerified, VerificationRequested
 from ...schemas.events.payload import ControlPayload
@@ -141,7 +140,8 @@ class LayeredFacts:
         seq = added.seq
         if not added.added:
             confidence = asked.confidence if "confidence" in asked.model_fields_set else None
-            seq = await self._record(caller, FactVerified(fact_id=added.triple_id, confidence=confidence), "verified")
+            verified = FactVerified(fact_id=added.triple_id, confidence=confidence)
+            seq = await self._record(caller, added.triple_id, verified, "verified")
         await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
         found = await self.conflicts(caller, FactConflictsRequest())
         own = tuple(one for one in found.conflicts if added.triple_id in one.fact_ids)
@@ -221,7 +221,7 @@ class LayeredFacts:
         return FactConflictsAnswer(conflicts=tuple(found), wanted=tuple(map(_shown, wanted)), view_seq=view_seq)
 
     async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> FactVerifyAnswer:
-        seq = await self._record(caller, said, what)
+        seq = await self._record(caller, fact_id, said, what)
         await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
         return FactVerifyAnswer(fact=await self.read(caller, fact_id), seq=seq)
 
@@ -238,17 +238,12 @@ class LayeredFacts:
             found = shown_conflicts(index, index.conflicts(now_ms), namespace)
             return found, [fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)]
 
-    async def _record(self, caller: Caller, said: ControlPayload, what: str) -> int:
-        kind, actor = caller.acts_as
-        fact_id = said.fact_id if isinstance(said, FactVerified) else getattr(said, "fact_ids", ("",))[0]
+    async def _record(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> int:
         recorded = await self._journal.record(
             caller.workspace_id,
             said,
             summary=f"fact {fact_id} {what}",
-            actor_type=ActorType(kind),
-            actor_id=actor,
-            crew_id=caller.principal.crew_id,
-            agent_id=caller.principal.agent_id,
+            **caller.author_fields,
         )
         return recorded.seq
 

@@ -133,10 +133,7 @@ class Operators:
 
     async def _change(self, caller: Caller, user: str, payload: ControlPayload, summary: str) -> OperatorChangedAnswer:
         _check(caller, user)
-        kind, actor = caller.acts_as
-        recorded = await self._journal.record(
-            caller.workspace_id, payload, summary=summary, actor_type=kind, actor_id=actor
-        )
+        recorded = await self._journal.record(caller.workspace_id, payload, summary=summary, **caller.actor_fields)
         await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, OPERATORS_PROJECTION)
         return OperatorChangedAnswer(slug=self.slug(caller.workspace_id, user), seq=recorded.seq)
 

@@ -165,13 +165,11 @@ class Relations:
         return rows == [(kind.value, actor, created_ms)]
 
     async def _record(self, caller: Caller, ends: _Ends, said: ControlPayload, what: str) -> Appended:
-        kind, actor = caller.acts_as
         return await self._journal.record(
             ends.workspace_id,
             said,
             summary=f"{what}: {ends.src_entry_id} and {ends.dst_entry_id}",
-            actor_type=kind,
-            actor_id=actor,
+            **caller.actor_fields,
             crew_id=ends.crew_id,
             agent_id=caller.principal.agent_id,
         )

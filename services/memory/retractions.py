@@ -116,13 +116,11 @@ class Retractions:
     async def _record(
         self, caller: Caller, entry: StoredEntry, decision: RetractionMade | RetractionRestored, what: str
     ) -> RetractionAnswer:
-        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             decision,
             summary=f"{entry.id} is {what}",
-            actor_type=kind,
-            actor_id=actor,
+            **caller.actor_fields,
             crew_id=entry.record["crew_id"],
             agent_id=caller.principal.agent_id,
         )

@@ -289,15 +289,11 @@ class KnowledgeGraph:
             )
 
     async def _record(self, caller: Caller, said: ControlPayload, summary: str) -> int:
-        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             said,
             summary=summary,
-            actor_type=kind,
-            actor_id=actor,
-            crew_id=caller.principal.crew_id,
-            agent_id=caller.principal.agent_id,
+            **caller.author_fields,
         )
         self._last_write = max(self._last_write, recorded.seq)
         return recorded.seq

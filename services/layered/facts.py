@@ -36,7 +36,7 @@ from ...schemas.timestamps import format_ms
 from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
-from ..palace.graph import KnowledgeGraph, Layered
+from ..palace.graph import KnowledgeGraph, Layered, fact_fields
 from ..query.query_embedding import QueryVector
 from .choices import LayeredChoices
 from .fact_index import FactIndex, FactIndexes, KnownFact
@@ -267,23 +267,9 @@ def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str 
 
 
 def _shown(one: RankedFact) -> LayeredFact:
-    row, parts = one.fact.row, one.parts
+    row = one.fact.row
     return LayeredFact(
-        id=row.fact_id,
-        subject=one.fact.subject,
-        predicate=row.predicate,
-        object=one.fact.object,
-        valid_from=row.valid_from,
-        valid_to=row.valid_to,
-        current=row.valid_to is None,
-        confidence=row.confidence,
-        source_closet=row.source_drawer_id,
-        source_entry_id=row.source_entry_id,
-        asserted_by=row.asserted_by,
-        asserted_at=format_ms(row.asserted_ms),
-        asserted_seq=row.asserted_seq,
-        ended_by=row.ended_by,
-        end_reason=row.end_reason,
+        **fact_fields(row, one.fact.subject, one.fact.object),
         namespace=row.namespace,
         text=one.fact.text,
         fact_type=row.fact_type,
@@ -295,16 +281,5 @@ def _shown(one: RankedFact) -> LayeredFact:
         state=state_of(one.fresh).value,
         uses=one.uses.count,
         salience=one.salience,
-        parts=shown_parts(parts),
-    )
-
-
-def shown_parts(parts: Parts) -> SalienceParts:
-    """The parts of a salience as an answer."""
-    return SalienceParts(
-        relevance=parts.relevance,
-        recency=parts.recency,
-        confidence=parts.confidence,
-        usage=parts.usage,
-        freshness=parts.freshness,
+        parts=SalienceParts.model_validate(one.parts, from_attributes=True),
     )

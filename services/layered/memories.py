@@ -15,6 +15,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
+from ...schemas.events.drawers import MOST_IMPORTANCE
 from ...schemas.operations.context import ContextRequest
 from ...schemas.operations.layered import Episode
 from ...schemas.operations.recall import INJECT, RecallAnswer, RecallHit, RecallRequest
@@ -285,13 +286,9 @@ def relevances(confidences: Sequence[float]) -> list[float]:
 
 def _of_drawer(drawer: HotDrawer, content: str, similarity: float, uses: DrawerUses) -> _Candidate:
     text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {one_line(content)}"
-    confidence = drawer.importance / _MOST_IMPORTANCE
+    confidence = drawer.importance / MOST_IMPORTANCE
     memory = Remembered(similarity, drawer.filed_ms, uses.last_ms, confidence, uses.reads)
     return _Candidate(_item(Memory.EPISODIC, drawer.drawer_id, text, "drawer"), memory, drawer.entry_id)
-
-
-_MOST_IMPORTANCE: Final = 5.0
-"""Importance of a drawer at which its confidence is 1."""
 
 
 def _of_fact(one: RankedFact) -> Item:

@@ -1,4 +1,4 @@
-"""The desk: one path from a raw request to an answer, the same for every shell.
+"""The desk: one path from a raw request to an answer, the same for HTTP, MCP and the command line.
 
 Invariant: role, fields, workspace and ``min_seq`` are checked here, in this order, before a handler runs. A handler decides
 only what depends on its arguments.

@@ -3,7 +3,7 @@
 similarity = max(BM25 score / Σ idf·(k1 + 1) of the query's terms, cosine if it reaches the floor of the model), 0 to 1.
 
 Invariant: an index is refreshed after a commit that changed facts, and reads only what changed since the last time. Ended
-facts are in it; whether a fact holds is asked with a time.
+facts are in it; whether a fact holds depends on the time of the request.
 """
 
 from __future__ import annotations

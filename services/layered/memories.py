@@ -1,7 +1,7 @@
 """Gathers the memories that may go into a context, each with its salience: facts, entries, drawers, documents, the run.
 
-Invariant: nothing is gathered that the token may not read, and no document of an agent whose memory is
-off. The relevance of a recalled entry follows the order of the recall.
+Invariant: only what the token may read is gathered, and no document of an agent whose memory is off. The relevance of a
+recalled entry follows the order of the recall.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Asked:
         request: What.
         query: What is searched for.
         choices: What counts.
-        now_ms: The time as of which it is answered.
+        now_ms: The time for which it is answered.
     """
 
     caller: Caller

@@ -1,4 +1,4 @@
-"""The use-cases of operator models: what is known of a person, what they have forgotten, and their consent.
+"""The use-cases of operator models: the statements of a person, forgetting them, and the person's consent.
 
 Invariant: a person is named by the keyed hash; their own name is not stored here. OWNER, ADMIN and tokens that were granted
 to speak for the person may ask; every answer comes after the views have folded the change.

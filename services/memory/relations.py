@@ -1,7 +1,7 @@
-"""Asserting and retracting relations: what people and agents say of how two entries relate.
+"""Asserting and retracting relations between two entries, by people and agents.
 
-Invariant: both entries are looked up with the caller's token first, so it relates and learns of only what it may
-read. A relation is recorded as a control entry and becomes an edge by the fold alone.
+Invariant: both entries are looked up with the caller's token first, so the caller relates only entries that it may read and
+learns of no others. A relation is recorded as a control entry and becomes an edge by the fold alone.
 """
 
 from __future__ import annotations

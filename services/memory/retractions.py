@@ -1,7 +1,7 @@
 """Retracting and restoring entries.
 
 Invariant: a caller retracts what it may read: AGENT its own entries, LEAD also those of its crew, OWNER and ADMIN all.
-What an operator retracted, only an operator restores. An entry that is so already gets no second event.
+Only an operator restores an entry that an operator retracted. A retracted entry is not retracted again.
 """
 
 from __future__ import annotations

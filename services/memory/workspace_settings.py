@@ -1,6 +1,6 @@
-"""The use-cases about workspaces: what OWNER and ADMIN decide for one, and which there are.
+"""The use-cases of workspaces: their settings, which OWNER and ADMIN change, and their list.
 
-Invariant: settings are events (``workspace.configured``), whole: the last one counts, and nothing else remembers them.
+Invariant: settings are events (``workspace.configured``), each with all settings; the last one counts.
 """
 
 from __future__ import annotations

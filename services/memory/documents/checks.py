@@ -1,4 +1,5 @@
-"""What a write must pass: secrets, injections, pinned facts, caps. What does not is refused, and the refusal recorded.
+"""The checks of a write: secrets, injections, pinned facts, caps. A write that fails one is refused, and the refusal
+recorded.
 
 Invariant: a refusal is recorded without text; an operator's write is checked as any other. The text of an injection is kept
 in the quarantine.

@@ -1,6 +1,6 @@
 """Which provider serves which workspace: settings for all, a TOML file for single ones.
 
-Invariant: the choice is made when the node starts, and one that cannot be made stops the start. Health is answered within
+Invariant: the choice is made when the node starts; an invalid choice stops the start. Health is answered within
 the deadline whatever the backend does.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -49,6 +49,10 @@ class Leases:
         seq = message.metadata.sequence.stream
         self._held[seq] = message
         self._parted.pop(seq, None)
+
+    def held(self, messages: Sequence[Msg]) -> list[Msg]:
+        """Those of some messages that are in hand."""
+        return [one for one in messages if one.metadata.sequence.stream in self._held]
 
     async def ack(self, message: Msg) -> None:
         """Be done with a message."""

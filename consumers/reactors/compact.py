@@ -37,7 +37,6 @@ from ...schemas.views import (
 from ...schemas.views.table import PRESENT
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
 
 _DAY_MS: Final = 86_400_000
 _SECOND_MS: Final = 1_000
@@ -178,11 +177,4 @@ def compacted(bucket: Bucket, members: Sequence[tuple[Any, ...]], cutoff_ms: int
     return found
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The compact reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return CompactReactor(context.client, context.publisher, context.views, clock=context.clock)
-
-
-REACTOR: Final = create
+REACTOR: Final = CompactReactor.create

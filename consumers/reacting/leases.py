@@ -92,3 +92,8 @@ class Leases:
             for message in list(self._held.values()):
                 with contextlib.suppress(NatsError):
                     await message.in_progress()
+
+
+def deliveries(message: Msg) -> int:
+    """How often a message was delivered, this time included."""
+    return message.metadata.num_delivered or 1

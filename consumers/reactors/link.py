@@ -36,6 +36,7 @@ from ..feed.positions import position_of
 from ..reacting.backoff import doubled
 from ..reacting.durable import Durable
 from ..reacting.judge import ChatJudge, Judge
+from ..reacting.leases import deliveries
 from ..reacting.llm_calls import MeteredChat
 from ..reacting.pull_reactor import PullLimits, PullReactor
 from ..reactor import Reactor, ReactorContext, ReactorStatus
@@ -152,7 +153,7 @@ class LinkReactor(PullReactor):
                 self._counts["skipped"] += 1
                 await message.ack()
                 continue
-            if (message.metadata.num_delivered or 1) == 1:
+            if deliveries(message) == 1:
                 self._counts["proposed"] += 1
             self._leases.hold(message)
             causes.append(_Cause(fact, message))
@@ -171,7 +172,7 @@ class LinkReactor(PullReactor):
         self._counts["failed"] += 1
         fact, message = cause.fact, cause.message
         _log.error("link.put_off", entry_id=fact.entry_id, seq=fact.seq, error=type(error).__name__)
-        times = (message.metadata.num_delivered or 1) - 1
+        times = deliveries(message) - 1
         await self._leases.put_off(message, doubled(self._limits.retry_first_s, self._limits.retry_last_s, times))
 
 

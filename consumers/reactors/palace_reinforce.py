@@ -33,6 +33,7 @@ from ...schemas.subjects import Family
 from ...schemas.views import CHUNK_VECTORS, DRAWERS, LIVE_DRAWER
 from ..reacting.backoff import doubled
 from ..reacting.control_facts import encode_control
+from ..reacting.leases import deliveries
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .palace_classify_reads import NEEDS
 from .palace_filing import ADDED_BY
@@ -154,11 +155,6 @@ class PalaceReinforceReactor(ViewsReactor):
         )
         await self.publish(fact)
         self._counts["reinforced"] += len(similar)
-
-
-def deliveries(message: Msg) -> int:
-    """How often a message came, this time included."""
-    return message.metadata.num_delivered or 1
 
 
 REACTOR: Final = PalaceReinforceReactor.create

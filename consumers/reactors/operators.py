@@ -161,11 +161,13 @@ def create(context: ReactorContext) -> Reactor | None:
 
 def made(kind: type[OperatorsReactor], context: ReactorContext) -> Reactor | None:
     """A reactor of either kind."""
-    from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
-
     if context.views is None:
         return None
-    chat = chat_model_of(context.settings)
+    chat = None
+    if context.settings.llm_model or context.settings.llm_base_url:
+        from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
+
+        chat = chat_model_of(context.settings)
     return kind(
         context.client,
         context.publisher,

@@ -342,6 +342,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "palace_rooms": _drawer_counts,
     "wake_up": _layer,
     "palace_recall": _layer,
+    "palace_render": _layer,
     "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,

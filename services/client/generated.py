@@ -157,6 +157,7 @@ from ...schemas.operations.palace_answers import (
     PalaceTextAnswer,
     PalaceWingsAnswer,
 )
+from ...schemas.operations.palace_context import PALACE_CONTEXT, PALACE_RENDER
 from ...schemas.operations.palace_filing import (
     ADD_DRAWER,
     DELETE_DRAWER,
@@ -1702,7 +1703,7 @@ class Operations:
         Args:
             entity: Name of the entity, an alias, or, with an embedding model, a description.
             as_of: Only facts that held then; both ends included.
-            direction: Facts in which the entity is subject, object, or either.
+            direction: Facts in which the entity is subject, object, or either; any other word means both.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2069,6 +2070,64 @@ class Operations:
             "limit": limit,
         }
         return self._operate(PALACE_RECALL, given)
+
+    def palace_render(
+        self,
+        query: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 5,
+        wing: str | None = None,
+        room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
+    ) -> PalaceTextAnswer:
+        """Search the drawers and show what was found as a text of at most 14,000 characters.
+
+        One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The
+        hits count as read.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            query: What to look for.
+            limit: Most hits.
+            wing: Only this wing.
+            room: Only this room.
+            recipe: How the hits are ranked.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+            "wing": wing,
+            "room": room,
+            "recipe": recipe,
+        }
+        return self._operate(PALACE_RENDER, given)
+
+    def palace_context(
+        self,
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        wing: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity, essential story and the newest messages as a text of at most 14,000 characters.
+
+        Memory has precedence; each message has at most 500 characters. Without memory and messages the text is
+        empty.
+
+        Args:
+            messages: Messages so far, oldest first: role, name and text.
+            wing: Only this wing.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"messages": messages, "wing": wing, "min_seq": min_seq, "workspace_id": workspace_id}
+        return self._operate(PALACE_CONTEXT, given)
 
     def add_drawer(
         self,
@@ -4852,7 +4911,7 @@ class AsyncOperations:
         Args:
             entity: Name of the entity, an alias, or, with an embedding model, a description.
             as_of: Only facts that held then; both ends included.
-            direction: Facts in which the entity is subject, object, or either.
+            direction: Facts in which the entity is subject, object, or either; any other word means both.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -5219,6 +5278,64 @@ class AsyncOperations:
             "limit": limit,
         }
         return await self._operate(PALACE_RECALL, given)
+
+    async def palace_render(
+        self,
+        query: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 5,
+        wing: str | None = None,
+        room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
+    ) -> PalaceTextAnswer:
+        """Search the drawers and show what was found as a text of at most 14,000 characters.
+
+        One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The
+        hits count as read.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            query: What to look for.
+            limit: Most hits.
+            wing: Only this wing.
+            room: Only this room.
+            recipe: How the hits are ranked.
+        """
+        given: dict[str, Any] = {
+            "query": query,
+            "min_seq": min_seq,
+            "workspace_id": workspace_id,
+            "limit": limit,
+            "wing": wing,
+            "room": room,
+            "recipe": recipe,
+        }
+        return await self._operate(PALACE_RENDER, given)
+
+    async def palace_context(
+        self,
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        wing: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity, essential story and the newest messages as a text of at most 14,000 characters.
+
+        Memory has precedence; each message has at most 500 characters. Without memory and messages the text is
+        empty.
+
+        Args:
+            messages: Messages so far, oldest first: role, name and text.
+            wing: Only this wing.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        given: dict[str, Any] = {"messages": messages, "wing": wing, "min_seq": min_seq, "workspace_id": workspace_id}
+        return await self._operate(PALACE_CONTEXT, given)
 
     async def add_drawer(
         self,

@@ -131,14 +131,12 @@ def _method(operation: Operation[Any, Any]) -> str:
     if optional:
         parts.append("*")
         parts += [f"{name}: {_optional_type(fields[name])} = {_default(fields[name])}" for name in optional]
-    given = ", ".join(f'"{name}": {name}' for name in (*required, *optional))
     lines = [
         f"def {operation.name}(",
         *(f"    {part}," for part in parts),
         f") -> {operation.answer.__name__}:",
         *_docstring(operation),
-        f"    given: dict[str, Any] = {{{given}}}",
-        f"    return self._operate({operation.name.upper()}, given)",
+        f"    return self._operate({operation.name.upper()}, locals())",
     ]
     return textwrap.indent("\n".join(lines), "    ") + "\n"
 

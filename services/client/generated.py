@@ -287,21 +287,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "k": k,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "recipe": recipe,
-            "walk_depth": walk_depth,
-            "mode": mode,
-            "explain": explain,
-            "asked_at": asked_at,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(RECALL, given)
+        return self._operate(RECALL, locals())
 
     def render(
         self,
@@ -344,22 +330,7 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "k": k,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "recipe": recipe,
-            "walk_depth": walk_depth,
-            "mode": mode,
-            "explain": explain,
-            "asked_at": asked_at,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "max_chars": max_chars,
-        }
-        return self._operate(RENDER, given)
+        return self._operate(RENDER, locals())
 
     def used(
         self,
@@ -375,8 +346,7 @@ class Operations:
             receipt: The receipt of the recall.
             entry_ids: The hits that reached the prompt; all if absent.
         """
-        given: dict[str, Any] = {"receipt": receipt, "entry_ids": entry_ids}
-        return self._operate(USED, given)
+        return self._operate(USED, locals())
 
     def receipt(
         self,
@@ -389,8 +359,7 @@ class Operations:
         Args:
             receipt: The receipt of the recall.
         """
-        given: dict[str, Any] = {"receipt": receipt}
-        return self._operate(RECEIPT, given)
+        return self._operate(RECEIPT, locals())
 
     def remember(
         self,
@@ -426,20 +395,7 @@ class Operations:
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "text": text,
-            "kind": kind,
-            "about": about,
-            "aliases": aliases,
-            "supersedes": supersedes,
-            "valid_at": valid_at,
-            "data_subject_id": data_subject_id,
-            "entry_id": entry_id,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(REMEMBER, given)
+        return self._operate(REMEMBER, locals())
 
     def document_search(
         self,
@@ -470,17 +426,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "limit": limit,
-            "scope": scope,
-            "tier": tier,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(DOCUMENT_SEARCH, given)
+        return self._operate(DOCUMENT_SEARCH, locals())
 
     def document_index(
         self,
@@ -501,14 +447,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(DOCUMENT_INDEX, given)
+        return self._operate(DOCUMENT_INDEX, locals())
 
     def document_reindex(
         self,
@@ -531,14 +470,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(DOCUMENT_REINDEX, given)
+        return self._operate(DOCUMENT_REINDEX, locals())
 
     def search_memory(
         self,
@@ -567,16 +499,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "limit": limit,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(SEARCH_MEMORY, given)
+        return self._operate(SEARCH_MEMORY, locals())
 
     def publish_entry(
         self,
@@ -612,21 +535,7 @@ class Operations:
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_type": entry_type,
-            "summary": summary,
-            "payload": payload,
-            "refs": refs,
-            "severity": severity,
-            "trace_id": trace_id,
-            "mission_id": mission_id,
-            "supersedes": supersedes,
-            "entry_id": entry_id,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(PUBLISH_ENTRY, given)
+        return self._operate(PUBLISH_ENTRY, locals())
 
     def conversation_search(
         self,
@@ -648,15 +557,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "limit": limit,
-            "session": session,
-            "agent_id": agent_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CONVERSATION_SEARCH, given)
+        return self._operate(CONVERSATION_SEARCH, locals())
 
     def set_priority(
         self,
@@ -679,14 +580,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "priority": priority,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(SET_PRIORITY, given)
+        return self._operate(SET_PRIORITY, locals())
 
     def retract(
         self,
@@ -711,15 +605,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "reason": reason,
-            "stale": stale,
-            "superseded_by": superseded_by,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(RETRACT, given)
+        return self._operate(RETRACT, locals())
 
     def restore(
         self,
@@ -740,13 +626,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(RESTORE, given)
+        return self._operate(RESTORE, locals())
 
     def health(
         self,
@@ -767,13 +647,7 @@ class Operations:
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "crew_id": crew_id,
-            "profile": profile,
-            "history": history,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(HEALTH, given)
+        return self._operate(HEALTH, locals())
 
     def measure_health(
         self,
@@ -793,13 +667,7 @@ class Operations:
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "crew_id": crew_id,
-            "profile": profile,
-            "history": history,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(MEASURE_HEALTH, given)
+        return self._operate(MEASURE_HEALTH, locals())
 
     def relate(
         self,
@@ -825,16 +693,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "dst_entry_id": dst_entry_id,
-            "relation": relation,
-            "weight": weight,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(RELATE, given)
+        return self._operate(RELATE, locals())
 
     def unrelate(
         self,
@@ -858,15 +717,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "dst_entry_id": dst_entry_id,
-            "relation": relation,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(UNRELATE, given)
+        return self._operate(UNRELATE, locals())
 
     def graph(
         self,
@@ -890,15 +741,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "depth": depth,
-            "relation": relation,
-            "limit": limit,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(GRAPH, given)
+        return self._operate(GRAPH, locals())
 
     def register_agent(
         self,
@@ -926,18 +769,7 @@ class Operations:
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "name": name,
-            "role": role,
-            "crew_id": crew_id,
-            "memory_enabled": memory_enabled,
-            "memory_budget_chars": memory_budget_chars,
-            "memory_walk_depth": memory_walk_depth,
-            "settings": settings,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(REGISTER_AGENT, given)
+        return self._operate(REGISTER_AGENT, locals())
 
     def update_agent(
         self,
@@ -965,18 +797,7 @@ class Operations:
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "name": name,
-            "role": role,
-            "crew_id": crew_id,
-            "memory_enabled": memory_enabled,
-            "memory_budget_chars": memory_budget_chars,
-            "memory_walk_depth": memory_walk_depth,
-            "settings": settings,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(UPDATE_AGENT, given)
+        return self._operate(UPDATE_AGENT, locals())
 
     def agent(
         self,
@@ -994,8 +815,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(AGENT, given)
+        return self._operate(AGENT, locals())
 
     def agents(
         self,
@@ -1011,8 +831,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(AGENTS, given)
+        return self._operate(AGENTS, locals())
 
     def register_crew(
         self,
@@ -1030,8 +849,7 @@ class Operations:
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "name": name, "settings": settings, "workspace_id": workspace_id}
-        return self._operate(REGISTER_CREW, given)
+        return self._operate(REGISTER_CREW, locals())
 
     def crew(
         self,
@@ -1049,8 +867,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(CREW, given)
+        return self._operate(CREW, locals())
 
     def crews(
         self,
@@ -1064,8 +881,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(CREWS, given)
+        return self._operate(CREWS, locals())
 
     def document_read(
         self,
@@ -1098,18 +914,7 @@ class Operations:
             version: Sequence of a write: the document as that write left it.
             as_of: Any sequence: the document as it was right after it.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "version": version,
-            "as_of": as_of,
-        }
-        return self._operate(DOCUMENT_READ, given)
+        return self._operate(DOCUMENT_READ, locals())
 
     def document_write(
         self,
@@ -1154,24 +959,7 @@ class Operations:
             reason: Why; it is recorded.
             source: `mirror` for a file of a directory, of which a daily log may have 100,000 bytes.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "mode": mode,
-            "content": content,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "write_id": write_id,
-            "expected_seq": expected_seq,
-            "data_subject_id": data_subject_id,
-            "derived_from": derived_from,
-            "reason": reason,
-            "source": source,
-        }
-        return self._operate(DOCUMENT_WRITE, given)
+        return self._operate(DOCUMENT_WRITE, locals())
 
     def append_daily(
         self,
@@ -1193,15 +981,7 @@ class Operations:
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry": entry,
-            "scope": scope,
-            "write_id": write_id,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(APPEND_DAILY, given)
+        return self._operate(APPEND_DAILY, locals())
 
     def documents(
         self,
@@ -1223,15 +1003,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(DOCUMENTS, given)
+        return self._operate(DOCUMENTS, locals())
 
     def document_versions(
         self,
@@ -1259,17 +1031,7 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             limit: Most versions.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "limit": limit,
-        }
-        return self._operate(DOCUMENT_VERSIONS, given)
+        return self._operate(DOCUMENT_VERSIONS, locals())
 
     def document_diff(
         self,
@@ -1299,18 +1061,7 @@ class Operations:
             from_version: Sequence of the older version; 0 for none.
             to_version: Sequence of the newer version; the present one if absent.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "from_version": from_version,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "to_version": to_version,
-        }
-        return self._operate(DOCUMENT_DIFF, given)
+        return self._operate(DOCUMENT_DIFF, locals())
 
     def document_restore(
         self,
@@ -1340,18 +1091,7 @@ class Operations:
             version: Sequence of the version; the last one with a text if absent.
             reason: Why; it is recorded.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "version": version,
-            "reason": reason,
-        }
-        return self._operate(DOCUMENT_RESTORE, given)
+        return self._operate(DOCUMENT_RESTORE, locals())
 
     def document_retract(
         self,
@@ -1379,17 +1119,7 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             reason: Why; it is recorded.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "reason": reason,
-        }
-        return self._operate(DOCUMENT_RETRACT, given)
+        return self._operate(DOCUMENT_RETRACT, locals())
 
     def memory_block(
         self,
@@ -1420,17 +1150,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "max_chars": max_chars,
-            "query": query,
-            "opener": opener,
-            "as_of": as_of,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(MEMORY_BLOCK, given)
+        return self._operate(MEMORY_BLOCK, locals())
 
     def memory_file(
         self,
@@ -1471,23 +1191,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "command": command,
-            "path": path,
-            "view_range": view_range,
-            "file_text": file_text,
-            "old_str": old_str,
-            "new_str": new_str,
-            "insert_line": insert_line,
-            "insert_text": insert_text,
-            "old_path": old_path,
-            "new_path": new_path,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(MEMORY_FILE, given)
+        return self._operate(MEMORY_FILE, locals())
 
     def export_bundle(
         self,
@@ -1507,13 +1211,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(EXPORT_BUNDLE, given)
+        return self._operate(EXPORT_BUNDLE, locals())
 
     def import_bundle(
         self,
@@ -1541,17 +1239,7 @@ class Operations:
             person: The person that a card (USER.md) is about.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "documents": documents,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "apply": apply,
-            "format": format,
-            "group": group,
-            "person": person,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(IMPORT_BUNDLE, given)
+        return self._operate(IMPORT_BUNDLE, locals())
 
     def memory_config(
         self,
@@ -1565,8 +1253,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(MEMORY_CONFIG, given)
+        return self._operate(MEMORY_CONFIG, locals())
 
     def configure_memory(
         self,
@@ -1589,14 +1276,7 @@ class Operations:
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "retention_days": retention_days,
-            "scrubber": scrubber,
-            "verifier": verifier,
-            "reset": reset,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CONFIGURE_MEMORY, given)
+        return self._operate(CONFIGURE_MEMORY, locals())
 
     def memory_stats(
         self,
@@ -1610,8 +1290,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(MEMORY_STATS, given)
+        return self._operate(MEMORY_STATS, locals())
 
     def sweep_versions(
         self,
@@ -1630,12 +1309,7 @@ class Operations:
             keep_latest: So many versions of each document are kept, however old.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "older_than_days": older_than_days,
-            "keep_latest": keep_latest,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(SWEEP_VERSIONS, given)
+        return self._operate(SWEEP_VERSIONS, locals())
 
     def kg_add(
         self,
@@ -1671,21 +1345,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "subject": subject,
-            "predicate": predicate,
-            "object": object,
-            "valid_from": valid_from,
-            "valid_to": valid_to,
-            "confidence": confidence,
-            "subject_type": subject_type,
-            "object_type": object_type,
-            "source_closet": source_closet,
-            "source_entry_id": source_entry_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_ADD, given)
+        return self._operate(KG_ADD, locals())
 
     def kg_query(
         self,
@@ -1709,15 +1369,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entity": entity,
-            "as_of": as_of,
-            "direction": direction,
-            "as_of_seq": as_of_seq,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_QUERY, given)
+        return self._operate(KG_QUERY, locals())
 
     def kg_invalidate(
         self,
@@ -1743,16 +1395,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "subject": subject,
-            "predicate": predicate,
-            "object": object,
-            "ended": ended,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_INVALIDATE, given)
+        return self._operate(KG_INVALIDATE, locals())
 
     def kg_timeline(
         self,
@@ -1770,13 +1413,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entity": entity,
-            "as_of_seq": as_of_seq,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_TIMELINE, given)
+        return self._operate(KG_TIMELINE, locals())
 
     def kg_stats(
         self,
@@ -1792,8 +1429,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"as_of_seq": as_of_seq, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(KG_STATS, given)
+        return self._operate(KG_STATS, locals())
 
     def kg_entity(
         self,
@@ -1817,15 +1453,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entity": entity,
-            "type": type,
-            "aliases": aliases,
-            "dropped_aliases": dropped_aliases,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_ENTITY, given)
+        return self._operate(KG_ENTITY, locals())
 
     def palace_status(
         self,
@@ -1839,8 +1467,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_STATUS, given)
+        return self._operate(PALACE_STATUS, locals())
 
     def palace_wings(
         self,
@@ -1854,8 +1481,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_WINGS, given)
+        return self._operate(PALACE_WINGS, locals())
 
     def palace_rooms(
         self,
@@ -1871,8 +1497,7 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             wing: Only this wing.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return self._operate(PALACE_ROOMS, given)
+        return self._operate(PALACE_ROOMS, locals())
 
     def palace_taxonomy(
         self,
@@ -1886,8 +1511,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_TAXONOMY, given)
+        return self._operate(PALACE_TAXONOMY, locals())
 
     def palace_search(
         self,
@@ -1914,16 +1538,7 @@ class Operations:
             room: Only this room.
             recipe: How the hits are ranked.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "limit": limit,
-            "wing": wing,
-            "room": room,
-            "recipe": recipe,
-        }
-        return self._operate(PALACE_SEARCH, given)
+        return self._operate(PALACE_SEARCH, locals())
 
     def check_duplicate(
         self,
@@ -1943,13 +1558,7 @@ class Operations:
             content: The text to compare.
             threshold: Least similarity; 0.9 if it is 0 or less.
         """
-        given: dict[str, Any] = {
-            "content": content,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "threshold": threshold,
-        }
-        return self._operate(CHECK_DUPLICATE, given)
+        return self._operate(CHECK_DUPLICATE, locals())
 
     def drawers(
         self,
@@ -1975,17 +1584,7 @@ class Operations:
             limit: Most drawers.
             offset: Drawers to leave out.
         """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "agent_id": agent_id,
-            "imported_from": imported_from,
-            "limit": limit,
-            "offset": offset,
-        }
-        return self._operate(DRAWERS, given)
+        return self._operate(DRAWERS, locals())
 
     def drawer(
         self,
@@ -2001,8 +1600,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(DRAWER, given)
+        return self._operate(DRAWER, locals())
 
     def diary_read(
         self,
@@ -2020,13 +1618,7 @@ class Operations:
             agent_name: Whose diary.
             last_n: Number of entries.
         """
-        given: dict[str, Any] = {
-            "agent_name": agent_name,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "last_n": last_n,
-        }
-        return self._operate(DIARY_READ, given)
+        return self._operate(DIARY_READ, locals())
 
     def wake_up(
         self,
@@ -2042,8 +1634,7 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             wing: Only this wing.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return self._operate(WAKE_UP, given)
+        return self._operate(WAKE_UP, locals())
 
     def palace_recall(
         self,
@@ -2063,14 +1654,7 @@ class Operations:
             room: Only this room.
             limit: Most drawers.
         """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "limit": limit,
-        }
-        return self._operate(PALACE_RECALL, given)
+        return self._operate(PALACE_RECALL, locals())
 
     def add_drawer(
         self,
@@ -2092,15 +1676,7 @@ class Operations:
             added_by: Who files it; the agent of the token if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "wing": wing,
-            "room": room,
-            "content": content,
-            "source_file": source_file,
-            "added_by": added_by,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(ADD_DRAWER, given)
+        return self._operate(ADD_DRAWER, locals())
 
     def update_drawer(
         self,
@@ -2124,16 +1700,7 @@ class Operations:
             importance: 0 to 5.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "drawer_id": drawer_id,
-            "wing": wing,
-            "room": room,
-            "hall": hall,
-            "memory_type": memory_type,
-            "importance": importance,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(UPDATE_DRAWER, given)
+        return self._operate(UPDATE_DRAWER, locals())
 
     def put_drawer(
         self,
@@ -2153,13 +1720,7 @@ class Operations:
             category: `wing` or `wing/room`; `user/general` if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "drawer_id": drawer_id,
-            "content": content,
-            "category": category,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(PUT_DRAWER, given)
+        return self._operate(PUT_DRAWER, locals())
 
     def import_drawers(
         self,
@@ -2182,14 +1743,7 @@ class Operations:
             restore: File again what was deleted here.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "drawers": drawers,
-            "imported_from": imported_from,
-            "dry_run": dry_run,
-            "restore": restore,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(IMPORT_DRAWERS, given)
+        return self._operate(IMPORT_DRAWERS, locals())
 
     def delete_drawer(
         self,
@@ -2203,8 +1757,7 @@ class Operations:
             drawer_id: Id of the drawer.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
-        return self._operate(DELETE_DRAWER, given)
+        return self._operate(DELETE_DRAWER, locals())
 
     def restore_drawer(
         self,
@@ -2218,8 +1771,7 @@ class Operations:
             drawer_id: Id of the drawer.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
-        return self._operate(RESTORE_DRAWER, given)
+        return self._operate(RESTORE_DRAWER, locals())
 
     def set_identity(
         self,
@@ -2233,8 +1785,7 @@ class Operations:
             content: The text, at most 2,000 characters.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"content": content, "workspace_id": workspace_id}
-        return self._operate(SET_IDENTITY, given)
+        return self._operate(SET_IDENTITY, locals())
 
     def diary_write(
         self,
@@ -2252,8 +1803,7 @@ class Operations:
             topic: Topic of the entry; `diary` if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
-        return self._operate(DIARY_WRITE, given)
+        return self._operate(DIARY_WRITE, locals())
 
     def palace_ingest(
         self,
@@ -2269,8 +1819,7 @@ class Operations:
             since_seq: Only turns from this sequence on; all if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"since_seq": since_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_INGEST, given)
+        return self._operate(PALACE_INGEST, locals())
 
     def traverse(
         self,
@@ -2288,13 +1837,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "start_room": start_room,
-            "max_hops": max_hops,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(TRAVERSE, given)
+        return self._operate(TRAVERSE, locals())
 
     def find_tunnels(
         self,
@@ -2312,8 +1855,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"wing_a": wing_a, "wing_b": wing_b, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(FIND_TUNNELS, given)
+        return self._operate(FIND_TUNNELS, locals())
 
     def palace_graph(
         self,
@@ -2327,8 +1869,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_GRAPH, given)
+        return self._operate(PALACE_GRAPH, locals())
 
     def create_tunnel(
         self,
@@ -2357,17 +1898,7 @@ class Operations:
             target_drawer_id: The drawer of the other room that is meant.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "source_wing": source_wing,
-            "source_room": source_room,
-            "target_wing": target_wing,
-            "target_room": target_room,
-            "label": label,
-            "source_drawer_id": source_drawer_id,
-            "target_drawer_id": target_drawer_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CREATE_TUNNEL, given)
+        return self._operate(CREATE_TUNNEL, locals())
 
     def list_tunnels(
         self,
@@ -2383,8 +1914,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"wing": wing, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(LIST_TUNNELS, given)
+        return self._operate(LIST_TUNNELS, locals())
 
     def delete_tunnel(
         self,
@@ -2398,8 +1928,7 @@ class Operations:
             tunnel_id: Id of the tunnel.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"tunnel_id": tunnel_id, "workspace_id": workspace_id}
-        return self._operate(DELETE_TUNNEL, given)
+        return self._operate(DELETE_TUNNEL, locals())
 
     def follow_tunnels(
         self,
@@ -2419,8 +1948,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"wing": wing, "room": room, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(FOLLOW_TUNNELS, given)
+        return self._operate(FOLLOW_TUNNELS, locals())
 
     def layered_write(
         self,
@@ -2477,30 +2005,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "kind": kind,
-            "namespace": namespace,
-            "subject": subject,
-            "predicate": predicate,
-            "object": object,
-            "text": text,
-            "confidence": confidence,
-            "fact_type": fact_type,
-            "half_life_hours": half_life_hours,
-            "single_valued": single_valued,
-            "valid_from": valid_from,
-            "valid_to": valid_to,
-            "source_drawer_id": source_drawer_id,
-            "source_entry_id": source_entry_id,
-            "name": name,
-            "content": content,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(LAYERED_WRITE, given)
+        return self._operate(LAYERED_WRITE, locals())
 
     def layered_read(
         self,
@@ -2529,17 +2034,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "kind": kind,
-            "name": name,
-            "version": version,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(LAYERED_READ, given)
+        return self._operate(LAYERED_READ, locals())
 
     def layered_query(
         self,
@@ -2575,20 +2070,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "kind": kind,
-            "text": text,
-            "namespace": namespace,
-            "run_id": run_id,
-            "types": types,
-            "limit": limit,
-            "now": now,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(LAYERED_QUERY, given)
+        return self._operate(LAYERED_QUERY, locals())
 
     def fact_verify(
         self,
@@ -2608,14 +2090,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "fact_id": fact_id,
-            "confidence": confidence,
-            "note": note,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(FACT_VERIFY, given)
+        return self._operate(FACT_VERIFY, locals())
 
     def fact_request_verification(
         self,
@@ -2633,8 +2108,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"fact_id": fact_id, "note": note, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(FACT_REQUEST_VERIFICATION, given)
+        return self._operate(FACT_REQUEST_VERIFICATION, locals())
 
     def fact_conflicts(
         self,
@@ -2652,8 +2126,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"namespace": namespace, "now": now, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(FACT_CONFLICTS, given)
+        return self._operate(FACT_CONFLICTS, locals())
 
     def context_assemble(
         self,
@@ -2703,27 +2176,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "prompt": prompt,
-            "query": query,
-            "system": system,
-            "tools": tools,
-            "conversation": conversation,
-            "run_id": run_id,
-            "step": step,
-            "max_steps": max_steps,
-            "phase": phase,
-            "budget_tokens": budget_tokens,
-            "system_tokens": system_tokens,
-            "namespace": namespace,
-            "now": now,
-            "record": record,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CONTEXT_ASSEMBLE, given)
+        return self._operate(CONTEXT_ASSEMBLE, locals())
 
     def consolidate(
         self,
@@ -2741,8 +2194,7 @@ class Operations:
             since: Look-back in hours, days or weeks: 24h, 7d, 2w.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "since": since, "workspace_id": workspace_id}
-        return self._operate(CONSOLIDATE, given)
+        return self._operate(CONSOLIDATE, locals())
 
     def learned_rules(
         self,
@@ -2758,8 +2210,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(LEARNED_RULES, given)
+        return self._operate(LEARNED_RULES, locals())
 
     def add_lesson(
         self,
@@ -2785,17 +2236,7 @@ class Operations:
             agent_id: The agent whose lesson it is, if no crew is given.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "rule": rule,
-            "kind": kind,
-            "context": context,
-            "source": source,
-            "lesson_id": lesson_id,
-            "crew_id": crew_id,
-            "agent_id": agent_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(ADD_LESSON, given)
+        return self._operate(ADD_LESSON, locals())
 
     def proposals(
         self,
@@ -2813,8 +2254,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"state": state, "crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PROPOSALS, given)
+        return self._operate(PROPOSALS, locals())
 
     def explain_proposal(
         self,
@@ -2830,8 +2270,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(EXPLAIN_PROPOSAL, given)
+        return self._operate(EXPLAIN_PROPOSAL, locals())
 
     def diff_proposal(
         self,
@@ -2847,8 +2286,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(DIFF_PROPOSAL, given)
+        return self._operate(DIFF_PROPOSAL, locals())
 
     def approve_proposal(
         self,
@@ -2864,8 +2302,7 @@ class Operations:
             proposal_id: The proposal.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "workspace_id": workspace_id}
-        return self._operate(APPROVE_PROPOSAL, given)
+        return self._operate(APPROVE_PROPOSAL, locals())
 
     def reject_proposal(
         self,
@@ -2881,8 +2318,7 @@ class Operations:
             reason: Why; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
-        return self._operate(REJECT_PROPOSAL, given)
+        return self._operate(REJECT_PROPOSAL, locals())
 
     def undo_proposal(
         self,
@@ -2898,8 +2334,7 @@ class Operations:
             reason: Why; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
-        return self._operate(UNDO_PROPOSAL, given)
+        return self._operate(UNDO_PROPOSAL, locals())
 
     def show_operator(
         self,
@@ -2917,8 +2352,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(SHOW_OPERATOR, given)
+        return self._operate(SHOW_OPERATOR, locals())
 
     def operators(
         self,
@@ -2932,8 +2366,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(OPERATORS, given)
+        return self._operate(OPERATORS, locals())
 
     def forget_operator(
         self,
@@ -2952,8 +2385,7 @@ class Operations:
             key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
-        return self._operate(FORGET_OPERATOR, given)
+        return self._operate(FORGET_OPERATOR, locals())
 
     def consent(
         self,
@@ -2971,8 +2403,7 @@ class Operations:
             decision: granted or withdrawn.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
-        return self._operate(CONSENT, given)
+        return self._operate(CONSENT, locals())
 
     def delete_operator(
         self,
@@ -2986,8 +2417,7 @@ class Operations:
             user: The person: the `actor_id` of their turns.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
-        return self._operate(DELETE_OPERATOR, given)
+        return self._operate(DELETE_OPERATOR, locals())
 
     def sweep(
         self,
@@ -3004,8 +2434,7 @@ class Operations:
             sweep: decay, health, index, compaction, reflection, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
-        return self._operate(SWEEP, given)
+        return self._operate(SWEEP, locals())
 
     def sweep_embeddings(
         self,
@@ -3019,8 +2448,7 @@ class Operations:
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._operate(SWEEP_EMBEDDINGS, given)
+        return self._operate(SWEEP_EMBEDDINGS, locals())
 
     def reindex(
         self,
@@ -3038,8 +2466,7 @@ class Operations:
             reason: Why; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
-        return self._operate(REINDEX, given)
+        return self._operate(REINDEX, locals())
 
     def embedding_models(
         self,
@@ -3053,8 +2480,7 @@ class Operations:
         Args:
             workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
         """
-        given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._operate(EMBEDDING_MODELS, given)
+        return self._operate(EMBEDDING_MODELS, locals())
 
     def add_model(
         self,
@@ -3068,8 +2494,7 @@ class Operations:
             model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
                 endpoint.
         """
-        given: dict[str, Any] = {"model": model}
-        return self._operate(ADD_MODEL, given)
+        return self._operate(ADD_MODEL, locals())
 
     def activate_model(
         self,
@@ -3092,8 +2517,7 @@ class Operations:
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
         """
-        given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
-        return self._operate(ACTIVATE_MODEL, given)
+        return self._operate(ACTIVATE_MODEL, locals())
 
     def drop_model(
         self,
@@ -3110,8 +2534,7 @@ class Operations:
                 endpoint.
             reason: Why; it is recorded.
         """
-        given: dict[str, Any] = {"model": model, "reason": reason}
-        return self._operate(DROP_MODEL, given)
+        return self._operate(DROP_MODEL, locals())
 
     def nudges(
         self,
@@ -3131,13 +2554,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "session_id": session_id,
-            "agent_id": agent_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(NUDGES, given)
+        return self._operate(NUDGES, locals())
 
     def workspace_settings(
         self,
@@ -3151,8 +2568,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(WORKSPACE_SETTINGS, given)
+        return self._operate(WORKSPACE_SETTINGS, locals())
 
     def configure_workspace(
         self,
@@ -3201,20 +2617,7 @@ class Operations:
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "cost_nudge_usd": cost_nudge_usd,
-            "embed_chat": embed_chat,
-            "palace_ingest": palace_ingest,
-            "evidence_floor": evidence_floor,
-            "review_rules": review_rules,
-            "context_budget_tokens": context_budget_tokens,
-            "context_system_tokens": context_system_tokens,
-            "salience_weights": salience_weights,
-            "episodic_ttl_hours": episodic_ttl_hours,
-            "reset": reset,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CONFIGURE_WORKSPACE, given)
+        return self._operate(CONFIGURE_WORKSPACE, locals())
 
     def calibrate(
         self,
@@ -3235,8 +2638,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"receipts": receipts, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(CALIBRATE, given)
+        return self._operate(CALIBRATE, locals())
 
     def workspaces(
         self,
@@ -3248,8 +2650,7 @@ class Operations:
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
         """
-        given: dict[str, Any] = {"min_seq": min_seq}
-        return self._operate(WORKSPACES, given)
+        return self._operate(WORKSPACES, locals())
 
     def create_token(
         self,
@@ -3281,19 +2682,7 @@ class Operations:
             speaks_for: For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
-        given: dict[str, Any] = {
-            "role": role,
-            "workspace_id": workspace_id,
-            "all_workspaces": all_workspaces,
-            "crew_id": crew_id,
-            "agent_id": agent_id,
-            "label": label,
-            "nats": nats,
-            "may_publish": may_publish,
-            "speaks_for": speaks_for,
-            "expires_at": expires_at,
-        }
-        return self._operate(CREATE_TOKEN, given)
+        return self._operate(CREATE_TOKEN, locals())
 
     def tokens(
         self,
@@ -3307,8 +2696,7 @@ class Operations:
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._operate(TOKENS, given)
+        return self._operate(TOKENS, locals())
 
     def revoke_token(
         self,
@@ -3321,15 +2709,13 @@ class Operations:
         Args:
             token_id: Its id, as `token list` prints it.
         """
-        given: dict[str, Any] = {"token_id": token_id}
-        return self._operate(REVOKE_TOKEN, given)
+        return self._operate(REVOKE_TOKEN, locals())
 
     def broker(
         self,
     ) -> BrokerAnswer:
         """Show the broker's address for reactors in other processes; the answer holds the service's password."""
-        given: dict[str, Any] = {}
-        return self._operate(BROKER, given)
+        return self._operate(BROKER, locals())
 
     def dead_letters(
         self,
@@ -3345,8 +2731,7 @@ class Operations:
             state: Only those in this state: parked, folded, retried or discarded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"state": state, "workspace_id": workspace_id}
-        return self._operate(DEAD_LETTERS, given)
+        return self._operate(DEAD_LETTERS, locals())
 
     def retry_dead_letter(
         self,
@@ -3366,8 +2751,7 @@ class Operations:
             force: Retry even if only one view failed to fold it; the other views then apply it twice.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"seq": seq, "force": force, "workspace_id": workspace_id}
-        return self._operate(RETRY_DEAD_LETTER, given)
+        return self._operate(RETRY_DEAD_LETTER, locals())
 
     def discard_dead_letter(
         self,
@@ -3385,8 +2769,7 @@ class Operations:
             reason: Why; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"seq": seq, "reason": reason, "workspace_id": workspace_id}
-        return self._operate(DISCARD_DEAD_LETTER, given)
+        return self._operate(DISCARD_DEAD_LETTER, locals())
 
 
 def _awaited(

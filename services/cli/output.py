@@ -70,7 +70,13 @@ def show(answer: Any, as_json: bool, printer: Callable[[Any], None]) -> None:
         printer(plain(answer))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Sequence[str] = (),
+    empty: str = "there are none",
+) -> None:
     """A table on stdout.
 
     Args:
@@ -78,12 +84,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
             them; the others are never cut. In a file or a pipe, a row is one line.
         rows: Cells, made safe here; a hyphen for None.
         right: Headings of the columns of figures.
+        empty: Printed on stderr if there are no rows: what is empty, and what to do next.
     """
     from rich.cells import cell_len
 
     cells = [["-" if cell is None else safe(cell) for cell in row] for row in rows]
     if not cells:
-        say("there are none")
+        say(empty)
         return
     widths = [max(map(cell_len, column)) for column in zip(map(safe, columns), *cells, strict=True)]
     indent = sum(width + len(_GAP) for width in widths[:-1])
@@ -109,6 +116,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, rig
             print(lead.rstrip())
             if row[-1] != "-":
                 print_folded(row[-1], _MARGIN)
+
+
+def listing(
+    name: str,
+    columns: Sequence[str],
+    row: Callable[[Mapping[str, Any]], Sequence[object]],
+    *,
+    right: Sequence[str] = (),
+    empty: str,
+) -> Callable[[Mapping[str, Any]], None]:
+    """A printer of answers: the list ``answer[name]`` as a table; ``row`` has the cells of one item."""
+    return lambda answer: print_table(columns, map(row, answer[name]), right=right, empty=empty)
 
 
 def print_text(text: str) -> None:

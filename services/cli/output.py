@@ -141,14 +141,19 @@ def print_folded(text: object, lead: str) -> None:
 
     Args:
         text: One line.
-        lead: What precedes the text; following lines are indented by as many blanks.
+        lead: What precedes the text; following lines are indented by as many blanks. If a word does not fit beside it, the
+            text begins on the next line.
     """
     from rich.cells import cell_len
 
-    line, indent = safe(text), cell_len(lead)
+    line = safe(text)
     if sys.stdout.isatty():
-        room = max(_columns() - indent, _ROOM)
-        parts = textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False)
+        longest = max(map(cell_len, line.split()), default=0)
+        if _columns() - cell_len(lead) < longest <= _columns() - len(_MARGIN):
+            print(lead.rstrip())
+            lead = _MARGIN
+        indent = cell_len(lead)
+        parts = textwrap.wrap(line, max(_columns() - indent, _ROOM), break_long_words=False, break_on_hyphens=False)
         line = f"\n{' ' * indent}".join(parts)
     print(f"{lead}{line}")
 

@@ -106,12 +106,13 @@ async def test_no_filter_shows_the_other_workspace(world: World, mine: str, othe
     assert set(values) == set(FILTER_PARAMETERS), "a filter is not tested"
     async with world.stack.http(world.tokens[mine, role]) as http:
         for params in [{}, *({name: value} for name, value in values.items()), {"q": MARK[other]}]:
-            listed = await http.get("/v1/journal", params={**params, "min_seq": world.last_seq})
+            before = (await http.get("/v1/journal/count", params={**params, "min_seq": world.last_seq})).json()["count"]
+            listed = await http.get("/v1/journal", params=params)
             _clean(listed, other)
             entries = listed.json()["entries"]
             assert {entry["workspace_id"] for entry in entries} <= {mine}
             counted = (await http.get("/v1/journal/count", params=params)).json()["count"]
-            assert counted == len(entries), params
+            assert before <= len(entries) <= counted, f"{params}: records of recalls may come meanwhile"
             assert counted > 0 or params == {"q": MARK[other]}
 
 

@@ -55,7 +55,7 @@ class Severity(StrEnum):
 
 
 class Priority(StrEnum):
-    """Priority of an entry; only operators set another than ``normal``."""
+    """Priority of an entry; only operators can set a value other than ``normal``."""
 
     NORMAL = "normal"
     HIGH = "high"

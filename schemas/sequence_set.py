@@ -21,7 +21,7 @@ MAX_IDS: Final = 1_000
 """Ids of one part: at most 67 KB of JSON."""
 MAX_SEQUENCE: Final = 2**63 - 1
 SHOWN_CHARS: Final = 200
-"""Characters of ranges in a message for people."""
+"""Characters of the ranges in a message for people."""
 
 _RANGE: Final = re.compile(r"([1-9][0-9]{0,18})(?:-([1-9][0-9]{0,18}))?", re.ASCII)
 

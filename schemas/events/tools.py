@@ -18,8 +18,8 @@ class ToolCalled(ControlPayload):
 
     Attributes:
         input: The arguments as JSON, cut, or a placeholder where the text is in the journal already.
-        output: What the model got, likewise.
-        seq: Sequence of what the call wrote, or None.
+        output: The answer to the model, likewise.
+        seq: Sequence of the message that the call wrote, or None.
         receipt: Receipt of the recall, or None.
     """
 

@@ -116,8 +116,9 @@ class LayeredReadRequest(Request):
 class LayeredQueryRequest(Request):
     """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
 
-    Episodes are newest first, without those older than the time to live, if one is set. Facts are in the order of their
-    salience, whose parts are returned; stale ones are included. Procedures are those whose name contains `text`.
+    Episodes are newest first, without those older than the time to live, if one is set. Facts are in the order of
+    their salience, whose parts are returned; stale ones are included. Procedures are those whose name contains
+    `text`.
     """
 
     kind: Literal["episode", "fact", "procedure"] = Field(description="episode, fact or procedure.")

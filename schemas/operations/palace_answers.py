@@ -129,8 +129,9 @@ class DrawerAnswer(Answer):
 class ImportedDrawerAnswer(Answer):
     """The result, or the planned result, for a drawer.
 
-    ``added``; ``replaced``: its text differed; ``unchanged``; ``deleted_here``: it was deleted after an earlier import;
-    ``noise``: it is only a greeting or the like; ``no_room``: the workspace has as many drawers as it may have.
+    ``added``; ``replaced``: its text differed; ``unchanged``; ``deleted_here``: it was deleted after an earlier
+    import; ``noise``: it is only a greeting or the like; ``no_room``: the workspace has as many drawers as it may
+    have.
     """
 
     drawer_id: str

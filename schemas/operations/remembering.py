@@ -18,8 +18,8 @@ Term = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 class RememberRequest(Request):
     """Remember a text, so that recall finds it by its words and by its meaning.
 
-    Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000 characters;
-    a longer text is stored whole in `payload.text`. With a token of all workspaces, the first entry of a workspace
+    Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000 characters; a
+    longer text is stored whole in `payload.text`. With a token of all workspaces, the first entry of a workspace
     creates it.
     """
 

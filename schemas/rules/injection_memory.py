@@ -1,9 +1,9 @@
-"""Scanner (a) of contract §17: the memory scanner, for everything that is read into a prompt or written as memory.
+"""Scanner (a) of contract §17: the memory scanner, for every text that is put into a prompt or written as memory.
 
-Invariant: the first hit wins, in a fixed order: invisible characters, raw rules, folded rules (``_homoglyph``), base64
-(``_base64``). Time is linear in the text whatever it holds: every rule is a chain of searches, each beginning where the
-last ended, over one line, one comment or one URL; none backtracks over more than a bounded stretch.
-What it misses by its nature (other wordings, other alphabets, other languages) is for ``injection_rules``.
+Invariant: the first hit wins, in a fixed order: invisible characters, raw rules, folded rules (``_homoglyph``),
+base64 (``_base64``). Time is linear in the text whatever it holds: every rule is a chain of searches, each beginning
+where the last ended, over one line, one comment or one URL; none backtracks over more than a bounded stretch.
+``injection_rules`` cover what it cannot find: other wordings, other alphabets, other languages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _IGNORE: Final = re.compile(r"\bignore\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class MemoryFinding:
-    """What the scanner found first: the category and the name of the pattern."""
+    """The first finding of the scanner: the category and the name of the pattern."""
 
     category: str
     pattern: str

@@ -1,8 +1,9 @@
-"""When an agent is nudged, and in which words: contract §10; seed 1, "In-session memory nudge".
+"""When nudges are due, and their texts: contract §10; seed 1, "In-session memory nudge".
 
-Invariants: pure; instants are milliseconds since the epoch and compared as numbers ([TRAP] §9: compared as text, a window
-of 24 h stretched to the start of the day); no call is paid for twice, however many entries tell of it. A nudge is for the
-user turn, never for the cached system prompt, and it is marked, so that ``stripping.strip_nudges`` finds it again.
+Invariants: pure; instants are milliseconds since the epoch and compared as numbers ([TRAP] §9: compared as text, a
+window of 24 h stretched to the start of the day); no call is counted twice, even if several entries record it. A
+nudge is for the user turn, never for the cached system prompt, and it is marked, so that ``stripping.strip_nudges``
+finds it again.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class CostEntry:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What an agent spent: model calls, tokens, US dollars."""
+    """The cost of an agent: model calls, tokens, US dollars."""
 
     calls: int = 0
     tokens: int = 0

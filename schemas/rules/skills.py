@@ -1,6 +1,6 @@
-"""The procedure that an approved skill is written as.
+"""The procedure that is written for an approved skill.
 
-Invariant: pure; key and text follow from the proposal, so an approval that is repeated writes the same.
+Invariant: pure; key and text follow from the proposal, so a repeated approval writes the same text.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ COMMIT_PREFIX: Final = 7
 MIN_PART: Final = 3
 """Characters of a part that is indexed."""
 MAX_PARTS: Final = 12
-"""A word of more parts is encoded data and no identifier."""
+"""A word with more parts is encoded data and not an identifier."""
 MAX_IDENTIFIER: Final = 64
 
 _HEX: Final = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}")

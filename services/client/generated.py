@@ -1899,7 +1899,7 @@ class Operations:
         room: str | None = None,
         recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words, by meaning if an embedding model runs, and by the entities that the query names.
+        """Search the drawers by words, by meaning if an embedding model runs, and by the entities that the query names.
 
         ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
         that a text could reach. The best hit comes first.
@@ -5052,7 +5052,7 @@ class AsyncOperations:
         room: str | None = None,
         recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words, by meaning if an embedding model runs, and by the entities that the query names.
+        """Search the drawers by words, by meaning if an embedding model runs, and by the entities that the query names.
 
         ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
         that a text could reach. The best hit comes first.

@@ -1,7 +1,7 @@
 """Renders the layers of the palace (contract of the palace, §7): identity, essential story, recall on demand.
 
-Invariant: the essential story and the recall never exceed their budgets in characters, notes included; the identity is never
-cut. The same drawers give the same text.
+Invariant: the essential story and the recall never exceed their budgets in characters, notes included; the identity
+is never cut. The same drawers give the same text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DOTS: Final = "..."
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A drawer as a layer shows it."""
+    """The fields of a drawer that a layer needs."""
 
     drawer_id: str
     room: str
@@ -82,7 +82,7 @@ def _snippet(one: Told, chars: int) -> str:
 
 
 def _within(lines: Sequence[tuple[str, bool]], budget: int, note: str) -> str:
-    """Whole lines within the budget; what is left out is replaced by the note, and no room stays without a drawer."""
+    """Whole lines within the budget; the note replaces omitted lines, and a room without drawers is left out."""
     kept: list[tuple[str, bool]] = []
     used = 0
     for at, (line, is_drawer) in enumerate(lines):

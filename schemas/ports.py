@@ -97,8 +97,7 @@ class TableChanges:
     """The changes of one commit to a table, so that hot indexes follow it without a query.
 
     Attributes:
-        written: Rows that were appended or took the place of those with the same key, as the columns that
-            the fold gave.
+        written: Columns of the rows that were appended or that replaced rows with the same key.
         removed: Rows with these values in these columns were deleted.
         rewritten: Workspaces with so many changed rows that their rows are read again.
     """
@@ -154,7 +153,7 @@ class SimilarReader(Protocol):
     async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
         """The best ``k`` earlier entries with a cosine of at least ``threshold``.
 
-        Compares vectors of the same workspace, crew (or both without one), model and length whose facts came earlier.
+        Compares vectors of earlier facts with the same workspace, crew (or none), model and length.
         Order: cosine descending, then newer, then id. Waits until the views have reached the fact.
 
         Raises:

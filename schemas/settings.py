@@ -221,7 +221,7 @@ class Settings(LayeredSettings):
     memory_provider_token: str | None = Field(default=None, description="Token for that service.", repr=False)
     memory_provider_root: Path | None = Field(default=None, description="Directory of the files, for disk.")
     memory_file: Path | None = Field(
-        default=None, description="TOML file that chooses the provider of single workspaces."
+        default=None, description="TOML file that chooses the provider of individual workspaces."
     )
     replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
     hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")

@@ -22,7 +22,7 @@ from .payload import STORED
 MAX_DOCUMENT_CHARS: Final = 262_144
 """Maximum number of characters; above the largest cap of a tier, the 250,000 bytes of a topic (``rules/tiers``)."""
 MAX_CAUSES: Final = 1_000
-"""Ids in ``derived_from`` of one write."""
+"""Maximum number of ids in ``derived_from`` of one write."""
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]{0,31}$"
 """Where a write came from. An open set; in use: api, mcp, cli, mirror, import, consolidation, restore."""
 

@@ -20,7 +20,7 @@ CONTENT_CHARS: Final = 10_000
 IDENTITY_CHARS: Final = 2_000
 """Maximum number of characters of a workspace's identity (likewise)."""
 MOST_DRAWERS: Final = 10_000
-"""Live drawers of a workspace (likewise)."""
+"""Maximum number of live drawers of a workspace (likewise)."""
 MOST_REJECTED: Final = 3
 """Unusable answers about a drawer alone after which it is ``failed`` (contract, §3)."""
 MOST_IMPORTANCE: Final = 5.0

@@ -10,7 +10,7 @@ from ..entry import Id
 from .payload import ControlPayload
 
 MOST_CHARS: Final = 4_096
-"""Characters of input and output that a record holds (contract of the palace, §11)."""
+"""Maximum length of input and output in a record, in characters (contract of the palace, §11)."""
 
 
 class ToolCalled(ControlPayload):

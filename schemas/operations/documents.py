@@ -86,7 +86,7 @@ class WriteDocumentRequest(DocumentRequest):
     )
     reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
     source: Literal["api", "mirror"] | None = Field(
-        default=None, description="`mirror` for a file of a directory, of which a daily log may have 100,000 bytes."
+        default=None, description="`mirror` if the content comes from a file; a daily log may then have 100,000 bytes."
     )
 
 

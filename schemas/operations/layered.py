@@ -104,7 +104,7 @@ class LayeredReadRequest(Request):
     kind: Literal["fact", "procedure", "working"] = Field(description="fact, procedure or working.")
     name: str = Field(min_length=1, max_length=MAX_NAME, description="The fact's id, the procedure's name, or the run.")
     version: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="For a procedure: the version that a write of this sequence left."
+        default=None, description="For a procedure: the version after the write with this sequence."
     )
     scope: ScopeName = None
     agent_id: ForAgent = None

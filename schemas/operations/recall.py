@@ -170,7 +170,7 @@ class Hit(Answer):
 
 
 class RecallHit(Hit):
-    """A recalled entry; ``live_priority`` is the priority that operators have set since, else that of the entry."""
+    """A recalled entry; ``live_priority`` is the latest priority that an operator set, else that of the entry."""
 
     live_priority: str
     payload: dict[str, Any]

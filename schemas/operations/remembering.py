@@ -32,7 +32,9 @@ class RememberRequest(Request):
     )
     valid_at: Timestamp | None = Field(default=None, description="Time from which it is true, if that is not now.")
     data_subject_id: Name | None = Field(default=None, description="The person whose personal data this is.")
-    entry_id: Id | None = Field(default=None, description="Id of the entry; the same id and text again store nothing.")
+    entry_id: Id | None = Field(
+        default=None, description="Id of the entry; sending the same id and text again stores nothing."
+    )
     agent_id: Id | None = Field(default=None, description="The agent whose memory it is, for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="The agent's crew, for OWNER and ADMIN.")
     workspace_id: Workspace = None

@@ -1,7 +1,7 @@
 """Toolsets: which operations a model is offered as tools, under which names (DESIGN §10).
 
 Invariant: a tool is an operation under a name of ``[a-z0-9_]``; it has the operation's rules and no code of its own.
-Sets that give one name to two tools are refused together.
+Two sets with a tool of the same name cannot be combined.
 """
 
 from __future__ import annotations

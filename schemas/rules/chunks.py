@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CHUNK_CHARS: Final = 500
-"""Characters up to which a section is one chunk, and to which paragraphs are packed."""
+"""Maximum length, in characters, of a section that is one chunk, and of a chunk of several paragraphs."""
 CHUNK_CHARS_MAX: Final = 1_000
 """Maximum number of characters of a chunk: a longer line is cut."""
 HEADING_LEVELS: Final = 6

@@ -21,6 +21,6 @@ LEAST_BUCKET: Final = 10
 """Minimum number of entries of one crew, UTC day and type to archive; fewer stay in the table of entries."""
 SUMMARY_CHARS: Final = 200
 PAYLOAD_CHARS: Final = 400
-"""Characters of an archived payload's JSON text."""
+"""Maximum length of an archived payload's JSON text, in characters."""
 RUN_ENTRIES: Final = 100_000
-"""Entries that one sweep archives, the oldest days first; the rest is left to the next one."""
+"""Maximum number of entries that one sweep archives, the oldest days first; the next sweep continues."""

@@ -50,14 +50,14 @@ SHARED: Final = 0.6
 TOLERANCE: Final = 0.1
 """Relative difference that "about" covers."""
 MORE_SAID: Final = 0.85
-"""Factor where one text says more beside the sentence in question."""
+"""Factor if one text has further sentences beside the compared one."""
 ALIKE: Final = 0.8
 """Two values as similar in spelling as this are one, misspelt or inflected."""
 SHOWN_CHARS: Final = 60
 _MAX_VALUE: Final = 4
-"""Tokens of a value."""
+"""Maximum number of tokens of a value."""
 _MAX_KEY: Final = 6
-"""Tokens left of a colon."""
+"""Maximum number of tokens before a colon."""
 _PREFIXES: Final = ("un", "in", "non-", "non", "nicht-")
 _MIN_PREFIXED: Final = 4
 """Number of characters after a prefix from which on it makes an opposite: ``encrypted``, not ``to`` and ``into``."""

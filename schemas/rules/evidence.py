@@ -26,7 +26,7 @@ CROWDED: Final = 10
 """Number of hits whose confidences are summed to the expected number of relevant ones."""
 CROWD: Final = 0.8
 """The floor rises with the expected number of relevant hits to this power: of many weak hits, the better ones
-are kept. Recall in four hits a question .787 against .776 for 0 (docs/evidence.md)."""
+are kept. Recall in four hits per question: .787, against .776 with power 0 (docs/evidence.md)."""
 LEAST_EXPECTED: Final = 0.5
 
 
@@ -36,14 +36,14 @@ class Logistic:
 
     Attributes:
         weights: Name of the figure → its weight.
-        bias: Added.
+        bias: Constant that is added to the sum.
     """
 
     weights: Mapping[str, float]
     bias: float
 
     def of_hits(self, figures: Mapping[str, Sequence[float]], answer: float) -> list[float]:
-        """The log odds of each hit, whose answer has the log odds ``answer``; NaN for one that lacks a figure."""
+        """The log odds of each hit, given those of its answer (``answer``); NaN for a hit that lacks a figure."""
         bias = self.bias + self.weights.get(ANSWER, 0.0) * answer
         weights = [weight for name, weight in self.weights.items() if name != ANSWER]
         by_hit = zip(*(figures[name] for name in self.weights if name != ANSWER), strict=True)

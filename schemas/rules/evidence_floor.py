@@ -13,7 +13,7 @@ from .evidence import CROWD, LEAST_EXPECTED
 
 FLOORS: Final = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 KEEP: Final = 0.95
-"""Share of the hits used that the proposed floor keeps."""
+"""Share of the used hits that the proposed floor keeps."""
 LEAST_USED: Final = 20
 """Minimum number of used hits for a proposal: with fewer, one hit changes the share by more than 5 %."""
 

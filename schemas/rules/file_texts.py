@@ -99,7 +99,7 @@ def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
 
 
 def inserted(path: str, text: str, after_line: int, new: str) -> tuple[str, str]:
-    """The text with ``new`` after a line (0 for the start), and the answer.
+    """The text with ``new`` inserted after a line (0 for the start), and the answer.
 
     Raises:
         FileRefused: If there is no such line.

@@ -33,7 +33,7 @@ _HEX_DIGITS: Final = re.compile(r"0x|\\x|[ :,]")
 _HEX_BYTES: Final = b"0123456789abcdefABCDEF"
 _AS_HEX: Final = bytes.maketrans(_HEX_BYTES, b"0" * len(_HEX_BYTES))
 _HEX_RUN: Final = b"0" * 24
-"""Digits of the shortest run that ``_HEX`` matches. The search for them takes a tenth of the time of the pattern."""
+"""Minimum number of digits of a run that ``_HEX`` matches. The search for them takes a tenth of the time of the pattern."""
 _PERCENT: Final = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 _PERCENT_MIN: Final = 4
 _ENTITY: Final = re.compile(r"&#?\w{1,12};")

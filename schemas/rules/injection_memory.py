@@ -22,7 +22,7 @@ VERSION: Final = 1
 
 BASE64_RUNS: Final = 256
 PRINTABLE_SHARE: Final = 0.5
-"""Share of printable characters from which on what was decoded counts as text."""
+"""Share of printable characters from which on decoded bytes count as text."""
 _URL_CHARS: Final = 2_048
 
 _HOMOGLYPHS: Final = str.maketrans("аеорсухіѕјαορνιε", "aeopcyxisjaopvie")

@@ -25,9 +25,9 @@ PINS_PERCENT: Final = 10
 CREW_PERCENT: Final = 40
 WORKSPACE_PERCENT: Final = 15
 WINDOW_DAYS: Final = 30
-"""Days back within which the newest daily log is read (contract §15)."""
+"""Maximum age in days of the newest daily log that is read (contract §15)."""
 GAP_DAYS: Final = 2
-"""Days since the newest notes from which on a notice says so; notes of yesterday need none."""
+"""Age in days of the newest notes from which on the block has a notice; notes of yesterday need none."""
 NAMED: Final = 20
 """Maximum number of omitted sections that the instructions name."""
 

@@ -18,7 +18,7 @@ NudgeKind = Literal["memory", "cost"]
 KINDS: Final[tuple[NudgeKind, ...]] = ("memory", "cost")
 
 MEMORY_THRESHOLD: Final = 30
-"""Entries since the last update of the memory (seed 1; contract §0, row 3)."""
+"""Number of entries since the last update of the memory from which on a nudge is due (seed 1; contract §0, row 3)."""
 MEMORY_MARKERS: Final = ("memory.updated", "summary.generated")
 """Each resets the count (contract §0, row 3) and is not counted itself."""
 MEMORY_FALLBACK_MS: Final = 30 * 86_400_000
@@ -35,7 +35,7 @@ TOKEN_FIELDS: Final = ("tokens", "total_tokens")
 TOKEN_PARTS: Final = (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens"))
 """Pairs of fields that hold input and output tokens; the first pair with a number counts."""
 MOST: Final = 1e12
-"""Greatest number that counts, of dollars or tokens of one entry: a thousand times what a frontier model reads in a day.
+"""Largest number of dollars or tokens of one entry that counts: a thousand times what a frontier model reads in a day.
 Numbers without bound made sums infinite, and an infinite count of tokens ended in an exception instead of a nudge."""
 CALL_FIELDS: Final = ("call_id", "llm_call_id", "parent_entry_id")
 """Fields of payload or refs by which a cost names its call: the call's own ``call_id``, or the id of its entry."""

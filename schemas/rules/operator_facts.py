@@ -24,7 +24,7 @@ _QUOTED_LINE: Final = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _SENTENCE: Final = re.compile(r"(?:[^.!?\n]|[.!?](?=[\w/@]))+[.!?]*")
 _FROM: Final = "from"
 _LONGEST_TURN: Final = 20_000
-"""Characters of a turn that are read; pasted logs are longer."""
+"""Number of characters of a turn that are read; pasted logs are longer."""
 
 
 @dataclass(frozen=True, slots=True)

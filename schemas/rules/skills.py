@@ -14,7 +14,7 @@ from .render import one_line
 
 _KEY_CHARS: Final = 48
 _EVIDENCE_SHOWN: Final = 20
-"""Ids of entries in the text; a procedure has at most 32,000 bytes."""
+"""Maximum number of ids of entries in the text; a procedure has at most 32,000 bytes."""
 
 
 def skill_key(rule_id: str, pattern: str) -> str:

@@ -17,7 +17,7 @@ from ..vocabulary import vocabulary
 from .word_forms import parts_of, without_marks
 
 MIN_TYPO: Final = 4
-"""Letters of a word that may have a typo; shorter words are one edit away from too many others."""
+"""Minimum number of letters of a word that may have a typo; shorter words are one edit away from too many others."""
 MAX_TYPO: Final = 24
 _ALPHABETS: Final = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопрстуфхцчшщъыьэюяё", "αβγδεζηθικλμνξοπρστυφχψω")
 

@@ -16,11 +16,11 @@ from .languages import language_of
 from .text import fold, tokens_of
 
 LEAST_WORDS: Final = 3
-"""Words of the shortest statement."""
+"""Minimum number of words of a statement."""
 _QUOTED: Final = re.compile(r"(?<![^\s(:,])(['\"“‘„«])(.+?)['\"”’“»](?=[\s.,;!?)]|$)", re.DOTALL)
 _OPENS: Final = frozenset("'\"‘“„«")
 _LEAST_QUOTED: Final = 2
-"""Words of the shortest quotation that is speech; one word in quotes is a name."""
+"""Minimum number of words of quoted speech; one word in quotes is a name."""
 
 
 class Told(Enum):

@@ -34,7 +34,7 @@ MAX_INTERVAL_DAYS: Final = 40
 """Longer intervals ("last year") are ignored."""
 MAX_INTERVALS: Final = 4
 MAX_WORDS: Final = 1_000
-"""Words of a turn that are read."""
+"""Number of words of a turn that are read."""
 _SIDES: Final = {"chat.user_message": True, "chat.agent_response": False}
 USER_NAMES: Final = frozenset({"user", "human"})
 """Names of users that are not names of persons."""
@@ -43,7 +43,7 @@ _ASSISTANT_NAMES: Final = frozenset({"agent", "ai", "assistant", "bot", "chatbot
 _YEAR: Final = re.compile(r"(?:19|20)\d\d\Z")
 _QUESTION: Final = re.compile(r"\?[\s\"')\]*»”’]*(?:\[[^\]]*\]\s*)?\Z")
 _QUESTION_TAIL: Final = 400
-"""Characters at the end in which the question mark before a caption is searched."""
+"""Number of characters at the end of a text in which the question mark before a caption is searched."""
 
 
 class WordMeaning(NamedTuple):

@@ -1,11 +1,9 @@
-"""The read contract between projections and queries: the tables of every view, a module a family.
+"""The read contract between projections and queries: the tables of every view, one module per family.
 
 Invariant: queries name tables through here and columns as the row types declare them; a change is a new version of
-the projection that owns the table. ``doc`` and ``seq`` are stream sequences everywhere. Tables of the host's own,
-which no view
-holds: ``checkpoint(projection, version, seq)``, ``parkings(projection, version, strikes)``
-    (``consumers/host/leniency``)
-and ``folded_stream(stream, made)`` (``consumers/host/provenance``).
+the projection that owns the table. ``doc`` and ``seq`` are stream sequences everywhere. Tables of the host that
+belong to no view: ``checkpoint(projection, version, seq)``, ``parkings(projection, version, strikes)``
+(``consumers/host/leniency``) and ``folded_stream(stream, made)`` (``consumers/host/provenance``).
 """
 
 from __future__ import annotations

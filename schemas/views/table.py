@@ -72,8 +72,8 @@ class Table(Generic[R]):
 
     Attributes:
         name: In DuckDB's schema ``main``.
-        row: A ``NamedTuple``: its annotations are the columns. ``Annotated[int, "UBIGINT"]`` names a type that does not
-            follow from Python's; a ``Hot`` or a ``Default`` may stand beside it.
+        row: A ``NamedTuple``: its annotations are the columns. ``Annotated[int, "UBIGINT"]`` names a DuckDB type that
+            does not follow from the Python type; a ``Hot`` or a ``Default`` may stand beside it.
         view: The projection that owns the table.
         key: Columns that identify a row. The first is called ``key`` where the table is large: a 64-bit hash of the
             row's name, by which a fold finds rows.

@@ -419,7 +419,7 @@ class Operations:
             supersedes: Ids of entries that no longer count because of this one.
             valid_at: Time from which it is true, if that is not now.
             data_subject_id: The person whose personal data this is.
-            entry_id: Id of the entry; the same id and text again store nothing.
+            entry_id: Id of the entry; sending the same id and text again stores nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1150,7 +1150,7 @@ class Operations:
             data_subject_id: The person whose personal data this is.
             derived_from: Ids of the entries and writes from which the content was made.
             reason: The reason; it is recorded.
-            source: `mirror` for a file of a directory, of which a daily log may have 100,000 bytes.
+            source: `mirror` if the content comes from a file; a daily log may then have 100,000 bytes.
         """
         given: dict[str, Any] = {
             "tier": tier,
@@ -1410,7 +1410,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
-                15,000. Persona, peer context, notice and instructions are outside it.
+                15,000. Persona, peer context, notice and instructions do not count toward it.
             query: Subject of the session; if not all topics fit, they are ranked by it.
             opener: The person who opened the session; the block contains their operator model and peer card.
             as_of: Any sequence: the block as it was right after this sequence.
@@ -2522,7 +2522,7 @@ class Operations:
         Args:
             kind: fact, procedure or working.
             name: The fact's id, the procedure's name, or the run.
-            version: For a procedure: the version that a write of this sequence left.
+            version: For a procedure: the version after the write with this sequence.
             scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -3572,7 +3572,7 @@ class AsyncOperations:
             supersedes: Ids of entries that no longer count because of this one.
             valid_at: Time from which it is true, if that is not now.
             data_subject_id: The person whose personal data this is.
-            entry_id: Id of the entry; the same id and text again store nothing.
+            entry_id: Id of the entry; sending the same id and text again stores nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -4303,7 +4303,7 @@ class AsyncOperations:
             data_subject_id: The person whose personal data this is.
             derived_from: Ids of the entries and writes from which the content was made.
             reason: The reason; it is recorded.
-            source: `mirror` for a file of a directory, of which a daily log may have 100,000 bytes.
+            source: `mirror` if the content comes from a file; a daily log may then have 100,000 bytes.
         """
         given: dict[str, Any] = {
             "tier": tier,
@@ -4563,7 +4563,7 @@ class AsyncOperations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
-                15,000. Persona, peer context, notice and instructions are outside it.
+                15,000. Persona, peer context, notice and instructions do not count toward it.
             query: Subject of the session; if not all topics fit, they are ranked by it.
             opener: The person who opened the session; the block contains their operator model and peer card.
             as_of: Any sequence: the block as it was right after this sequence.
@@ -5675,7 +5675,7 @@ class AsyncOperations:
         Args:
             kind: fact, procedure or working.
             name: The fact's id, the procedure's name, or the run.
-            version: For a procedure: the version that a write of this sequence left.
+            version: For a procedure: the version after the write with this sequence.
             scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.

@@ -95,7 +95,7 @@ def confidence_of(score: int, chars: int) -> float:
 
 
 def segments_of(text: str) -> list[str]:
-    """The parts that are classified each: turns of a conversation, else paragraphs, else groups of lines."""
+    """The parts that are classified separately: turns of a conversation, else paragraphs, else groups of lines."""
     lines = text.split("\n")
     turns = [at for at, line in enumerate(lines) if _TURN.match(line)]
     if len(turns) >= _LEAST_TURNS:

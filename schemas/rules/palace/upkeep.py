@@ -30,7 +30,7 @@ KEPT: Final = 100
 REINFORCE_ABOVE: Final = 0.7
 """Cosine above which a drawer that is added reinforces an earlier one (likewise)."""
 REINFORCE_AMONG: Final = 5
-"""Nearest drawers that it may reinforce (likewise)."""
+"""Maximum number of nearest drawers that an added drawer reinforces (likewise)."""
 REINFORCE_BOOST: Final = 0.5
 """Importance that each of them gains (likewise)."""
 CENTROID_DAYS: Final = 90

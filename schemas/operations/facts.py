@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, StrictInt, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, field_validator
 from pydantic.config import JsonDict
 
 from ..entry import Id
@@ -23,6 +23,10 @@ def _named(name: str) -> str:
     if not name.strip():
         raise ValueError("must not be blank")
     return name.strip()
+
+
+def _direction(given: object) -> object:
+    return given if given in ("outgoing", "incoming") or not isinstance(given, str) else "both"
 
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_named)]
@@ -70,8 +74,9 @@ class KgQueryRequest(Request):
     as_of: Day = Field(
         default=None, description="Only facts that held then; both ends included.", json_schema_extra=DATE_HINT
     )
-    direction: Literal["outgoing", "incoming", "both"] = Field(
-        default="both", description="Facts in which the entity is subject, object, or either."
+    direction: Annotated[Literal["outgoing", "incoming", "both"], BeforeValidator(_direction)] = Field(
+        default="both",
+        description="Facts in which the entity is subject, object, or either; any other word means both.",
     )
     as_of_seq: AsOfSeq = Field(default=None, description=_AS_OF_SEQ)
     min_seq: MinSeq = None

@@ -79,7 +79,7 @@ class PalaceRecipe(StrEnum):
 
 
 class PalaceSearchRequest(PalaceReadRequest):
-    """Search the drawers by words, by meaning if an embedding model runs, and by the entities that the query names.
+    """Search the drawers by words, by meaning if an embedding model runs, and by entities that the query names.
 
     ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best that a text
     could reach. The best hit comes first.

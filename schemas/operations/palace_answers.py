@@ -55,7 +55,7 @@ class PalaceTaxonomyAnswer(Answer):
 
 
 class DrawerHit(Answer):
-    """A drawer that was found."""
+    """A drawer that was found; ``score`` is what it was ranked by."""
 
     id: str
     wing: str
@@ -64,6 +64,7 @@ class DrawerHit(Answer):
     memory_type: str
     importance: float
     similarity: float
+    score: float
     filed_at: str
 
 
@@ -101,7 +102,10 @@ class DeleteDrawerAnswer(Answer):
 
 
 class DrawerAnswer(Answer):
-    """A drawer; ``live`` is false if it is superseded or merged."""
+    """A drawer; ``live`` is false if it is superseded or merged.
+
+    ``entity_count`` and ``triple_count`` are what a model found in it, ``retry_count`` its unusable answers about it.
+    """
 
     id: str
     wing: str
@@ -122,6 +126,9 @@ class DrawerAnswer(Answer):
     filed_at: str
     last_accessed_at: str | None
     access_count: int
+    entity_count: int
+    triple_count: int
+    retry_count: int
     live: bool
     seq: int
 
@@ -185,7 +192,8 @@ class DiaryReadAnswer(Answer):
 
 
 class PalaceTextAnswer(Answer):
-    """A text for a prompt."""
+    """A text for a prompt; ``receipt`` names the record of the search, if it is one and could be recorded."""
 
     text: str
     chars: int
+    receipt: str | None = None

@@ -106,6 +106,13 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
                 "new_path",
             ),
         ),
+        Tool(
+            "memory_search",
+            "document_search",
+            "Search the memory files, best passages first.",
+            ("query", "limit", "scope"),
+            describe={"query": "A question or words.", "limit": "Most hits.", "scope": "agent, crew or both."},
+        ),
         Tool("memory_versions", "document_versions", "List the versions of a memory file."),
         Tool("memory_diff", "document_diff", "Show what changed between two versions of a memory file."),
         Tool("memory_restore", "document_restore", "Restore a version of a memory file."),

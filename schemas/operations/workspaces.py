@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from ..entry import Id
 from ..views import ENTRIES_PROJECTION, NUDGES_PROJECTION, RECEIPTS_PROJECTION
@@ -30,11 +30,10 @@ class WorkspaceSettingsRequest(Request):
     workspace_id: Workspace = None
 
 
-class ConfigureWorkspaceRequest(Request):
-    """Change the given settings of a workspace.
+class WorkspaceSettings(BaseModel):
+    """The settings of a workspace, each declared once: request, ``reset``, answer, option and client follow from the field.
 
-    Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change. When
-    ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off, vectors are kept.
+    ``None`` means that the default or the value of the node counts; a switch (``bool | None``) is then off.
     """
 
     cost_nudge_usd: float | None = Field(
@@ -45,7 +44,8 @@ class ConfigureWorkspaceRequest(Request):
         examples=[2.5],
     )
     embed_chat: StrictBool | None = Field(
-        default=None, description="Whether chat.* entries get vectors, so that recall finds them by meaning."
+        default=None,
+        description="Whether chat.* entries get vectors, older ones included, so that recall finds them by meaning.",
     )
     palace_ingest: StrictBool | None = Field(
         default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."
@@ -78,20 +78,24 @@ class ConfigureWorkspaceRequest(Request):
         allow_inf_nan=False,
         description="Hours for which queries return episodes.",
     )
-    reset: tuple[
-        Literal[
-            "cost_nudge_usd",
-            "embed_chat",
-            "evidence_floor",
-            "palace_ingest",
-            "review_rules",
-            "context_budget_tokens",
-            "context_system_tokens",
-            "salience_weights",
-            "episodic_ttl_hours",
-        ],
-        ...,
-    ] = Field(default=(), description="Settings to reset to their defaults, before the given ones are set; repeatable.")
+
+
+if TYPE_CHECKING:  # mypy accepts no computed Literal
+    SettingName = str
+else:
+    SettingName = Literal[*WorkspaceSettings.model_fields]
+
+
+class ConfigureWorkspaceRequest(WorkspaceSettings, Request):
+    """Change the settings of a workspace that are given.
+
+    Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change. When
+    ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off, vectors are kept.
+    """
+
+    reset: tuple[SettingName, ...] = Field(
+        default=(), description="Settings to reset to their defaults, before the given ones are set; repeatable."
+    )
     workspace_id: Workspace = None
 
 
@@ -157,19 +161,11 @@ class NudgesAnswer(Answer):
     view_seq: int
 
 
-class WorkspaceSettingsAnswer(Answer):
+class WorkspaceSettingsAnswer(WorkspaceSettings, Answer):
     """Settings of a workspace; null where the value of the node or the default applies."""
 
-    workspace_id: str
     cost_nudge_usd: float
-    embed_chat: bool
-    palace_ingest: bool
-    evidence_floor: float | None
-    review_rules: bool = False
-    context_budget_tokens: int | None = None
-    context_system_tokens: int | None = None
-    salience_weights: dict[str, float] | None = None
-    episodic_ttl_hours: float | None = None
+    workspace_id: str
     view_seq: int
 
 

@@ -133,7 +133,7 @@ def _snippet(one: Told | Found, chars: int) -> str:
 
 
 def _within(lines: Sequence[tuple[str, bool]], budget: int, note: str) -> str:
-    """Whole lines within the budget; what is left out is replaced by the note, and no room stays without a drawer."""
+    """Whole lines within the budget; the note replaces omitted lines, and a room without drawers is left out."""
     kept: list[tuple[str, bool]] = []
     used = 0
     for at, (line, is_drawer) in enumerate(lines):

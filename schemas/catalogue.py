@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Publisher(StrEnum):
-    """Who may publish a type.
+    """The callers that may publish a type.
 
     ``agents``: every token. ``vouched``: OWNER, ADMIN and tokens that were granted the type (decisions of keepers,
     orchestrators, sidecars and systems). ``operators``: OWNER and ADMIN. ``service``: the service alone. ``reserved``:

@@ -57,7 +57,7 @@ def normal_date(text: str) -> str:
 
 
 def span_of(text: str) -> Span:
-    """What a date or time covers: a date its whole day, a time its second.
+    """The interval of a date or time: a date covers its whole day, a time its second.
 
     Raises:
         ValueError: As ``normal_date``.

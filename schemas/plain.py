@@ -107,8 +107,8 @@ class _Plan:
     Attributes:
         fields: The set of fields; shared by all such entries.
         checks: Fields that ``plain_entry`` does not check itself, with their checks.
-        objects: Which of payload and refs are present.
-        empty: Which of payload and refs are absent.
+        objects: The present ones of payload and refs.
+        empty: The absent ones of payload and refs.
         converted: Fields to convert, with their conversions.
     """
 

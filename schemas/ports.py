@@ -114,7 +114,7 @@ class TableChanges:
 
 
 Changes = dict[str, TableChanges]
-"""By table."""
+"""The changes by table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class RetainRequest(BaseModel):
 
 
 class RetainResult(BaseModel):
-    """What was persisted: ``id`` is the label for ``forget`` (``daily/2026-05-21.md``), ``bytes`` those of the document."""
+    """A persisted write: ``id`` is the label for ``forget`` (``daily/2026-05-21.md``), ``bytes`` those of the document."""
 
     model_config = _FLAT
     id: str
@@ -135,7 +135,7 @@ class ReadResult(BaseModel):
 
 
 class LabelsRequest(BaseModel):
-    """Name the documents of one scope: ``agent``, ``crew`` or ``workspace``."""
+    """List the documents of one scope: ``agent``, ``crew`` or ``workspace``."""
 
     model_config = _FLAT
     workspace_id: str
@@ -204,5 +204,5 @@ class DocumentReader(Protocol):
         ...
 
     async def labels(self, asked: LabelsRequest) -> LabelsResult:
-        """Name the documents of a scope."""
+        """List the documents of a scope."""
         ...

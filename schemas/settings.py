@@ -194,7 +194,8 @@ class Settings(LayeredSettings):
     )
     heuristic_low: str | None = Field(
         default_factory=lambda: os.environ.get("CRAWBL_MEM_HEURISTIC_LOW"),
-        description="The same with the help of a centroid; CRAWBL_MEM_HEURISTIC_LOW is read too. If absent, 0.5 or 999.",
+        description="Confidence from which the nearest centroid may decide the type; CRAWBL_MEM_HEURISTIC_LOW is read "
+        "too. If absent, 0.5 or 999.",
     )
     query_log: bool = Field(
         default=True,

@@ -64,10 +64,10 @@ class Subject:
 
     Attributes:
         workspace: The workspace; it takes precedence over the body.
-        crew: Of ``journal`` only; None for ``_``. agent: Of ``journal`` only; None for ``_``.
+        crew: For ``journal`` only; None for ``_``. agent: For ``journal`` only; None for ``_``.
         kind: Entry type (journal, control), derived kind, or ``<tier>`` of a document.
-        owner: Of ``document`` only: the owner.
-        key: Of ``document`` only: the part for its key (``key_token``).
+        owner: For ``document`` only: the owner.
+        key: For ``document`` only: the part for its key (``key_token``).
     """
 
     family: Family

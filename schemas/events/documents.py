@@ -24,11 +24,11 @@ MAX_DOCUMENT_CHARS: Final = 262_144
 MAX_CAUSES: Final = 1_000
 """Maximum number of ids in ``derived_from`` of one write."""
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]{0,31}$"
-"""Where a write came from. An open set; in use: api, mcp, cli, mirror, import, consolidation, restore."""
+"""Source of a write. An open set; in use: api, mcp, cli, mirror, import, consolidation, restore."""
 
 
 class DocumentAction(StrEnum):
-    """What a write does to its document. A closed set."""
+    """Effect of a write on its document. A closed set."""
 
     REPLACE = "replace"
     APPEND = "append"

@@ -46,7 +46,7 @@ def _vector(text: str) -> str:
 
 
 class PipelineTier(StrEnum):
-    """Who decided a drawer's type."""
+    """The step that decided a drawer's type."""
 
     HEURISTIC = "heuristic"
     CENTROID = "centroid"
@@ -69,7 +69,7 @@ class DrawerFiled(ControlPayload):
         memory_type: ``decision``, ``preference`` …, ``general`` if unclassified, ``diary``.
         added_by: ``auto-ingest``, ``mobile`` or the name of the author.
         added_by_agent: Id of the agent, empty if none.
-        source_file: Where the text is from, empty if unknown.
+        source_file: File that the text is from, empty if unknown.
         filed_ms: When it was filed elsewhere, milliseconds since the epoch; None if it is filed here.
         imported_from: The store or folder that it was imported from, empty if none.
         conversation: Session of the exchange that was filed, empty if it is not an exchange.

@@ -21,7 +21,7 @@ class RuleLearned(ControlPayload):
     """A rule of a crew: what recurs, and what to do about it.
 
     Attributes:
-        pattern: What recurs.
+        pattern: The recurring event.
         action: What to do about it, or how often it was seen.
         evidence: The entries that show it, each once, oldest first.
         confidence: Confidence of the run in the rule.
@@ -78,7 +78,7 @@ class MemoryConsolidated(ControlPayload):
         promoted: Rules that it promoted.
         proposed: Rules that it proposed to people, in a workspace whose rules are reviewed.
         candidates: Entries that rules could be learned from.
-        entries_scanned: Those of them within the look-back.
+        entries_scanned: Candidates within the look-back.
         model: The language model; None if rules were found by recurrence.
     """
 

@@ -52,7 +52,7 @@ class MemoryWriteRejected(ControlPayload):
 
     Attributes:
         owner: Owner of the document (``rules/tiers.owner_of``).
-        reason: Which check refused it; ``provider`` if the memory provider did for a reason of its own.
+        reason: Which check refused it; ``provider`` if the memory provider did.
         finding: ``category/pattern`` of what was found; ``provider/<error>`` if the memory provider refused it.
         bytes: Size that the document would have had.
         cap_bytes: Maximum size of the document.
@@ -73,7 +73,7 @@ class MemoryWriteVerifierBlocked(ControlPayload):
     """A write that the verifier refused.
 
     Attributes:
-        problem: What was wrong, by name: a citation out of date, a pinned fact contradicted.
+        problem: Name of the problem: a citation out of date, a pinned fact contradicted.
         conflicts_with: Entries and document writes that the write contradicts.
     """
 

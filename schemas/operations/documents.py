@@ -147,7 +147,7 @@ class RetractDocumentRequest(DocumentRequest):
 
 
 class Finding(Answer):
-    """What the injection scanners block in a document: category and pattern, never the text."""
+    """A finding of the injection scanners in a document: category and pattern, never the text."""
 
     category: str
     pattern: str

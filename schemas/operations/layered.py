@@ -237,10 +237,10 @@ class FactConflict(Answer):
 
 
 class LayeredWriteAnswer(Answer):
-    """What was written.
+    """The result of a write.
 
-    ``id`` is the fact's id or the procedure's label; ``added`` is false if a known fact was verified. ``conflicts`` are
-    those of the fact with others that hold now.
+    ``id`` is the fact's id or the procedure's label; ``added`` is false if a known fact was verified. ``conflicts``
+    are those of the fact with others that hold now.
     """
 
     kind: str

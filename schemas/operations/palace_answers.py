@@ -161,7 +161,7 @@ class DrawersAnswer(Answer):
 
 
 class InfoAnswer(Answer):
-    """What was done."""
+    """The result of a write."""
 
     info: str
     seq: int

@@ -103,7 +103,7 @@ class Assembled:
     """The result.
 
     Attributes:
-        texts: Of the blocks that have one, in their order.
+        texts: Texts of the blocks that have one, in their order.
         shown: The state of every section.
         usage: Characters by block, with the empty line after it.
     """

@@ -1,4 +1,4 @@
-"""Which entries compaction archives, and how much of their text the archive keeps (contract §11).
+"""The entries that compaction archives, and the length of the text that the archive keeps (contract §11).
 
 Invariant: the types are noise in the catalogue, are never embedded and are not turns of conversation, so they are in
 no hot index and have no vectors (a test).

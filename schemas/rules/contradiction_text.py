@@ -31,7 +31,7 @@ MAX_TOKENS: Final = 64
 
 
 class Kind(StrEnum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = "word"
     NUMBER = "number"
@@ -47,8 +47,8 @@ class Token:
     Attributes:
         key: The form that is compared.
         kind: Its kind.
-        shown: As it was written, folded.
-        value: Of a number in its base unit, else 0.
+        shown: Its spelling, folded.
+        value: Value of a number in its base unit, else 0.
         measure: What the number measures (time, bytes …), empty if it has no unit.
     """
 
@@ -68,7 +68,7 @@ class Sentence:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What is compared, in order."""
+        """The keys that are compared, in order."""
         return tuple(token.key for token in self.tokens)
 
 

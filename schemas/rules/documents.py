@@ -29,16 +29,16 @@ def sha256_of(text: str) -> str:
 
 
 def finding_in(text: str) -> str | None:
-    """What the scanners block in a text, as ``category/pattern``; None if it may be shown."""
+    """The finding of the scanners that blocks a text, as ``category/pattern``; None if it may be shown."""
     found = scan(text)
     return None if found is None else f"{found.category}/{found.pattern}"
 
 
 def appended_finding(text: str, clean: int) -> tuple[int, str | None]:
-    """What the scanners block in a text that was appended to.
+    """The finding of the scanners that blocks a text after an append.
 
     It is scanned in windows of ``SCAN_WINDOW`` characters, one every ``SCAN_OVERLAP``, the last of which may be
-    shorter. What is found in a complete window stays found, because appends do not change it.
+    shorter. Findings in a complete window are final, because appends do not change it.
 
     Args:
         text: The whole text.

@@ -131,7 +131,7 @@ def judge(
 
 
 def _probability(odds: float) -> float:
-    """Of log odds; they are bounded because figures and constants are."""
+    """The probability of log odds, which are bounded because figures and constants are."""
     return 1.0 / (1.0 + exp(-odds))
 
 

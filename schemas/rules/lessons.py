@@ -73,7 +73,7 @@ def mission_outcome(entry: JournalEntry) -> tuple[str, str, str] | None:
 
 
 def negative_feedback(entry: JournalEntry) -> tuple[str, str] | None:
-    """What to do instead and what the feedback is about; None for an entry that is not negative feedback of a person.
+    """The correction and the subject of negative feedback; None for an entry that is not negative feedback of a person.
 
     It is negative if ``rating``, ``sentiment``, ``verdict`` or ``feedback`` says so, or ``helpful`` is the boolean
     false.

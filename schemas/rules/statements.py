@@ -33,7 +33,7 @@ class Told(Enum):
 
 
 def parts_of(text: str) -> list[tuple[str, bool]]:
-    """The text in parts, in order, and of each whether it is quoted speech."""
+    """The parts of the text in order, and whether each is quoted speech."""
     parts: list[tuple[str, bool]] = []
     end = 0
     if _OPENS.isdisjoint(text):

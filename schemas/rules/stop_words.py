@@ -1,4 +1,4 @@
-"""Which language other than English a text is written in, by its most frequent words: ``language/stop_words.json``.
+"""Recognises texts in other languages than English by their most frequent words: ``language/stop_words.json``.
 
 Invariant: pure, read once, from the package alone; the same words always give the same language. A change is a new
 ``text.VERSION``, because texts are indexed under the stems of their language, too.

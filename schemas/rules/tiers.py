@@ -50,7 +50,7 @@ class TierRule:
         writers: Scope → least role that may write there; its scopes are those that the tier has, the first one is the
             default.
         label: Name of its file below ``.memory``; ``{key}`` stands for the key.
-        key: What its key is.
+        key: The form of its key.
         cap_bytes: Maximum size of a document in bytes; None for a rendering, which cannot be written.
         file_cap_bytes: Likewise for a write from a directory, where it differs (contract §0 row 10).
         title: Its title in a prompt block; ``{key}`` stands for the key.

@@ -36,7 +36,7 @@ class EntityText:
 
     Attributes:
         text: ``postgres-primary (server), main database. postgres-primary hosts orders``.
-        entry_id: Of the event that named it, None if it is not in the journal's view.
+        entry_id: Id of the event that named it, None if it is not in the journal's view.
     """
 
     entity_id: str

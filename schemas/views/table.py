@@ -81,7 +81,7 @@ class Table(Generic[R]):
         digested: Whether the digest covers the rows; False for a table that only describes the layout of others.
         rest: A table whose rows are digested as if they were in this one.
         columns: The columns in order; the digest follows it.
-        hot: Those that hot indexes hold by document.
+        hot: The columns that hot indexes hold by document.
         workspace: The column that says of which workspace a row is; ``ws`` holds its hash.
     """
 

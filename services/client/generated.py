@@ -689,7 +689,7 @@ class Operations:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
             relation: similar, supports or contradicts (also: refutes).
-            weight: How strongly, above 0 and at most 1.
+            weight: Weight of the relation, above 0 and at most 1.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2528,7 +2528,7 @@ class Operations:
     ) -> ModelsAnswer:
         """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
 
-        Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Counts cover the token's workspace. A token of all workspaces names one, or gets the counts of all.
 
         Args:
             workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
@@ -2745,7 +2745,7 @@ class Operations:
     ) -> TokensAnswer:
         """List tokens: ids, bindings, grants and times, without secrets.
 
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
 
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2779,7 +2779,7 @@ class Operations:
     ) -> DeadLettersAnswer:
         """List events that could not be folded, newest first, each with its reason.
 
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
 
         Args:
             state: Only those in this state: parked, folded, retried or discarded.

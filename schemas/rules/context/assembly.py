@@ -87,7 +87,7 @@ class Context:
         items: The memories that are in the text, by kind and salience.
         drops: What was left out or shortened.
         tokens: Part → tokens; ``total`` for all, ``reserved`` of the system's that it does not use, ``budget``.
-        allocation: What each part was given.
+        allocation: Part → tokens that it was given.
     """
 
     system: str

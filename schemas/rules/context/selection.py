@@ -23,7 +23,7 @@ class Item:
 
     Attributes:
         kind: Its kind.
-        id: Of the entry, fact, drawer or document.
+        id: Id of the entry, fact, drawer or document.
         text: Its text.
         salience: Its salience, 0 to 1.
         parts: The parts of the salience.

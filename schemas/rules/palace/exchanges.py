@@ -133,7 +133,7 @@ def chunk_of(text: str, found: Classified, thresholds: Thresholds, nearest: tupl
 def tier_of(
     found: Classified, thresholds: Thresholds, nearest: tuple[str, float] | None = None
 ) -> tuple[PipelineTier, str]:
-    """Who decides the type of a chunk, and the type.
+    """The step that decides the type of a chunk, and the type.
 
     Args:
         found: The result of the classifier.

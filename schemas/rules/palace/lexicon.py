@@ -22,7 +22,7 @@ class Marker:
     """A word or phrase that speaks for a type.
 
     Attributes:
-        pattern: What it matches.
+        pattern: The regular expression.
         openings: Literals; every match begins with one of them. Looking for them costs a fiftieth of a search.
     """
 

@@ -149,7 +149,7 @@ def tools_of(names: Iterable[str]) -> tuple[Tool, ...]:
     for name in dict.fromkeys(names):
         if name not in TOOLSETS:
             known = ", ".join(TOOLSETS)
-            raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"known are {known}", field="tools")
+            raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"use one of {known}", field="tools")
         for tool in TOOLSETS[name]:
             if tool.name in found:
                 raise InvalidQuery(

@@ -133,7 +133,7 @@ def _format_of(files: Mapping[str, str]) -> str:
         return "openclaw"
     if markdown and all(_has_type(files[path]) for path in markdown):
         return "okf"
-    raise NotABundle("the files are no bundle that is known", f"known are {', '.join(FORMATS)}; docs/portability.md")
+    raise NotABundle("the format of the files is not known", f"use one of {', '.join(FORMATS)}; docs/portability.md")
 
 
 def _has_type(text: str) -> bool:
@@ -147,7 +147,7 @@ def _checked(one: Planned, choices: Choices) -> Planned:
     if target is None:
         return one
     if target.scope is Scope.CREW and not choices.with_crew:
-        return Planned(one.path, kind="crew", detail="documents of the crew are imported on request alone")
+        return Planned(one.path, kind="crew", detail="documents of a crew are imported only if a crew is named")
     rule = TIERS[target.tier]
     if not rule.writable:
         return Planned(one.path, kind="derived", detail="is rendered from entries and never imported")
@@ -186,7 +186,7 @@ def _target_of(path: str) -> Target | None:
 def _concept(path: str, text: str) -> Planned:
     """A concept file of another producer becomes a topic, front matter included."""
     if not path.endswith(".md") or path.rpartition("/")[2] in _RESERVED:
-        return Planned(path, kind="path", detail="no concept of the Open Knowledge Format")
+        return Planned(path, kind="path", detail="not a concept of the Open Knowledge Format")
     key = _NOT_IN_KEYS.sub("-", path.removesuffix(".md")).strip("-.")[:_KEY_CHARS]
     return Planned(path, Target(Scope.CREW, "topics", key), text)
 
@@ -249,7 +249,7 @@ def _group_of(path: str) -> str | None:
 
 def _card(path: str, text: str, choices: Choices) -> Planned:
     if choices.person_slug is None:
-        return Planned(path, kind="person", detail="is about a person: name them to import it as their peer card")
+        return Planned(path, kind="person", detail="is about a person: name the person to import it as a peer card")
     return Planned(path, Target(Scope.AGENT, "peers", choices.person_slug), text)
 
 

@@ -22,7 +22,7 @@ MARKS: Final = (
 would cut words of Hindi, Thai or Arabic at every vowel."""
 
 COMMIT_PREFIX: Final = 7
-"""Hexadecimal digits by which a commit is named at least (git's default)."""
+"""Minimum number of hexadecimal digits that name a commit (git's default)."""
 MIN_PART: Final = 3
 """Minimum length of an indexed part, in characters."""
 MAX_PARTS: Final = 12

@@ -168,7 +168,7 @@ def _body(item: Item) -> str:
 def _prompt(work: _Work, room: int) -> str:
     prompt = shortened(work.given.prompt, room, work.count)
     if prompt != work.given.prompt:
-        reason = "it exceeds the budget alone"
+        reason = "it alone exceeds the budget"
         work.drops.append(Drop("prompt", "prompt", reason, "shortened", work.count(work.given.prompt)))
     return prompt
 

@@ -42,7 +42,9 @@ async def test_a_client_lists_the_core_tools_remembers_and_recalls_its_own_write
 async def test_a_model_finds_its_memory_files_by_the_name_of_the_seeds(stack: Stack) -> None:
     token = await stack.token(Role.AGENT, "mcp-files", agent="ada", crew="red")
     async with connected(stack, token.plaintext, MODES[0], tools="core,crew") as client:
-        await client.call_tool("memory_write", {"tier": "AGENT", "mode": "append", "content": "Kafka has three brokers"})
+        await client.call_tool(
+            "memory_write", {"tier": "AGENT", "mode": "append", "content": "Kafka has three brokers"}
+        )
         for name in ("memory_search", "memory.search"):
             found = await client.call_tool(name, {"query": "how many brokers?"})
             assert [hit["file"] for hit in found.structured_content["results"]] == ["AGENT.md"]

@@ -1,6 +1,6 @@
 """Ticks a consolidation of a crew after a run or mission of it completed, at most one in 30 minutes.
 
-Invariant: what is due follows from the journal alone, so however many nodes look, one tick is recorded; a crew whose
+Invariant: due times follow from the journal alone, so one tick is recorded however many nodes look; a crew whose
 workspace has a consolidation under way is looked at again later, and its 30 minutes do not begin.
 """
 
@@ -50,7 +50,7 @@ class AfterRuns:
         self._clock = clock
 
     async def check(self) -> int:
-        """Tick what is due; returns how many.
+        """Publish the due ticks; returns how many.
 
         Raises:
             BrokerUnavailable: If a tick could not be recorded; the next call tries again.

@@ -89,6 +89,7 @@ async def test_every_call_is_recorded_once_with_who_and_what(stack: Stack) -> No
         made = await client.call_tool("remember", {"text": "a secret plan"})
         await client.call_tool("recall", {"query": "plan"})
         await client.call_tool("recall", {"bad": 1})
+        await client.call_tool("recall", {"bad": "ä" * 2_100})
     await stack.services.mcp.recorded()
     async with stack.client() as operator:
         after = await operator.remember("later", workspace_id="mcp-audit")
@@ -98,10 +99,12 @@ async def test_every_call_is_recorded_once_with_who_and_what(stack: Stack) -> No
         ("remember", False),
         ("recall", False),
         ("recall", True),
+        ("recall", True),
     ]
     assert calls[0]["seq"] == made.structured_content["seq"]
     assert "secret" not in json.dumps(calls)
     assert json.loads(calls[2]["input"]) == {"bad": 1}
+    assert json.loads(calls[3]["input"]) == {"omitted_bytes": 4_211}
     assert {(entry.agent_id, entry.actor_type) for entry in page.entries} == {("ada", "agent")}
 
 

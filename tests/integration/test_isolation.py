@@ -49,6 +49,7 @@ def _entries(workspace: str) -> list[dict[str, Any]]:
             "mission_id": "m-1",
             "actor_type": "agent",
             "actor_id": "ada",
+            "data_subject_id": "maria",
             "ts": f"2026-11-20T10:00:{n % 3:02d}.000Z",
             "entry_type": "peer.escalation" if n % 3 else "run.completed",
             "severity": "warn",
@@ -98,7 +99,8 @@ def _clean(answer: httpx.Response, other: str, echoed: str = "") -> None:
 async def test_no_filter_shows_the_other_workspace(world: World, mine: str, other: str, role: str) -> None:
     values = {
         "crew_id": "core", "crew_ids": "core", "agent_id": "ada", "agent_ids": "ada", "mission_id": "m-1",
-        "trace_id": "run-1", "actor_id": "ada", "run_id": "run-1", "types": "peer.escalation",
+        "trace_id": "run-1", "actor_id": "ada", "data_subject_id": "maria", "run_id": "run-1",
+        "types": "peer.escalation",
         "entry_type": "run.completed", "exclude_types": "llm.call", "severities": "warn", "severity": "warn",
         "actor_types": "agent", "actor_type": "agent", "priorities": "normal", "priority": "normal",
         "since": "2000-01-01T00:00:00Z", "until": "2100-01-01T00:00:00Z", "q": "billing parser",

@@ -134,10 +134,10 @@ class DrawerAnswer(Answer):
 
 
 class ImportedDrawerAnswer(Answer):
-    """What became of a drawer, or would become of it.
+    """The result, or the planned result, for a drawer.
 
     ``added``; ``replaced``: its text differed; ``unchanged``; ``deleted_here``: it was deleted after an earlier import;
-    ``noise``: it says nothing; ``no_room``: the workspace has as many drawers as it may have.
+    ``noise``: it is only a greeting or the like; ``no_room``: the workspace has as many drawers as it may have.
     """
 
     drawer_id: str
@@ -145,7 +145,7 @@ class ImportedDrawerAnswer(Answer):
 
 
 class ImportDrawersAnswer(Answer):
-    """What became of each drawer, in the order of the request; ``room_left`` is how many more the workspace takes."""
+    """The result for each drawer, in the order of the request; ``room_left`` is how many more the workspace takes."""
 
     drawers: tuple[ImportedDrawerAnswer, ...]
     room_left: int
@@ -153,7 +153,7 @@ class ImportDrawersAnswer(Answer):
 
 
 class DrawersAnswer(Answer):
-    """Drawers, newest first; ``total`` counts those that fit the filter."""
+    """Drawers, newest first; ``total`` counts those that match the filter."""
 
     drawers: tuple[DrawerAnswer, ...]
     total: int

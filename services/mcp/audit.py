@@ -82,7 +82,6 @@ class Audit(Part):
     async def _write(self, call: Call) -> None:
         principal = call.connection.principal
         caller = Caller.of(principal, call.connection.workspace_id)
-        kind, actor = caller.acts_as
         structured = call.outcome.structured
         seq, receipt = structured.get("seq"), structured.get("receipt")
         stored = isinstance(seq, int) and not call.outcome.is_error
@@ -99,10 +98,7 @@ class Audit(Part):
             caller.workspace_id,
             called,
             summary=f"tool {call.tool} " + ("failed" if call.outcome.is_error else "was called"),
-            actor_type=kind,
-            actor_id=actor,
-            agent_id=principal.agent_id,
-            crew_id=principal.crew_id,
+            **caller.author_fields,
         )
 
 

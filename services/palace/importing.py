@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 
 from ...schemas.errors import EntryConflict
-from ...schemas.events.drawers import DEFAULT_IMPORTANCE, MOST_DRAWERS, MOST_IMPORTANCE, DrawerDeleted, DrawerFiled
+from ...schemas.events.drawers import MOST_DRAWERS, DrawerDeleted, DrawerFiled
 from ...schemas.operations.palace_answers import ImportDrawersAnswer, ImportedDrawerAnswer
 from ...schemas.operations.palace_filing import ImportDrawersRequest, ImportedDrawer
 from ...schemas.rules.palace.classifier import classify
@@ -92,7 +92,6 @@ def _outcome(one: ImportedDrawer, known: Drawer | None, restore: bool) -> str:
 
 def _filed(caller: Caller, one: ImportedDrawer, source: str) -> DrawerFiled:
     found = classify(one.content, filing.LEAST_CONFIDENCE)
-    importance = max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * found.confidence)
     return DrawerFiled(
         drawer_id=one.drawer_id,
         wing=one.wing,
@@ -100,7 +99,7 @@ def _filed(caller: Caller, one: ImportedDrawer, source: str) -> DrawerFiled:
         hall=one.hall,
         content=one.content,
         memory_type=one.memory_type or found.memory_type,
-        importance=importance if one.importance is None else one.importance,
+        importance=found.importance if one.importance is None else one.importance,
         added_by=one.added_by or caller.acts_as[1],
         source_file=one.source_file,
         filed_ms=None if one.filed_at is None else to_ms(parse_ts(one.filed_at)),

@@ -30,8 +30,6 @@ _READ: Final = f"""SELECT {_COLUMNS}, coalesce(uses.access_count, 0), uses.last_
         ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id"""
 _LATEST: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND drawer.drawer_id = ?
     ORDER BY until_seq DESC NULLS FIRST LIMIT 1"""
-_OF_IDS: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND {LIVE_DRAWER}
-    AND drawer.drawer_id IN (SELECT unnest(?))"""
 _PLACE: Final = f"""drawer.workspace_id = $ws AND {LIVE_DRAWER} AND ($wing IS NULL OR wing = $wing)
     AND ($room IS NULL OR room = $room) AND ($hall IS NULL OR hall = $hall)
     AND ($agent IS NULL OR added_by_agent = $agent) AND ($source IS NULL OR imported_from = $source)"""
@@ -97,18 +95,13 @@ class DrawerReader:
 
     async def places(self, workspace_id: str) -> list[Place]:
         """The places of a workspace that hold live drawers."""
-        rows = await asyncio.to_thread(self._views.rows, _PLACES, [workspace_id])
+        rows = await self._rows(_PLACES, [workspace_id])
         return [Place(wing, room, hall or "", drawers) for wing, room, hall, drawers in rows]
 
     async def latest(self, workspace_id: str, drawer_id: str) -> Drawer | None:
         """A drawer as it is, or as it was when it was removed."""
         rows = await self._rows(_LATEST, [workspace_id, drawer_id])
         return _drawer(rows[0]) if rows else None
-
-    async def of_ids(self, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, Drawer]:
-        """The live drawers among these, by id."""
-        rows = await self._rows(_OF_IDS, [workspace_id, list(drawer_ids)]) if drawer_ids else []
-        return {one.row.drawer_id: one for one in map(_drawer, rows)}
 
     async def listed(
         self,

@@ -39,6 +39,17 @@ async def test_a_client_lists_the_core_tools_remembers_and_recalls_its_own_write
         assert json.loads(text(found)) == found.structured_content
 
 
+async def test_a_model_finds_its_memory_files_by_the_name_of_the_seeds(stack: Stack) -> None:
+    token = await stack.token(Role.AGENT, "mcp-files", agent="ada", crew="red")
+    async with connected(stack, token.plaintext, MODES[0], tools="core,crew") as client:
+        await client.call_tool(
+            "memory_write", {"tier": "AGENT", "mode": "append", "content": "Kafka has three brokers"}
+        )
+        for name in ("memory_search", "memory.search"):
+            found = await client.call_tool(name, {"query": "how many brokers?"})
+            assert [hit["file"] for hit in found.structured_content["results"]] == ["AGENT.md"]
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_a_model_can_mend_is_a_result_that_says_how(stack: Stack, mode: str) -> None:
     token = await stack.token(Role.AGENT, "mcp-bad", agent="ada")

@@ -57,7 +57,7 @@ def lock(data_dir: Path) -> Callable[[], None]:
 
 
 def is_owned(data_dir: Path) -> bool:
-    """Whether a process owns the directory now, so that its ``runtime.json`` is no leftover of one that was killed.
+    """Whether a process owns the directory now, so that its ``runtime.json`` is not left over from a killed one.
 
     Of a lock that is another user's nothing can be seen: then that user's word is taken.
     """

@@ -89,6 +89,7 @@ class ViewsReactor(PullReactor):
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._limits = limits = limits or self.default_limits
+        self._client = client
         self._views = views
         self._embedder_for = embedder_for
         self._chat = None if chat is None else MeteredChat(chat, publisher, self.identity)

@@ -45,7 +45,7 @@ _DATE_CHARS: Final = 10
 _OLD: Final = f"""FROM {ENTRIES} AS e
     LEFT JOIN (SELECT entry_id, priority AS live FROM {LIVE_PRIORITIES} WHERE workspace_id = $workspace AND {PRESENT}) AS p
         ON p.entry_id = e.id
-    WHERE workspace_id = $workspace AND NOT control AND seq < $seq AND ts_ms < $cutoff
+    WHERE workspace_id = $workspace AND seq < $seq AND ts_ms < $cutoff
         AND entry_type IN ({", ".join(f"'{name}'" for name in TYPES)})
         AND coalesce(p.live, e.priority) <> '{Priority.PERMANENT.value}'"""
 _BUCKETS: Final = f"""SELECT crew_id, floor(ts_ms / {_DAY_MS})::BIGINT AS day, entry_type, count(*) {_OLD}

@@ -1,7 +1,8 @@
-"""Embeds the texts of documents, drawers, facts and entities that have no vector of the active model when one is written.
+"""Embeds the texts of documents, drawers, facts and entities that have no vector of the active model.
 
+At the start it looks at every workspace, then at those in which something is written.
 Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones;
-and what was filed while no model ran is found with the next write.
+and what was written while no model ran, or under a version that did not embed it, is found at the start.
 A vector is stored by text, so what was embedded once is never embedded again. Invariants: it waits until the views have
 passed its cause; ids depend on text and model alone, so running twice publishes once; a model that is away is waited for, a
 text that it refuses gets a tombstone.
@@ -32,7 +33,7 @@ from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.rules.chunks import indexed_text
 from ...schemas.rules.embed_text import cap_bytes
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES
-from ...schemas.subjects import Family
+from ...schemas.subjects import JOURNAL_STREAM, Family
 from ...schemas.views import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,
@@ -51,6 +52,7 @@ from ...schemas.views import (
 )
 from ...schemas.views.entity_texts import entity_texts
 from ...schemas.views.table import PRESENT
+from ..feed.jetstream import API_TIMEOUT_S
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .embed_batch import Embedded, Failed, embed_in_pieces
 from .index_rows import known
@@ -119,13 +121,27 @@ class EmbedChunksReactor(ViewsReactor):
     counted = ("proposed", "written", "repeated", "refused", "failed")
     default_limits = ChunkLimits()
 
+    _filled_all = False
+
+    async def turn(self) -> None:
+        """Handle a batch; before the first one, embed what any workspace lacks."""
+        if not self._filled_all:
+            stream = await self._client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)
+            await self.caught_up(stream.state.last_seq)
+            await self._fill_all()
+            self._filled_all = True
+        await super().turn()
+
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
         """Embed the texts without a vector of a workspace, or of all after a decision of the whole service."""
-        workspaces = [workspace_id]
         if workspace_id == SYSTEM_WORKSPACE:
-            workspaces = sorted(str(name) for (name,) in await asyncio.to_thread(self._views.rows, _WORKSPACES))
-        for name in workspaces:
-            await self._fill(name)
+            await self._fill_all()
+        else:
+            await self._fill(workspace_id)
+
+    async def _fill_all(self) -> None:
+        for (name,) in sorted(await asyncio.to_thread(self._views.rows, _WORKSPACES)):
+            await self._fill(str(name))
 
     async def _fill(self, workspace_id: str) -> None:
         """Embed every text of a workspace that has no vector of its active model.

@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 from .injection_encoded import CIPHERS
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised with every change of a rule."""
 
 _LINE_BREAK: Final = re.compile(r"\n\s*")

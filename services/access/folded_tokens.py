@@ -1,6 +1,6 @@
 """The tokens as the view ``tokens`` holds them: those that count, and the records that are listed.
 
-Invariant: what is read is what the fold can have written, or the views are damaged.
+Invariant: a row that the fold cannot have written means that the views are damaged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Agents on NATS: the users of the managed broker follow the tokens of the journal.
 
-Invariants: every user there has a valid token, and reaches the subject of its workspace, crew and agent alone; the password
-is the token itself, of which the broker gets a bcrypt hash. A change that the broker refuses is sent again until it does.
+Invariants: every user there has a valid token and reaches only the subject of its workspace, crew and agent. The password is
+the token itself; the broker gets a bcrypt hash of it. A change that the broker refuses is sent again until it is accepted.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class NatsUsers(Part):
         self._due.set()
 
     async def start(self) -> None:
-        """Send the broker what is wanted now, then follow.
+        """Send the present users to the broker, then follow changes.
 
         Raises:
             BrokerError: If it refuses.

@@ -1,9 +1,9 @@
-"""Tokens: who may do what, as facts in the journal; only SHA-256 hashes of 256 random bits are ever kept.
+"""Tokens and their rights, as events in the journal; only SHA-256 hashes of the 256 random bits are stored.
 
 Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked`` or when it expires, those on
 NATS (``token.nats_allowed``) included; the plaintext exists once, in the answer that made it. While the view ``tokens`` is
-behind, nothing is read from it: half folded it holds tokens that were revoked later. The owner's token of this machine is
-no event: it is in ``admin.token`` below the data directory, so that a fresh node can be administered.
+behind, nothing is read from it: half folded it holds tokens that were revoked later. The owner's token is not an event: it
+is in ``admin.token`` in the data directory, so that a new node can be administered.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TokenRegistry:
     """Creates, checks and revokes tokens.
 
     Args:
-        views: Where the folded tokens are, and news of what is committed.
+        views: The folded tokens, and commits.
         journal: Records the facts.
         owner_token: Plaintext of the machine's own token.
         nats: Keeps the users of the broker; None if it is not ours.
@@ -112,7 +112,7 @@ class TokenRegistry:
         """Who bears this token; found by its hash, so timing tells nothing of other tokens.
 
         Raises:
-            NotAuthenticated: If it is no token, unknown or revoked: the three are indistinguishable. Or if it has expired.
+            NotAuthenticated: If it is not a token, unknown or revoked (one error for the three), or has expired.
             ViewsBehind: If it may be one, but the tokens have not been folded yet.
         """
         self._follow_swaps()
@@ -279,7 +279,7 @@ class TokenRegistry:
         return await asyncio.to_thread(token_records, self._views, principal.workspace_or_all(workspace))
 
     async def _shown(self, seq: int) -> None:
-        """Wait for the view; if it is late the fact stands all the same (it is acked), so that is no failure."""
+        """Wait for the view. A late view is not a failure, because the event is acked."""
         try:
             await self._views.wait_for(seq, self._wait_s, TOKENS_PROJECTION)
         except ViewsBehind:

@@ -1,6 +1,6 @@
 """What counts for the layered memory of a workspace: the node's settings, and what the workspace overrides.
 
-Invariant: what a workspace overrides must fit the node's settings; nothing is ignored.
+Invariant: a workspace's settings must fit the node's; none is ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gathers the memories that may go into a context, each with its salience: facts, entries, drawers, documents, the run.
 
-Invariant: nothing is gathered that the token may not read, and no document of an agent whose memory is
-off. The relevance of a recalled entry follows the order of the recall.
+Invariant: only what the token may read is gathered, and no document of an agent whose memory is off. The relevance of a
+recalled entry follows the order of the recall.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
+from ...schemas.events.drawers import MOST_IMPORTANCE
 from ...schemas.operations.context import ContextRequest
 from ...schemas.operations.layered import Episode
 from ...schemas.operations.recall import INJECT, RecallAnswer, RecallHit, RecallRequest
@@ -87,7 +88,7 @@ class Asked:
         request: What.
         query: What is searched for.
         choices: What counts.
-        now_ms: The time as of which it is answered.
+        now_ms: The time for which it is answered.
     """
 
     caller: Caller
@@ -285,13 +286,9 @@ def relevances(confidences: Sequence[float]) -> list[float]:
 
 def _of_drawer(drawer: HotDrawer, content: str, similarity: float, uses: DrawerUses) -> _Candidate:
     text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {one_line(content)}"
-    confidence = drawer.importance / _MOST_IMPORTANCE
+    confidence = drawer.importance / MOST_IMPORTANCE
     memory = Remembered(similarity, drawer.filed_ms, uses.last_ms, confidence, uses.reads)
     return _Candidate(_item(Memory.EPISODIC, drawer.drawer_id, text, "drawer"), memory, drawer.entry_id)
-
-
-_MOST_IMPORTANCE: Final = 5.0
-"""Importance of a drawer at which its confidence is 1."""
 
 
 def _of_fact(one: RankedFact) -> Item:

@@ -27,7 +27,6 @@ from ..palace.graph import KnowledgeGraph
 from ..palace.use_cases import Palace
 from ..query.chunks.documents import RecordSearch
 from ..query.entries.queries import JournalQueries
-from ..query.query_embedding import QueryVector
 from ..query.recall import RecallService
 from .assembling import Assembling, Tokenizer
 from .choices import LayeredChoices, kept_choices
@@ -91,13 +90,9 @@ class Layered:
             tokenizer: Counts tokens; an estimate if absent.
         """
         choices, moments = kept_choices(LayeredChoices.of(settings), views), Moments(clock)
-        indexes = FactIndexes(views, analyzer)
+        indexes = FactIndexes(views, analyzer, budget_bytes=recall.indexes.status.budget_bytes)
         uses = UseCounts(views)
-
-        async def embed(workspace_id: str, text: str) -> QueryVector | None:
-            return await recall.queries.embed(text, recall.indexes.model_of(workspace_id))
-
-        facts = LayeredFacts(views, journal, graph, indexes, choices, uses, moments, embed)
+        facts = LayeredFacts(views, journal, graph, indexes, choices, uses, moments, recall.embed)
         runs = Runs(queries)
         memories = Memories(views, uses, facts, recall, runs, palace, owned, registry, analyzer)
         assembling = Assembling(views, memories, indexes, record, choices, tokenizer or Tokenizer(), moments)

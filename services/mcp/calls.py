@@ -1,4 +1,4 @@
-"""Values of a call of a tool: who calls, and what came of it."""
+"""Values of a call of a tool: its caller and its outcome."""
 
 from __future__ import annotations
 

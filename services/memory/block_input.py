@@ -54,7 +54,7 @@ def block_input(
     """What the documents give to a block.
 
     Args:
-        caller: Who asks; a LEAD is told how to write for the crew.
+        caller: The caller; the block of a LEAD says how to write for the crew.
         state: The documents.
         agent_id: The agent, if there is one.
         crew_id: Its crew, if there is one.

@@ -1,4 +1,4 @@
-"""How far embedding models are filled, and where each is active: what decisions about them are taken on.
+"""How far embedding models are filled, and where each is active: the figures on which models are switched.
 
 Invariant: a reading is one look at the views and at what the node fills; it decides nothing.
 """
@@ -37,7 +37,7 @@ class Reading:
 
     Attributes:
         states: Model → its state, of those that were decided about.
-        vectors: Model → vectors, refused texts and dimensions (0 while there is no vector), of those that have any.
+        vectors: Model → vectors, refused texts and dimensions (0 without a vector), for models that have any.
         active: Workspace → the model it uses, as ``read_active_models``.
         wanted: Model being filled → the sequence of its last drop.
         embeddable: Entries that are to have a vector.

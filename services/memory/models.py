@@ -1,8 +1,8 @@
 """The embedding models of a journal: fill a second one beside the first, switch to it, switch back, drop one.
 
-Why: a better model must be tried on one's own memories before recall rests on it, and left again at once if it is not
-better. So a model is added (a reactor fills it from the journal's beginning), activated (recall meets its vectors), and
-dropped (its vectors are forgotten); each is an event, so a rebuild ends where the live views are.
+Why: a model must be tried on one's own memories before recall uses it, and left at once if it is not better. So a model is
+added (a reactor fills it from the journal's beginning), activated (recall meets its vectors), and dropped (its vectors are
+forgotten); each is an event, so a rebuild ends where the live views are.
 
 Invariant: decisions are taken one after the other, each on views that know the one before; a model that recall uses is
 never dropped, and one that recall was switched away from stays filled, so switching back loses nothing.
@@ -159,7 +159,7 @@ class EmbeddingModels:
         return ModelsAnswer(workspace_id=workspace_id, models=tuple(map(ModelShown.model_validate, models)))
 
     async def add(self, caller: Caller, asked: AddModelRequest) -> ModelChange:
-        """Fill a further model in the background; it is called once first, so that what is recorded works.
+        """Fill a further model in the background; it is called once first, so that only a model that works is recorded.
 
         Raises:
             InvalidQuery: If not the name of a model.
@@ -177,7 +177,7 @@ class EmbeddingModels:
             return ModelChange(model=name, changed=True, dim=dim, seq=seq)
 
     async def activate(self, caller: Caller, asked: ActivateModelRequest) -> ModelActivated:
-        """Let recall use a model in one workspace, or wherever none was activated by name; at once.
+        """Let recall use a model at once in one workspace, or in all that have not activated one themselves.
 
         The model used before stays filled. Returns when recalls meet the new vectors, after SETTLE_TIMEOUT_S at the latest.
 

@@ -1,4 +1,4 @@
-"""The use-cases of operator models: what is known of a person, what they have forgotten, and their consent.
+"""The use-cases of operator models: the statements of a person, forgetting them, and the person's consent.
 
 Invariant: a person is named by the keyed hash; their own name is not stored here. OWNER, ADMIN and tokens that were granted
 to speak for the person may ask; every answer comes after the views have folded the change.
@@ -133,10 +133,7 @@ class Operators:
 
     async def _change(self, caller: Caller, user: str, payload: ControlPayload, summary: str) -> OperatorChangedAnswer:
         _check(caller, user)
-        kind, actor = caller.acts_as
-        recorded = await self._journal.record(
-            caller.workspace_id, payload, summary=summary, actor_type=kind, actor_id=actor
-        )
+        recorded = await self._journal.record(caller.workspace_id, payload, summary=summary, **caller.actor_fields)
         await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, OPERATORS_PROJECTION)
         return OperatorChangedAnswer(slug=self.slug(caller.workspace_id, user), seq=recorded.seq)
 

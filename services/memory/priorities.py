@@ -2,8 +2,8 @@
 
 Invariants: only OWNER and ADMIN, never an agent for its own output; each change names the priority it found, and no two
 changes found the same one: its id follows from the change before it, so of two made at once, on one node or on two, the
-journal takes one, and the other waits for that one and looks again. If an agent gave the id to an entry, the next id follows
-from that entry.
+journal takes one, and the other waits for that one and reads the priority again. If an agent gave the id to an entry, the
+next id follows from that entry.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LIVE: Final = f"""SELECT coalesce(live.since_seq, entry.seq), coalesce(live.pri
     FROM {ENTRIES} AS entry LEFT JOIN (SELECT * FROM {LIVE_PRIORITIES} WHERE {PRESENT}) AS live
         ON live.workspace_id = entry.workspace_id AND live.entry_id = entry.id
     WHERE entry.workspace_id = $1 AND entry.id = $2"""
-"""The latest word on an entry's priority and where it was said; nothing if there is no such entry."""
+"""The latest priority of an entry and the sequence that set it; no row if there is no such entry."""
 
 
 class Priorities:

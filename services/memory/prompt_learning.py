@@ -1,6 +1,6 @@
 """What crews have learned, as prompts show it, kept in memory: two queries would take most of a block's time.
 
-Invariant: what is kept is what the views have; a commit that changes rules, lessons or retractions lets it be read again.
+Invariant: memory equals the views; after a commit that changes rules, lessons or retractions they are read again.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class ReceiptLog:
         self._task = asyncio.create_task(self._run(), name="receipts")
 
     async def stop(self) -> None:
-        """Publish what is pending and end; what the broker does not take now is lost."""
+        """Publish the pending receipts and end; those that the broker does not take now are lost."""
         task, self._task = self._task, None
         if task is not None:
             await end_task(task)
@@ -144,7 +144,7 @@ class ReceiptLog:
         return False
 
     async def flush(self) -> bool:
-        """Publish what is pending; returns whether all of it is settled."""
+        """Publish the pending receipts; returns whether all are settled."""
         async with self._flushing:
             while self._waiting:
                 group = list(islice(self._waiting.values(), GROUP))
@@ -183,7 +183,7 @@ class ReceiptLog:
             self._hurry.clear()
             try:
                 settled = await self.flush()
-            except Exception:  # what is pending is kept, the next round tries again
+            except Exception:  # pending receipts are kept, and the next round tries again
                 _log.exception("receipts.flush_failed")
                 settled = False
             if not settled:

@@ -1,7 +1,7 @@
-"""What is registered of agents and crews, in memory: asked on every read and write of memory.
+"""The registrations of agents and crews, in memory, because every read and write of memory needs them.
 
-Invariant: what was registered last counts, from the commit on that folded it; the first question reads the table, commits
-are followed from then on, and another file of views is read anew.
+Invariant: the last registration counts, from the commit on that folded it. The first read loads the table, then commits are
+followed; after a swap of the views file, it is loaded again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Retracting and restoring entries.
 
 Invariant: a caller retracts what it may read: AGENT its own entries, LEAD also those of its crew, OWNER and ADMIN all.
-What an operator retracted, only an operator restores. An entry that is so already gets no second event.
+Only an operator restores an entry that an operator retracted. A retracted entry is not retracted again.
 """
 
 from __future__ import annotations
@@ -116,13 +116,11 @@ class Retractions:
     async def _record(
         self, caller: Caller, entry: StoredEntry, decision: RetractionMade | RetractionRestored, what: str
     ) -> RetractionAnswer:
-        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             decision,
             summary=f"{entry.id} is {what}",
-            actor_type=kind,
-            actor_id=actor,
+            **caller.actor_fields,
             crew_id=entry.record["crew_id"],
             agent_id=caller.principal.agent_id,
         )

@@ -1,7 +1,7 @@
-"""A sweep on request: its tick is published with the time it is due now, and its end awaited.
+"""A sweep on request: publishes a tick that is due now and waits for the end of the sweep.
 
-Invariant: the answer is what the sweep said of itself, or an error if it has said nothing in time. What a downtime missed
-is ticked first: a tick that is due now moves the place from which missed ones are counted.
+Invariant: the answer is the sweep's own report, or an error if none came in time. Ticks that a downtime missed are published
+first: a tick that is due now moves the time from which missed ones are counted.
 """
 
 from __future__ import annotations

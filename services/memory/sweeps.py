@@ -1,12 +1,12 @@
-"""Keeps time for the sweeps: publishes a ``sweep.ticked`` when one is due, and catches up what a downtime missed.
+"""Publishes a ``sweep.ticked`` when a sweep is due, and those that a downtime missed.
 
 Why ticks are events: decay is a fold and must take its time from the journal; health and index sweeps are reactors that
-may run anywhere. Ours is the one clock among them.
+may run anywhere. This module is the only clock among them.
 
 Invariants: however many nodes keep time, the journal has one tick for each due time (``ticks``); missed ticks come once
 each and in order, the newest ``MOST_MISSED`` of each sweep; a workspace's first is the first due time after its first
-entry. A decay is finished by its fold, and we say so for it: ``sweep.finished`` with the rows it went over, for the last
-decay of a workspace (the ones before it in a catching up are superseded by it).
+entry. A decay is finished by its fold, so this module publishes its end: ``sweep.finished`` with the rows it went over, for
+the last decay of a workspace (the ones before it in a catching up are superseded by it).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Sweeps:
         journal: Records the ticks.
         views: Know the workspaces and their last ticks.
         clock: The time now, UTC.
-        also: Called at each look, for what is due without a tick.
+        also: Called at each look, for work that needs no tick.
         poll_s: Seconds between looks at the clock.
     """
 
@@ -152,7 +152,7 @@ class Sweeps:
             await self._publish_missed(workspace_id, to_ms(self._clock()))
 
     async def check(self) -> int:
-        """Publish what is due by now; returns how many ticks.
+        """Publish the due ticks; returns how many.
 
         Raises:
             BrokerUnavailable: If one could not be recorded; the next look goes on there.

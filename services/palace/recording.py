@@ -38,16 +38,12 @@ class PalaceRecorder:
             EntryConflict: If ``entry_id`` is taken by another decision.
             BrokerUnavailable: If it could not be recorded.
         """
-        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             payload,
             summary=summary,
             entry_id=entry_id,
-            actor_type=kind,
-            actor_id=actor,
-            crew_id=caller.principal.crew_id,
-            agent_id=caller.principal.agent_id,
+            **caller.author_fields,
         )
         if wait:
             await self.shown(recorded.seq)

@@ -159,6 +159,10 @@ class RecallService:
         """What embeds queries, for others that compare them."""
         return self._queries
 
+    async def embed(self, workspace_id: str, text: str) -> QueryVector | None:
+        """The vector of a text by the active model of a workspace; None without one."""
+        return await self._queries.embed(text, self._cache.model_of(workspace_id))
+
     async def warm(self, workspace_id: str) -> None:
         """Load a workspace's hot index ahead of its first query."""
         await self._cache.get(workspace_id)

@@ -115,7 +115,7 @@ async def start_documents(
     stack.callback(drawers.close)
     parts.show("drawer_index", lambda: as_json(drawers.figures()))
     palace = Palace.over(views, journal, drawers, memory.record_search, clock)
-    memory.knowledge.finder = EntityFinder(views, recall.queries.embed)
+    memory.knowledge.finder = EntityFinder(views, recall.embed)
     combined = MemorySearch(search, recall, memory.record_search)
     layered = Layered.over(
         views,

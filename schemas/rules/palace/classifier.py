@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from ...events.drawers import DEFAULT_IMPORTANCE, MOST_IMPORTANCE
 from .lexicon import lexicon
 
 DIVISOR: Final = 5.0
@@ -61,6 +62,11 @@ class Classified:
     def room(self) -> str:
         """The room of the type."""
         return room_of(self.memory_type)
+
+    @property
+    def importance(self) -> float:
+        """The importance with which a drawer of it is filed."""
+        return max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * self.confidence)
 
 
 UNCLASSIFIED: Final = Classified(GENERAL, 0.0)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...events.drawers import DEFAULT_IMPORTANCE, MOST_IMPORTANCE, DrawerState, PipelineTier
+from ...events.drawers import DrawerState, PipelineTier
 from .classifier import Classified, classify, room_of
 from .texts import chunks_of, exchange
 
@@ -127,8 +127,7 @@ def chunk_of(text: str, found: Classified, thresholds: Thresholds, nearest: tupl
     """A chunk; for the arguments see ``tier_of``."""
     tier, memory_type = tier_of(found, thresholds, nearest)
     state = DrawerState.RAW if tier is PipelineTier.LLM else DrawerState.PROCESSED
-    importance = max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * found.confidence)
-    return Chunk(text, memory_type, room_of(memory_type), importance, tier, state, found)
+    return Chunk(text, memory_type, room_of(memory_type), found.importance, tier, state, found)
 
 
 def tier_of(

@@ -1,8 +1,8 @@
-"""A nats-server of our own: started, kept alive, and ended with the service.
+"""The managed nats-server: started, kept alive, and ended with the service.
 
 Why: ``crew-journal up`` must work on a machine without a broker, and lose nothing when either
 process is killed. Invariants: one server per data directory; it listens on loopback only, always on the port
-it had, so clients reconnect by themselves; the streams are its alone and survive every restart.
+it had, so clients reconnect by themselves; no other process uses its streams, which survive every restart.
 
 The child runs in a session of its own: Ctrl-C in the terminal reaches the service, which drains first and
 ends the broker last. No parent-death signal is set (it would need ``preexec_fn``, unsafe beside threads): a

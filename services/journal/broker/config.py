@@ -1,4 +1,4 @@
-"""The configuration of a managed nats-server, and who may do what on it.
+"""The configuration of a managed nats-server, with the permissions of its users.
 
 The configuration is written as JSON, which nats-server's own format contains, so no path or name needs an
 escaping rule of ours; it is rendered here and not kept as a template file because a wheel has no ``deploy/``.

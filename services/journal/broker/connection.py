@@ -1,8 +1,7 @@
-"""The service's connection to the broker: never gives up reconnecting, and knows since when it is down.
+"""The service's connection to the broker: it reconnects without end, and reports since when it is down.
 
 Why one place: nats-py's default of 60 attempts ends in a client that is closed for good while its tasks spin
-(facts/nats.md). Invariant: a connection made here reconnects for ever, and its ``state`` says how it is doing without
-touching the network.
+(facts/nats.md). Invariant: a connection made here reconnects for ever, and reading its ``state`` needs no network.
 """
 
 from __future__ import annotations
@@ -144,7 +143,8 @@ class Connection(Client):
     def send(self, command: bytes) -> bool:
         """Queue an encoded protocol command; the caller has seen that the client is connected.
 
-        What is queued when the connection is lost may or may not arrive: only for what is sent again until acked.
+        Messages that are queued when the connection is lost may or may not arrive: use it only for messages that are sent
+        again until they are acked.
 
         Returns:
             Whether more is queued than the socket should be behind; then await ``relieve`` before sending more.

@@ -1,7 +1,7 @@
-"""The files of a managed broker: where they are and who may read them.
+"""The files of a managed broker: their places and permissions.
 
-Invariant: whatever holds a password has mode 0600 from its first byte and is replaced atomically, so a crash leaves the old
-file or the new one. The lock of the data directory keeps a second owner away (``services/data_dir``).
+Invariant: a file that holds a password has mode 0600 from its first byte and is replaced atomically, so a crash leaves the
+old file or the new one. The lock of the data directory keeps a second owner away (``services/data_dir``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies of a stream as JetStream makes and takes them back: every message with its sequence and time, and every gap.
+"""JetStream's copies of a stream, made and restored: every message with its sequence and time, and every gap.
 
 Why not republish: the sequences are what views, receipts and facts name, and a message that was erased must stay missing.
 Invariant: a copy is of one moment, while appends go on; a stream that exists is never overwritten.

@@ -106,7 +106,7 @@ def stream_configs(*, replicas: int, atomic: bool) -> list[dict[str, Any]]:
 
 
 async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | None = None) -> DeclaredStreams:
-    """Create what is missing, mend what can be mended, and read everything back; safe to repeat.
+    """Create missing streams, repair what can be repaired, and read everything back; safe to repeat.
 
     Args:
         client: A connection of the service.
@@ -168,7 +168,7 @@ async def _declare(client: Client, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _different(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> set[str]:
-    """Names of the fields that are not as wanted; the server leaves out what is false or empty."""
+    """Names of the fields that are not as wanted; the server leaves out fields that are false or empty."""
 
     def differs(field: str) -> bool:
         expected, found = wanted[field], actual.get(field)

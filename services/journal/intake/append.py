@@ -1,7 +1,7 @@
-"""The journal's one way in: validate, publish, return after the ack.
+"""The only way to append to the journal: validate, publish, return after the ack.
 
 Invariants: an id is bound to one content for ever — the same content again returns the first sequence, other content is
-a conflict, and two concurrent appends of one id are served one after the other, so never are both of two contents acked.
+a conflict, and two concurrent appends of one id are served one after the other, so two contents are never both acked.
 A batch is validated whole before anything is published. What the broker calls a duplicate is believed only after a look
 at the stored message: a client with rights on NATS chooses its message ids freely, so it may be another client's, and the
 entry is then published again under a random message id.

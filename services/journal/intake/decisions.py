@@ -1,7 +1,7 @@
 """A decision of the service as an entry of the journal.
 
-Why: what decides something (a priority, a token, a parked event) is recorded where everything is, and read as any entry.
-Invariant: an entry made here is of a control type; what a client sends never comes this way.
+Why: a decision (a priority, a token, a parked event) is recorded in the journal and read like any entry.
+Invariant: an entry made here is of a control type; a client's entry is never made here.
 """
 
 from __future__ import annotations

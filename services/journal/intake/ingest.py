@@ -6,8 +6,8 @@ batches exhaust the server's limit. Here headers are ignored, and a request is c
 
 Invariants: workspace, crew and agent are the subject's, which the broker's permissions guarantee. An answer goes only where
 answers are awaited: a reply subject that is neither an inbox nor the broker's own for an imported request would have the
-service publish where the caller may not, so such a request is neither stored nor answered. What is held is bounded, for one
-agent below what there is for all; what is beyond is answered 503 at once.
+service publish where the caller may not, so such a request is neither stored nor answered. The number of requests in memory
+is bounded, for all agents and more tightly for each; a request beyond a bound is answered 503 at once.
 """
 
 from __future__ import annotations

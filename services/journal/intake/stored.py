@@ -25,7 +25,7 @@ async def stored_content(messages: JetStreamContext, accepted: Accepted, seq: in
     """The content hash of the message at ``seq`` as a fold sees it; None if it is not an entry with this id.
 
     Raises:
-        EntryConflict: If there is no message any more: the id was erased.
+        EntryConflict: If the message does not exist any more: the id was erased.
         BrokerUnavailable: If the broker does not tell.
     """
     try:

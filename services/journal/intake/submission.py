@@ -1,4 +1,4 @@
-"""What a client submits and who it is → the entry, its message and the hash of its content. Pure.
+"""From the body and the token of a client to the entry, its message and the hash of its content. Pure.
 
 Invariant: workspace, crew, agent and authority come from the token (DESIGN §3). A body may repeat what the token says
 and never contradict it; an error names every wrong field of every entry of a batch, before anything is

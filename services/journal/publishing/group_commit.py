@@ -1,7 +1,7 @@
-"""Publishes that run at once share an atomic batch, hence one fsync of the broker.
+"""Concurrent publishes share an atomic batch, and so one fsync of the broker.
 
-Invariant: each caller gets the outcome of its own message. What a batch is refused for may be the fault of one message, so
-its messages then go alone; a message whose caller has left is not sent.
+Invariant: each caller gets the outcome of its own message. One message can cause the refusal of a batch, so its messages are
+then sent singly; a message whose caller was cancelled is not sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 class GroupCommit:
-    """Gathers what is published while the group before it is on its way.
+    """Gathers the messages that are published while the group before them is in flight.
 
     Args:
         batch: Publishes a group until a deadline; None if single publishes have to settle it.

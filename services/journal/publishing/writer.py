@@ -135,7 +135,7 @@ class Writer:
         self._closed = False
 
     async def close(self) -> None:
-        """Take no more, wait for what is in flight (each is bounded by its deadline), then let go."""
+        """Accept no more messages, and wait for those in flight, each until its deadline."""
         if self._closed:
             return
         self._closed = True

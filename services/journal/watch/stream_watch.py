@@ -1,7 +1,8 @@
 """Whether JOURNAL is still the stream the views were folded from.
 
-Why: a stream that is deleted and made again begins at 1; the views, far beyond that, would pass over everything new without
-a word. At the start they are held against ``streams.made_at`` (``consumers/host/provenance``), and here while a node runs.
+Why: a stream that is deleted and created again begins at 1; the views, far beyond that, would skip every new message without
+an error. They are compared with ``streams.made_at`` at the start (``consumers/host/provenance``), and here while a node
+runs.
 
 Invariant: a replaced stream is named as the reason why the node is not ready, from the next look on until it is restarted.
 """

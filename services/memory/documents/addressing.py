@@ -1,4 +1,4 @@
-"""Which document a request is about, and who may write it.
+"""Which document a request is about, and which roles may write it.
 
 Invariant: AGENT and LEAD reach their own agent, their own crew and the workspace, and nothing of others; what a request
 names must agree with the token. Pure.

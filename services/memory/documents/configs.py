@@ -1,4 +1,4 @@
-"""What a workspace wants of writes: what becomes of secrets, and whether a write is verified.
+"""The settings of a workspace for writes: how secrets are treated, and whether a write is verified.
 
 Invariant: the settings of the last event that the views have folded count.
 """

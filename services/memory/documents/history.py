@@ -1,6 +1,6 @@
 """Versions of a document: what each write made of it.
 
-Invariant: the text of a version is made of its pieces and agrees with its hash; a text whose pieces are gone is not guessed.
+Invariant: the text of a version is made of its pieces and has its hash; a version whose pieces are gone has no text.
 Blocking.
 """
 

@@ -74,7 +74,7 @@ class WrittenDocument:
         row: Its row in the views; None if there is none.
         owner: The sizes of its owner's documents.
         turns: Who may write it now.
-        scanning: Scans what is appended.
+        scanning: Scans appended text.
         pending: What this node has sent and the views may lack, in the order of sending.
         users: Requests that write it now.
         stale: Whether it is to be read at its next write.

@@ -1,6 +1,6 @@
-"""What every provider of ours checks before it does anything, and how a health check keeps its deadline.
+"""Checks that each of our providers makes before it acts, and the deadline of a health check.
 
-Invariant: a request is refused in one order: scope, tier, mode, content, key, role. Nothing was done when it is refused.
+Invariant: a request is checked in one order: scope, tier, mode, content, key, role. A refused request changes nothing.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ async def retry_writes_once(world: World) -> None:
 
 
 async def recall_is_bounded(world: World) -> None:
-    """Recall returns at most 20 hits and at most as many as asked for; a limit is no error."""
+    """Recall returns at most 20 hits and at most as many as asked for; a limit is not an error."""
     bound, word = world.bound(), new_word()
     await asyncio.gather(*(bound.retain(f"- {word} {new_word()}\n", tier="peers", key=f"p{n}") for n in range(_MANY)))
     for limit in (1_000, RECALL_LIMIT_MAX, 3):

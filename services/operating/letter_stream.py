@@ -8,7 +8,7 @@ What ``retry`` means: the body is published again as a **new** event at the end 
 order. An entry keeps its own id if the views have no entry of that id. If they have, the same id would be left out as a
 repeat or parked again: whether another entry holds it (a differing duplicate), or this very entry, which other projections
 have folded. It then gets a new id, derived from the letter, and ``refs.retried_from`` names the old one. All other families
-keep their body and get a new message id. A body that is no valid event is refused, because it would only be parked
+keep their body and get a new message id. A body that is not a valid event is refused, because it would only be parked
 again. Where one projection failed on an entry that the others have, fixing that projection (a new version, rebuilt) is
 the better way: it folds the original in its place.
 """

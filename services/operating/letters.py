@@ -1,4 +1,4 @@
-"""Dead letters, as operators settle them.
+"""The use-cases of dead letters, for operators.
 
 Invariant: a workspace's administrator sees and settles the letters of that workspace only; every decision is recorded with
 the token that took it.

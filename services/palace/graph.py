@@ -33,7 +33,7 @@ from .facts import BY_START, LATEST_FIRST, FactReader
 
 @dataclass(frozen=True, slots=True)
 class Layered:
-    """What layered memory says of a fact (``FactAsserted``)."""
+    """The fields of a fact (``FactAsserted``) that only layered memory sets."""
 
     namespace: str = ""
     text: str | None = None
@@ -84,7 +84,7 @@ class KnowledgeGraph:
         Args:
             caller: Who asserts it.
             asked: The fact.
-            layered: What layered memory says of it beside that.
+            layered: Its fields of layered memory.
 
         Raises:
             InvalidRequest: If the end is before the start, or the workspace has as many facts or entities as it may.

@@ -1,7 +1,7 @@
 """The knowledge graph as an arm of the palace's search: from the entities that a query names to drawers.
 
-weight of a drawer = sum over the named entities of ln(1 + facts / facts of the entity): an entity of which there are many
-facts says little.
+weight of a drawer = sum over the named entities of ln(1 + facts / facts of the entity): an entity with many facts says
+little.
 
 Invariant: only facts that hold at the given time count; an alias counts as the entity that it means.
 """

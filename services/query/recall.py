@@ -1,7 +1,7 @@
-"""The use-case recall: from a token and a question to the entries worth remembering.
+"""The use-case recall: the entries that answer a question, within the rights of a token.
 
-Invariant: the workspace and the scope come from the token; an answer is the truth of exactly ``view_seq``; a model that
-is missing or failing takes the dense arm away, never the answer.
+Invariant: the workspace and the scope come from the token; an answer is that of exactly ``view_seq``; without a working
+model, recall answers without the dense arm.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ from .search import Found, Searched, searched
 SEARCHED_MOST: Final = 256
 """Most hits that are searched where repeats take the places of others."""
 AMONG_EVIDENCE: Final = 64
-"""Hits that are searched where the workspace has learned rules: a rule is as like the query as its evidence, of which there
-may be dozens, and is returned above it."""
+"""Hits that are searched where the workspace has learned rules: a rule is as similar to the query as its evidence, which may
+be dozens of entries, and is returned above it."""
 DEEPER: Final = 4
-"""So many times as many hits are searched again if repeats left too few."""
+"""Factor by which more hits are searched if repeats left too few."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
@@ -111,7 +111,7 @@ class RecallService:
         punctuality: Called with whether a model answers queries in time.
         min_seq_wait_s: Seconds to wait for ``min_seq``.
         record: Records every answer before it is sent; must be quick.
-        static_table: The static table of late interaction at the moment, None if there is none.
+        static_table: The present static table of late interaction, or None.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Whether there is what a caller names: a workspace, an agent or a crew.
+"""Whether the workspace, agent or crew that a caller names exists.
 
 Why: a misspelt name has no entries, and an empty answer would look like one that has none.
 Invariant: only a name that no entry, registration or token has is refused, and the error lists the names that there are.

@@ -1,7 +1,7 @@
-"""The node's embedding models: one chosen at start, others added beside it; each observed, probed and shut in one place.
+"""The node's embedding models: one chosen at start, others added beside it; each observed, probed and closed in one place.
 
-Invariant: what recall asks and what the reactors fill is, for each model, the same observed embedder, so health reports its
-last outcome. Which models are wanted is the views' word, hence the same after a restart.
+Invariant: recall and the reactors share one observed embedder for each model, so health reports its last outcome. The views
+say which models are wanted, so they are the same after a restart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One embed reactor for every model that is wanted: started when a model is added, ended when it is dropped.
 
-Why: a second model is filled beside the first, so that switching to it is a matter of a moment. Each (model, filling) has a
+Why: a second model is filled beside the first, so that switching to it takes no time. Each (model, filling) has a
 durable of its own, so a filling goes on after a restart where it was.
 
 Invariant: after each decision, and at start, the reactors are those of ``Embedding.wanted``; a durable is deleted only when

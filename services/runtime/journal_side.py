@@ -1,4 +1,4 @@
-"""The lower half of a node: the writer's connection, the streams, the views, and what watches them.
+"""The parts of a node below the use-cases: the writer's connection, the streams, the views, and their watches.
 
 Invariant: when ``JournalSide.start`` returns, the views have caught up with the stream and every watch runs.
 """

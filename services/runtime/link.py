@@ -1,6 +1,6 @@
-"""The node's way to its broker: one that it runs itself, or one of the operator's.
+"""The node's connection to its broker, which it runs itself or the operator does.
 
-Invariant: what was opened here is closed by the stack that was given, connections before the broker.
+Invariant: the given stack closes everything that is opened here, connections before the broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Accepting that the journal has lost something: recorded, so that it is explained from then on, with what was kept.
+"""Accepts a loss of the journal: records the lost sequences, which are explained from then on, and keeps the old views.
 
 Invariant: views files that know what was lost stop counting as a reason for not being ready only after the journal says that
 the loss is accepted.

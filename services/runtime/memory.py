@@ -1,6 +1,6 @@
-"""The node's memory use-cases: what they share, when they start, and what they say of themselves.
+"""Starts the node's memory use-cases and the parts that they share.
 
-Invariant: what is started here is stopped by the node's stack, before the journal they record in.
+Invariant: the node's stack stops everything that is started here, before the journal.
 """
 
 from __future__ import annotations

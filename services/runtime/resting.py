@@ -1,4 +1,4 @@
-"""A node at rest gives back what it has freed: after folding 100,000 entries or loading their hot index, 200 to 300 MiB.
+"""An idle node returns freed memory to the system: 200 to 300 MiB after folding 100,000 entries or loading their hot index.
 
 Invariant: never beside work: the process must have used next to no CPU since the last look, and it is done on the views'
 writer thread, so between commits and not on the event loop. It is worth it only after the process has grown.

@@ -1,6 +1,6 @@
-"""The static table of late interaction in a running node: read at start, computed in the background if need be.
+"""The static table of late interaction in a running node: read at start, or computed in the background.
 
-Invariant: a node is ready without it; recall uses it from the moment it is there.
+Invariant: a node is ready without it; recall uses it as soon as it is loaded.
 """
 
 from __future__ import annotations

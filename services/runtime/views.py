@@ -1,7 +1,7 @@
 """A node's views: opened, brought up to the stream's end, kept there by the live feed, and rebuilt or verified on demand.
 
-Invariant: when ``start`` returns, everything that the stream held is folded, into every view that can fold it; what follows
-is folded in order, and what cannot be folded is parked, not lost.
+Invariant: when ``start`` returns, everything that the stream held is folded, into every view that can fold it; later
+messages are folded in order, and one that cannot be folded is parked, not lost.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class NodeViews:
         """Open the views and fold what they lack.
 
         Args:
-            stack: Closes what is opened, in reverse order.
+            stack: Closes the opened parts, in reverse order.
             data_dir: Holds the views.
             client: Reads the stream.
             writer: Appends to it.

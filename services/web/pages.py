@@ -1,7 +1,6 @@
 """What each page shows: one function from a request to the values of its template.
 
-Invariant: a page asks the same operations with the same principal as HTTP does, so it shows nothing that the token's own
-requests would not.
+Invariant: a page runs the same operations with the same principal as HTTP does, so it shows only what the token may read.
 """
 
 from __future__ import annotations
@@ -159,7 +158,7 @@ async def models(visit: Visit) -> dict[str, Any]:
 
 
 async def workspaces(visit: Visit) -> tuple[str, ...]:
-    """The workspaces to choose from; none for who may see only one."""
+    """The workspaces to choose from; none for a token of one workspace."""
     try:
         return tuple(found.workspace_id for found in (await visit.run(WORKSPACES)).workspaces)
     except CrewJournalError:  # not allowed, or the page itself says what is wrong

@@ -1,4 +1,4 @@
-"""Who looks at a page: a token in a cookie, and proof that a form was sent from one of our pages.
+"""The visitor of a page: a token in a cookie, and proof that a form was sent from one of our pages.
 
 Invariants: the cookie is read by pages alone, so no foreign page can make the browser call ``/v1``; scripts cannot read it,
 and it is not sent along from another site; a form that changes something carries a code which only a page of the same

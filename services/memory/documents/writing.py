@@ -1,6 +1,6 @@
 """The use-cases that write documents: replace, append, note, restore, retract (contract §14).
 
-Invariant: a request is judged in the order tier, key, role, mode, content; what is left is a draft, which ``storing`` checks
+Invariant: a request is checked in the order tier, key, role, mode, content; the result is a draft, which ``storing`` checks
 and publishes.
 """
 

@@ -129,7 +129,7 @@ class OwnerChunks:
 
     @property
     def hashes(self) -> npt.NDArray[np.uint64]:
-        """(n,) uint64 hash of what is embedded of each chunk."""
+        """(n,) uint64 hash of the embedded text of each chunk."""
         return self._hash.rows
 
     @property

@@ -1,7 +1,7 @@
-"""What is worth returning of a search, how sure it is, and one plain reason for each hit.
+"""Which hits of a search are returned, with a confidence and one plain reason for each.
 
-``search`` leaves out what has nothing to speak for it; ``inject`` leaves out what has not enough, and answers nothing at
-all where the answer as a whole has not: a prompt is better off without a memory than with a wrong one.
+``search`` leaves out hits without evidence. ``inject`` leaves out hits with too little evidence, and all hits if the answer
+as a whole has too little: a prompt is better off without a memory than with a wrong one.
 
 Invariant: the order of the hits is the search's; judging only leaves out.
 """
@@ -129,7 +129,7 @@ def _something(figures: Figures, judged: Judged) -> list[bool]:
     hits = figures.hits
     if judged.similarity is not None:
         alike = [value >= judged.similarity for value in hits["cosine"]]  # NaN is below
-    else:  # too few vectors to say what is usual: any likeness counts
+    else:  # too few vectors to describe the model: any likeness counts
         alike = [
             (cosine >= 0.0) if isnan(likeness) else likeness >= LIKENESS
             for cosine, likeness in zip(hits["cosine"], hits["likeness"], strict=True)

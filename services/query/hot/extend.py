@@ -1,4 +1,4 @@
-"""How a hot index keeps up: what one commit adds to it.
+"""Extends a hot index by one commit.
 
 Invariant: after ``extend`` the index is what a load at the commit's ``last_seq`` would give; where a commit cannot say
 that (a view was left out of it, or entries were judged again), ``can_follow`` is False and the index is loaded again.

@@ -1,4 +1,4 @@
-"""Whether there is what an administrator names as the scope of a recall; what the index knows needs no query."""
+"""Whether the agent or crew that an administrator names as the scope of a recall exists; one in the index needs no query."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 
 class Part:
-    """A part of the node; each overrides what it has."""
+    """A part of the node; a subclass overrides the methods that it needs."""
 
     async def start(self) -> None:
         """Begin to work."""

@@ -25,7 +25,7 @@ _RECORDS: Final = f"SELECT {_COLUMNS} FROM tokens WHERE $1 IS NULL OR workspace_
 
 @dataclass(frozen=True, slots=True)
 class FoldedToken:
-    """A token that is not revoked, expired or not: its hash, its bearer, and its NATS user if it counts there, too."""
+    """A token that is not revoked, expired or not: its hash, its bearer, and its NATS user if it is valid on NATS, too."""
 
     sha256: str
     bound: Principal

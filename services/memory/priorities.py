@@ -40,7 +40,7 @@ class Priorities:
 
     Args:
         journal: Records the changes.
-        views: Know the entries and what was said of them.
+        views: The entries and their priorities.
         wait_s: Seconds to wait until a change can be read back.
     """
 
@@ -62,7 +62,7 @@ class Priorities:
             looked_at = (0, 0)
             for _ in range(ATTEMPTS):
                 said_at, previous = await self._live(workspace_id, entry_id)
-                # a conflict that twice shows no change of this entry is an id that an agent took: go by the next one
+                # a second conflict without a change of this entry: an agent took the id, so take the next one
                 looked_at = (said_at, looked_at[1] + 1 if said_at == looked_at[0] else 0)
                 if previous is priority:
                     return _answer(asked, previous, None)

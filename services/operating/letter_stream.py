@@ -58,7 +58,7 @@ class DeadLetter:
 
     Attributes:
         letter_seq: Its sequence in DEADLETTER.
-        projection: What could not fold it.
+        projection: The projection that could not fold it.
         seq: Its sequence in JOURNAL.
         subject: Its subject there.
         workspace_id: Its workspace, ``_system`` if unknown.
@@ -119,7 +119,7 @@ class DeadLetters:
         )
 
     async def kept(self) -> AsyncIterator[DeadLetter]:
-        """Letters that wait for a decision, in the order they were parked."""
+        """The unsettled letters, in the order they were parked."""
         at = 0
         while (letter := await self._next(at + 1)) is not None:
             yield letter
@@ -157,7 +157,7 @@ class DeadLetters:
         return published.seq
 
     async def discard(self, letter: DeadLetter, *, reason: str = "", actor_id: str | None = None) -> None:
-        """Settle a letter without doing anything with its event, and record that."""
+        """Remove a letter without publishing its event, and record that."""
         await self._settle(
             letter,
             DeadLetterDiscarded(projection=letter.projection, seq=letter.seq, reason=reason),
@@ -209,7 +209,7 @@ class DeadLetters:
         return orjson.dumps(record), new_headers
 
     async def _record(self, workspace_id: str, payload: ControlPayload, *, entry_id: str, **fields: Any) -> None:
-        """Record a decision once; under a minted id where the derived one is taken, so that this never stops the folding.
+        """Record a decision once; under a minted id if the derived one is taken, so that this never stops folding.
 
         The fold knows a parking by projection and sequence, so recording it twice changes nothing.
         """

@@ -182,7 +182,7 @@ class KnowledgeGraph:
         )
 
     async def query(self, caller: Caller, asked: ops.KgQueryRequest) -> ops.KgQueryAnswer:
-        """The facts about an entity: that of this name, else of this alias, else the one that is meant."""
+        """The facts about an entity, found by its name, else by an alias, else by meaning."""
         view_seq, workspace_id = self._read.view_seq, caller.workspace_id
         entity = await self._read.entity(workspace_id, asked.entity, asked.as_of_seq)
         found_by: ops.FoundBy = "name" if _is_named(entity, asked.entity) else "alias"

@@ -56,7 +56,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of the drawers of a workspace.
+    """A query for the drawers of a workspace.
 
     Attributes:
         agent_id: The agent that asks; empty if none.

@@ -64,7 +64,7 @@ class Writing:
         self.storing = Storing(views, writer, journal, enabled, quarantine, self._history, wait_s=wait_s)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self.storing.close()
 
     async def write(self, caller: Caller, asked: WriteDocumentRequest, source: str = _API) -> DocumentWrittenAnswer:

@@ -49,7 +49,7 @@ def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
             user = nats_user(bound, hashed) if hashed is not None else None
         except ValueError as error:
             raise ViewsDamaged(
-                f"the views are damaged: table tokens, token {token_id}: not what the journal can have said",
+                f"the views are damaged: table tokens, token {token_id}: not a row that the journal can contain",
                 hint=ViewsDamaged.HINT,
             ) from error
         yield FoldedToken(sha256, bound, user)

@@ -203,7 +203,7 @@ class TokenRegistry:
     def _check_nats(self, bound: Principal) -> NatsUsers:
         if bound.role.administers:
             raise InvalidQuery(
-                "on NATS counts a token of one agent only",
+                "only the token of one agent is valid on NATS",
                 hint="ask for role AGENT or LEAD, with agent_id",
                 field="nats",
             )

@@ -191,7 +191,7 @@ class DeadLetters:
         except FoldError as error:
             raise InvalidQuery(
                 f"the event would be parked again: {error.message}",
-                hint="discard it, and have its publisher send it right",
+                hint="discard it, and send a corrected event",
             ) from None
         derived = derived_id(PURPOSE, 1, f"retry/{letter.letter_seq}/{letter.seq}")
         fresh = "r_" + derived.removeprefix("d_")  # it is an agent's entry, not one of the service

@@ -34,7 +34,7 @@ def signed_in(request: Request, services: AppServices) -> tuple[Principal, str]:
     """
     token = request.cookies.get(COOKIE)
     if not token:
-        raise NotAuthenticated("nobody is signed in", hint="sign in with a token")
+        raise NotAuthenticated("not signed in", hint="sign in with a token")
     return services.tokens.authenticate(token), form_code(token)
 
 

@@ -87,7 +87,7 @@ class Writing:
         address = self._address(caller, asked, asked.tier, asked.key)
         action = _MODES.get(asked.mode)
         if action is None:
-            raise InvalidMode(f"{asked.mode[:32]!r} is no mode", hint="use replace or append", field="mode")
+            raise InvalidMode(f"{asked.mode[:32]!r} is not a mode", hint="use replace or append", field="mode")
         if action is DocumentAction.APPEND and asked.expected_seq is not None:
             fix = "leave it out: an append never conflicts"
             raise InvalidRequest((FieldProblem("expected_seq", "goes with mode=replace", fix),))

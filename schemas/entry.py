@@ -197,6 +197,7 @@ _FIXES: Final[dict[str, str]] = {
     "valid_at": "write it like 2026-11-21T09:30:00.000Z, or leave it out",
     "schema_version": "an integer from 1",
 }
+_REQUIRED: Final = "is required"
 _FIXES_LIKE_CREW: Final = ("agent_id", "mission_id", "trace_id", "span_id")
 
 
@@ -214,7 +215,7 @@ def problems_of(error: ValidationError, prefix: str = "") -> tuple[FieldProblem,
     for item in error.errors(include_input=False, include_url=False, include_context=False):
         location = [str(part) for part in item["loc"]]
         field = ".".join(location) or "entry"
-        message = item["msg"].removeprefix("Value error, ")
+        message = _REQUIRED if item["type"] == "missing" else item["msg"].removeprefix("Value error, ")
         problems.append(
             FieldProblem(f"{prefix}{field}", message, fix_for(location[0] if location else "", item["type"]))
         )

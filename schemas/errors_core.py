@@ -6,7 +6,10 @@ Invariant: each error names what is wrong, with the id or field, and says in ``h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_PREDICATES: Final = ("is ", "has ", "must ")
+"""Beginnings of problems that read on from the name of the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,10 @@ class FieldProblem:
     field: str
     problem: str
     fix: str = ""
+
+    def __str__(self) -> str:
+        """The field and its problem: ``query is required``, ``limit: Input should be a valid integer``."""
+        return f"{self.field}{' ' if self.problem.startswith(_PREDICATES) else ': '}{self.problem}"
 
     def as_dict(self) -> dict[str, str]:
         """The problem as JSON for a problem+json body."""
@@ -53,7 +60,7 @@ class InvalidEntry(CrewJournalError):
     exit_code = 2
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
-        shown = "; ".join(f"{p.field}: {p.problem}" for p in problems[:20])
+        shown = "; ".join(map(str, problems[:20]))
         fixes = "; ".join(dict.fromkeys(p.fix for p in problems[:20] if p.fix))
         super().__init__(shown, hint=fixes, field=problems[0].field if problems else None)
         self.problems = problems

@@ -18,7 +18,7 @@ GENERAL_TYPE: Final = "entity"
 """Type of an entity of which nothing more is known."""
 MAX_ENTITIES: Final = 5_000
 MAX_FACTS: Final = 50_000
-"""Most entities and facts of a workspace (seed 5)."""
+"""Maximum number of entities and facts of a workspace (seed 5)."""
 _ID_CHARS: Final = 32
 _HASH_DIGITS: Final = 8
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)

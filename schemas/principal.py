@@ -77,7 +77,7 @@ class Principal(BaseModel):
             if named not in (None, self.workspace_id):
                 raise NotAllowed(
                     f"the token is for workspace {self.workspace_id}, the request names another",
-                    hint="leave workspace_id out, or use a token of that workspace",
+                    hint="leave the workspace out, or use a token of that workspace",
                     field="workspace_id",
                 )
             return self.workspace_id

@@ -14,9 +14,9 @@ from typing import Final, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 RECALL_LIMIT_MAX: Final = 20
-"""Most hits of one recall."""
+"""Maximum number of hits of one recall."""
 SNIPPET_CHARS: Final = 500
-"""Most characters of a snippet."""
+"""Maximum number of characters of a snippet."""
 HEALTH_DEADLINE_S: Final = 1.0
 """Seconds after which ``health`` answers that it timed out."""
 HEALTH_TIMEOUT_MESSAGE: Final = "health check timeout"

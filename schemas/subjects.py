@@ -24,7 +24,7 @@ INGEST_SUBJECTS: Final = "ingest.>"
 """First part of the subject of requests to append; no stream stores them."""
 
 MAX_ENTRY_TYPE: Final = 48
-"""Most characters of an entry type, so that the longest subject stays below 256."""
+"""Maximum number of characters of an entry type, so that the longest subject stays below 256."""
 ENTRY_TYPE_PATTERN: Final = r"^[a-z0-9_]+(\.[a-z0-9_]+){0,3}$"
 _entry_type = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+){0,3}\Z")
 _owner = re.compile(r"(w|[ac]-(?!_\Z)[A-Za-z0-9_-]{1,64}|u-[0-9a-f]{16,64})\Z")

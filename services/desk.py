@@ -168,4 +168,4 @@ def for_effect(error: InvalidRequest, operation: Operation[Any, Any]) -> Invalid
         return error
     first = error.problems[0]
     hint = f"{first.field}: {first.fix}" if first.fix else ""
-    return InvalidQuery(f"{first.field}: {first.problem}", hint=hint, field=first.field)
+    return InvalidQuery(str(first), hint=hint, field=first.field)

@@ -14,7 +14,7 @@ from ..sequence_set import InParts, SequenceSet, size_of
 from .payload import ControlPayload
 
 PART_ENTRIES: Final = 4_500
-"""Most entries of one event: sequences of up to 13 digits fit into ``sequence_set.MAX_TEXT``."""
+"""Maximum number of entries of one event: sequences of up to 13 digits fit into ``sequence_set.MAX_TEXT``."""
 
 
 class MemoryCompacted(ControlPayload, InParts):

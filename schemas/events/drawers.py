@@ -16,9 +16,9 @@ from .derived import FLOAT_BYTES
 from .payload import ControlPayload
 
 CONTENT_CHARS: Final = 10_000
-"""Most characters of a drawer (contract of the palace, §12)."""
+"""Maximum number of characters of a drawer (contract of the palace, §12)."""
 IDENTITY_CHARS: Final = 2_000
-"""Most characters of a workspace's identity (likewise)."""
+"""Maximum number of characters of a workspace's identity (likewise)."""
 MOST_DRAWERS: Final = 10_000
 """Live drawers of a workspace (likewise)."""
 MOST_REJECTED: Final = 3
@@ -26,7 +26,7 @@ MOST_REJECTED: Final = 3
 MOST_IMPORTANCE: Final = 5.0
 DEFAULT_IMPORTANCE: Final = 3.0
 PLACE_CHARS: Final = 128
-"""Most characters of a wing, room or hall."""
+"""Maximum number of characters of a wing, room or hall."""
 
 LAST_MS: Final = 4_102_444_800_000
 """2100-01-01, after which nothing was filed."""

@@ -9,15 +9,15 @@ from pydantic import Field
 from ..entry import Id
 from .payload import ControlPayload
 
-MOST_CHARS: Final = 4_096
-"""Characters of input and output that a record holds (contract of the palace, §11)."""
+MOST_BYTES: Final = 4_096
+"""Bytes of input and of output that a record holds (contract of the palace, §11); it has at most as many characters."""
 
 
 class ToolCalled(ControlPayload):
     """A model called a tool.
 
     Attributes:
-        input: The arguments as JSON, cut, or a placeholder where the text is in the journal already.
+        input: The arguments as JSON; a placeholder if they are too long, or if the text is in the journal already.
         output: What the model got, likewise.
         seq: Sequence of what the call wrote, or None.
         receipt: Receipt of the recall, or None.
@@ -25,8 +25,8 @@ class ToolCalled(ControlPayload):
 
     ENTRY_TYPE = "audit.tool_called"
     tool: str = Field(max_length=64)
-    input: str = Field(max_length=MOST_CHARS)
-    output: str = Field(max_length=MOST_CHARS)
+    input: str = Field(max_length=MOST_BYTES)
+    output: str = Field(max_length=MOST_BYTES)
     is_error: bool = False
     duration_ms: float = Field(ge=0.0, allow_inf_nan=False)
     seq: int | None = None

@@ -14,7 +14,7 @@ from .payload import STORED, ControlPayload
 
 LABEL_CHARS: Final = 256
 MOST_FOLLOWED: Final = 1_000
-"""Most tunnels of one event."""
+"""Maximum number of tunnels of one event."""
 
 TunnelId = Annotated[str, StringConstraints(pattern="^tunnel_[0-9a-f]{16}$")]
 _Place = Annotated[str, StringConstraints(min_length=1, max_length=PLACE_CHARS)]

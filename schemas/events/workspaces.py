@@ -53,7 +53,7 @@ class WorkspaceConfigured(ControlPayload):
 
 
 MEMORY_BUDGET_MAX: Final = 1_000_000
-"""Most characters of memory in a prompt that an agent can be given."""
+"""Maximum number of characters of memory in a prompt that an agent can be given."""
 
 
 class AgentRole(StrEnum):

@@ -37,11 +37,13 @@ class Effect(StrEnum):
     """What the operation does to the journal.
 
     ``reads``: fields are sent in the query string unless the route is a POST. ``creates``: the status is 201.
+    ``starts``: the work goes on after the answer, the status is 202.
     """
 
     READS = "reads"
     CHANGES = "changes"
     CREATES = "creates"
+    STARTS = "starts"
     DESTROYS = "destroys"
 
 

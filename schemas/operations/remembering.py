@@ -1,6 +1,6 @@
 """The operation remember.
 
-Invariant: what is remembered is an entry like any other, of a type that always gets a vector.
+Invariant: a remembered text is an entry like any other, of a type that always gets a vector.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class RememberRequest(Request):
     """Remember a text, so that recall finds it by its words and by its meaning.
 
     Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000 characters;
-    what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first entry of a workspace
+    a longer text is stored whole in `payload.text`. With a token of all workspaces, the first entry of a workspace
     creates it.
     """
 
-    text: str = Field(min_length=1, description="What to remember, of any length that an entry can hold (256 KiB).")
-    kind: Term | None = Field(default=None, description="What it is: preference, decision, fact …")
-    about: Term | None = Field(default=None, description="Whom or what it is about.")
+    text: str = Field(min_length=1, description="The text to remember, up to the size of an entry (256 KiB).")
+    kind: Term | None = Field(default=None, description="Kind of the text: preference, decision, fact …")
+    about: Term | None = Field(default=None, description="The person or thing that it is about.")
     aliases: tuple[Term, ...] = Field(default=(), max_length=32, description="Other words that recall finds it by.")
     supersedes: tuple[Id, ...] = Field(
         default=(), max_length=MAX_SUPERSEDED, description="Ids of entries that no longer count because of this one."
@@ -46,7 +46,7 @@ class RememberRequest(Request):
 
 
 class RememberAnswer(Answer):
-    """The entry; ``duplicate`` if it was there before, and ``seq`` is then that of the first time.
+    """The entry; if it was stored before, ``duplicate`` is true and ``seq`` is the earlier sequence.
 
     ``warnings`` names entries in ``supersedes`` that still count.
     """

@@ -26,6 +26,7 @@ class Tool:
         fixed: Fields that the tool sets itself.
         describe: Field → description in place of the operation's.
         narrated: Whether the tool also takes ``description``, which says what the model is doing and is recorded only.
+            In these tools an empty string in an optional field means that the field is absent.
     """
 
     name: str

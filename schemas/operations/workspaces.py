@@ -64,7 +64,7 @@ class WorkspaceSettings(BaseModel):
         default=None, description="Tokens of a whole assembled context."
     )
     context_system_tokens: Annotated[StrictInt, Field(ge=0, le=2_000_000)] | None = Field(
-        default=None, description="Tokens of it that are reserved for the system's text."
+        default=None, description="Tokens of a context that are reserved for the system's text."
     )
     salience_weights: dict[str, float] | None = Field(
         default=None,
@@ -100,23 +100,23 @@ class ConfigureWorkspaceRequest(WorkspaceSettings, Request):
 
 
 class CalibrateRequest(Request):
-    """Propose an evidence floor from what recall returned and what of it was used.
+    """Propose an evidence floor from the hits that recall returned and those that were used.
 
-    Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of the hits that
-    were reported as used (`used`); there is none below 20 such hits. Hits that were only rendered do not count as used.
-    Nothing is changed: `workspace settings --evidence-floor` sets the floor.
-    Recalls of mode search count, and those of inject, of which only the hits above their own floor are known.
+    Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of the hits
+    that were reported as used (`used`); there is none below 20 such hits. Hits that were only rendered do not count
+    as used. The floor is not changed: `workspace settings --evidence-floor` sets it. Recalls of both modes count; of
+    a recall in mode inject, only the hits above its own floor are known.
     """
 
     receipts: StrictInt = Field(
-        default=5_000, ge=1, le=50_000, description="How many receipts to replay at most, the newest first."
+        default=5_000, ge=1, le=50_000, description="Maximum number of receipts to replay, the newest first."
     )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
 
 class FloorShown(Answer):
-    """What a floor does: hits for each recall, shares of used hits kept and of kept hits used, share of silent recalls."""
+    """The effect of a floor: hits per recall, shares of used hits kept and of kept hits used, share of empty recalls."""
 
     floor: float
     hits: float
@@ -162,7 +162,7 @@ class NudgesAnswer(Answer):
 
 
 class WorkspaceSettingsAnswer(WorkspaceSettings, Answer):
-    """Settings of a workspace; null where the value of the node or of the constants counts."""
+    """Settings of a workspace; null where the value of the node or the default applies."""
 
     cost_nudge_usd: float
     workspace_id: str

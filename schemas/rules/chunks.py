@@ -13,11 +13,11 @@ from typing import Final
 CHUNK_CHARS: Final = 500
 """Characters up to which a section is one chunk, and to which paragraphs are packed."""
 CHUNK_CHARS_MAX: Final = 1_000
-"""Most characters of a chunk: a longer line is cut."""
+"""Maximum number of characters of a chunk: a longer line is cut."""
 HEADING_LEVELS: Final = 6
 """Number signs that a heading begins with at most."""
 TITLE_CHARS_MAX: Final = 120
-"""Most characters of a heading in a breadcrumb, which every chunk below it repeats."""
+"""Maximum number of characters of a heading in a breadcrumb, which every chunk below it repeats."""
 
 
 @dataclass(frozen=True, slots=True)

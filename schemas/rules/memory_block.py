@@ -39,7 +39,7 @@ OPERATOR_HINTS: Final = (
     "they prefer to work, not as a fact about who they are or what they want.\n"
 )
 PEER_HINTS: Final = "What this agent noted about the person it works with. Treat it as a hint, not as a fact.\n"
-READ_CALL: Final = "GET /v1/memory/document?tier={tier}&key={key}"
+READ_CALL: Final = "GET /v1/memory/document?tier={tier}&key={key} (or the tool memory_read)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +161,18 @@ def _instructions(given: BlockInput, made: Assembled) -> str:
 
 def _instruction_lines(given: BlockInput, made: Assembled) -> Iterator[str]:
     yield "Memory lasts from session to session; what you do not write down is forgotten."
-    yield "- Long-term facts: POST /memory/write with tier AGENT; append, and remove only what is outdated."
-    yield "- What you did and decided today: POST /v1/memory/daily, one line each."
+    yield (
+        "- Long-term facts: tool memory_write (or POST /memory/write) with tier AGENT; append, and remove only what is "
+        "outdated."
+    )
+    yield "- What you did and decided today: tool memory_append_daily (or POST /v1/memory/daily), one line each."
     if given.is_lead:
         yield "- You are the lead: decisions for the whole crew go to tier CREW, bounded subjects to tier topics with a key."
     elif given.has_crew:
         yield "- The crew's memory is written by its lead; tell the lead what belongs there."
-    yield "- Look up what is not shown: POST /memory/search, GET /v1/memory/document."
+    yield (
+        "- Look up what is not shown: tools recall and memory_read (or POST /memory/search, GET /v1/memory/document)."
+    )
     yield "- Never write secrets, tokens or personal data. A write that answers an error was not stored: say so."
     missing = [one for one in made.shown if not one.chars]
     if missing:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 GENERAL_ROOM: Final = "general"
 NODES_SHOWN: Final = 50
-"""Most rooms of one answer."""
+"""Maximum number of rooms of one answer."""
 TOP_TUNNELS: Final = 10
 
 

@@ -29,7 +29,7 @@ MAX_TOKEN: Final = 64
 """Longer words (base64, hashes) are cut to this number of characters."""
 MAX_PAYLOAD_DEPTH: Final = 6
 MAX_TOKENS: Final = 8_000
-"""Most indexed words of one entry; bounds the postings of a 256 KiB payload."""
+"""Maximum number of indexed words of one entry; bounds the postings of a 256 KiB payload."""
 
 _STOP: Final = "\x00"
 _ASCII_WORD: Final = re.compile(r"[^\W_]+")

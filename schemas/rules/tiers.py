@@ -68,7 +68,7 @@ class TierRule:
         return self.cap_bytes is not None
 
     def cap_of(self, source: str) -> int:
-        """Most bytes of a document that a write from ``source`` may make; 0 for a rendering."""
+        """Maximum number of bytes of a document that a write from ``source`` may make; 0 for a rendering."""
         return (self.file_cap_bytes if source == MIRROR else None) or self.cap_bytes or 0
 
     def label_of(self, key: str | None) -> str:
@@ -81,7 +81,7 @@ MIRROR: Final = "mirror"
 DAILY_FILE_CAP_BYTES: Final = 100_000
 """Ceiling of a daily file that is written in a directory (seed 3, Limits)."""
 AGENT_TOTAL_BYTES: Final = 10_000_000
-"""Most bytes of all documents of one agent (seed 3, Limits); likewise of one crew."""
+"""Maximum number of bytes of all documents of one agent (seed 3, Limits); likewise of one crew."""
 SOFT_CAP_PERCENT: Final = 80
 """Share of the cap from which an answer carries the text and asks to shorten it."""
 

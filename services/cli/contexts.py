@@ -103,14 +103,12 @@ def _show(json_output: bool) -> None:
 
 
 def _print_contexts(answer: Mapping[str, Any]) -> None:
-    if not answer["contexts"]:
-        say("there are no contexts: `crew-journal context add NAME --url URL --token TOKEN`")
-        return
     rows = [
         ("*" if one["used"] else "", one["name"], one["workspace"], one["url"] or one["data_dir"])
         for one in answer["contexts"]
     ]
-    print_table(("", "name", "workspace", "journal"), rows)
+    empty = "there are no contexts: `crew-journal context add NAME --url URL --token TOKEN` adds one"
+    print_table(("", "name", "workspace", "journal"), rows, empty=empty)
 
 
 @config.command("show")

@@ -107,7 +107,7 @@ def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Requ
 
     Args:
         operation: What is asked.
-        given: Every field; one that has its default is not sent.
+        given: Every field, maybe among other names; a field that has its default is not sent.
 
     Raises:
         NotFound: If a field of the path cannot stand in one, so that nothing can have that name.
@@ -121,8 +121,8 @@ def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Requ
         path = path.replace("{" + name + "}", quote(value, safe=""))
     rest = {
         name: format_ts(value) if isinstance(value, datetime) else value
-        for name, value in given.items()
-        if name not in operation.path_fields and value is not None and value != fields[name].default
+        for name in fields
+        if name not in operation.path_fields and (value := given[name]) is not None and value != fields[name].default
     }
     if operation.has_body:
         return Request(operation.method, path, json=rest, repeatable=operation.repeatable)

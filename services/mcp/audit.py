@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from ...schemas.errors import CrewJournalError
-from ...schemas.events.tools import MOST_CHARS, ToolCalled
+from ...schemas.events.tools import MOST_BYTES, ToolCalled
 from ..desk import Caller
 from ..endings import end_task
 from ..journal.intake.recorder import Recorder
@@ -87,8 +87,8 @@ class Audit(Part):
         stored = isinstance(seq, int) and not call.outcome.is_error
         called = ToolCalled(
             tool=call.tool,
-            input="(in the journal)" if stored or receipt else _cut(json.dumps(call.arguments, ensure_ascii=False)),
-            output=f"(receipt {receipt})" if receipt else _cut(call.outcome.text),
+            input="(in the journal)" if stored or receipt else _bounded(json.dumps(call.arguments, ensure_ascii=False)),
+            output=f"(receipt {receipt})" if receipt else _bounded(call.outcome.text),
             is_error=call.outcome.is_error,
             duration_ms=round(call.took_ms, 1),
             seq=seq if stored else None,
@@ -102,5 +102,6 @@ class Audit(Part):
         )
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 1] + "…"
+def _bounded(text: str) -> str:
+    size = len(text.encode(errors="replace"))
+    return text if size <= MOST_BYTES else json.dumps({"omitted_bytes": size})

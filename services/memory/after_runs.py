@@ -28,7 +28,7 @@ LOOK_BACK_MS: Final = 6 * 3_600_000
 """Milliseconds after which the sweep of the schedule has seen a run (``SCHEDULES``)."""
 _ENDED: Final = f"""SELECT workspace_id, crew_id, entry_type, published_ms,
         CASE WHEN entry_type = '{MISSION}' THEN payload ELSE '{{}}' END FROM {ENTRIES}
-    WHERE published_ms > $since AND crew_id IS NOT NULL AND NOT control AND entry_type IN ('{RUN}', '{MISSION}')"""
+    WHERE published_ms > $since AND crew_id IS NOT NULL AND entry_type IN ('{RUN}', '{MISSION}')"""
 _TICKED: Final = f"""SELECT workspace_id, published_ms, payload FROM {ENTRIES}
     WHERE published_ms > $since AND control AND entry_type = '{SweepTicked.ENTRY_TYPE}'"""
 _RUNNING: Final = f"""SELECT workspace_id FROM {SWEEPS}

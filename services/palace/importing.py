@@ -7,6 +7,7 @@ classified, merged or superseded here stays as it is while its text is the same.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 from ...schemas.errors import EntryConflict
 from ...schemas.events.drawers import MOST_DRAWERS, DrawerDeleted, DrawerFiled
@@ -68,7 +69,7 @@ class PalaceImport:
             gone = DrawerDeleted(drawer_id=one.drawer_id)
             removed = await self._recorder.record(caller, gone, f"{one.drawer_id} is replaced", wait=False)
             assert known is not None
-            known = Drawer(known.row._replace(until_seq=removed), known.access_count, known.last_accessed_ms)
+            known = dataclasses.replace(known, row=known.row._replace(until_seq=removed))
         filed = _filed(caller, one, source)
         try:
             return await self._recorder.record(

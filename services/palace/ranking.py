@@ -180,8 +180,8 @@ class _Arms:
         read_ms = self._index.uses.get(drawer.entry_id, UNREAD).last_ms
         if read_ms is None:
             return NEVER_READ
-        days = (self._asked.now_ms - read_ms) / DAY_MS
-        return 0.0 if days < 0 else 1.0 / (1.0 + days / DAYS_TO_HALF)
+        days = max(0, self._asked.now_ms - read_ms) / DAY_MS
+        return 1.0 / (1.0 + days / DAYS_TO_HALF)
 
     def _by_words(self, depth: int) -> Sequence[int]:
         return self._best_slots(np.flatnonzero(self._lexical), self._lexical, depth)

@@ -24,7 +24,8 @@ from ...schemas.views.drawers import (
 from ...schemas.views.table import PRESENT
 
 _COLUMNS: Final = ", ".join(IMPORTANCE_NOW if name == "importance" else f"drawer.{name}" for name in DrawerRow._fields)
-_READ: Final = f"""SELECT {_COLUMNS}, uses.access_count, uses.last_accessed_ms
+_READ: Final = f"""SELECT {_COLUMNS}, coalesce(uses.access_count, 0), uses.last_accessed_ms,
+        coalesce(entity_count, 0), coalesce(triple_count, 0), coalesce(rejected, 0)
     FROM {DRAWERS} AS drawer {UPKEEP} LEFT JOIN {DRAWER_USES} AS uses
         ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id"""
 _LATEST: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND drawer.drawer_id = ?
@@ -44,11 +45,14 @@ _IDENTITY: Final = f"SELECT content FROM {PALACE_IDENTITIES} WHERE workspace_id 
 
 @dataclass(frozen=True, slots=True)
 class Drawer:
-    """A drawer and how often it was read."""
+    """A drawer, how often it was read, and what the cold path found in it."""
 
     row: DrawerRow
     access_count: int
     last_accessed_ms: int | None
+    entity_count: int
+    triple_count: int
+    retry_count: int
 
     @property
     def open(self) -> bool:
@@ -71,6 +75,9 @@ class Drawer:
             filed_at=format_ms(row.filed_ms),
             last_accessed_at=read,
             access_count=self.access_count,
+            entity_count=self.entity_count,
+            triple_count=self.triple_count,
+            retry_count=self.retry_count,
             live=self.live,
             seq=row.since_seq,
         )
@@ -150,5 +157,5 @@ def _place(
 
 
 def _drawer(row: tuple[Any, ...]) -> Drawer:
-    *columns, access_count, last_accessed_ms = row
-    return Drawer(DrawerRow(*columns), access_count or 0, last_accessed_ms)
+    width = len(DrawerRow._fields)
+    return Drawer(DrawerRow(*row[:width]), *row[width:])

@@ -29,6 +29,7 @@ from ...schemas.operations import (
     memory_settings,
     operators,
     palace,
+    palace_context,
     palace_filing,
     palace_graph,
     priorities,
@@ -254,6 +255,8 @@ def _bind_palace(desk: Desk, use: Palace) -> None:
     desk.bind(palace.DIARY_READ, reading.diary)
     desk.bind(palace.WAKE_UP, reading.wake_up)
     desk.bind(palace.PALACE_RECALL, reading.recall)
+    desk.bind(palace_context.PALACE_RENDER, reading.render)
+    desk.bind(palace_context.PALACE_CONTEXT, reading.context)
     desk.bind(palace_filing.ADD_DRAWER, filing.add)
     desk.bind(palace_filing.PUT_DRAWER, filing.put)
     desk.bind(palace_filing.IMPORT_DRAWERS, use.importing.run)

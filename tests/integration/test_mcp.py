@@ -39,6 +39,17 @@ async def test_a_client_lists_the_core_tools_remembers_and_recalls_its_own_write
         assert json.loads(text(found)) == found.structured_content
 
 
+async def test_a_model_finds_its_memory_files_by_the_name_of_the_seeds(stack: Stack) -> None:
+    token = await stack.token(Role.AGENT, "mcp-files", agent="ada", crew="red")
+    async with connected(stack, token.plaintext, MODES[0], tools="core,crew") as client:
+        await client.call_tool(
+            "memory_write", {"tier": "AGENT", "mode": "append", "content": "Kafka has three brokers"}
+        )
+        for name in ("memory_search", "memory.search"):
+            found = await client.call_tool(name, {"query": "how many brokers?"})
+            assert [hit["file"] for hit in found.structured_content["results"]] == ["AGENT.md"]
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_a_model_can_mend_is_a_result_that_says_how(stack: Stack, mode: str) -> None:
     token = await stack.token(Role.AGENT, "mcp-bad", agent="ada")
@@ -78,6 +89,7 @@ async def test_every_call_is_recorded_once_with_who_and_what(stack: Stack) -> No
         made = await client.call_tool("remember", {"text": "a secret plan"})
         await client.call_tool("recall", {"query": "plan"})
         await client.call_tool("recall", {"bad": 1})
+        await client.call_tool("recall", {"bad": "ä" * 2_100})
     await stack.services.mcp.recorded()
     async with stack.client() as operator:
         after = await operator.remember("later", workspace_id="mcp-audit")
@@ -87,10 +99,12 @@ async def test_every_call_is_recorded_once_with_who_and_what(stack: Stack) -> No
         ("remember", False),
         ("recall", False),
         ("recall", True),
+        ("recall", True),
     ]
     assert calls[0]["seq"] == made.structured_content["seq"]
     assert "secret" not in json.dumps(calls)
     assert json.loads(calls[2]["input"]) == {"bad": 1}
+    assert json.loads(calls[3]["input"]) == {"omitted_bytes": 4_211}
     assert {(entry.agent_id, entry.actor_type) for entry in page.entries} == {("ada", "agent")}
 
 

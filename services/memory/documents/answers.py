@@ -17,8 +17,8 @@ from ...desk import Caller
 from .addressing import Address
 
 CONSOLIDATE: Final = (
-    "merge duplicates, drop what is out of date and summarise current_entries; "
-    "then write the result in this turn with mode=replace"
+    "consolidate current_entries (merge duplicates, drop what is out of date, summarise) "
+    "and retry in this turn with mode=replace"
 )
 _EMPTY: Final = sha256_of("")
 

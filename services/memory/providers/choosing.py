@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ....schemas.errors import InvalidQuery, NotByProvider
@@ -27,7 +26,9 @@ from ....schemas.settings import DEFAULT_WORKSPACE, Settings
 from ....schemas.timestamps import format_ts
 from .checks import health_of
 from .disk import DiskProvider
-from .http import HttpProvider, http_client
+
+if TYPE_CHECKING:
+    import httpx
 
 JOURNAL, DISK, HTTP = "journal", "disk", "http"
 _FILE: Final = "CREW_JOURNAL_MEMORY_FILE"
@@ -222,6 +223,8 @@ class Providers:
         if choice.provider == DISK:
             return lambda scope: DiskProvider(choice.root, scope, clock=self._clock)
         if choice.provider == HTTP:
+            from .http import HttpProvider, http_client  # the HTTP client is imported where it is used
+
             client = http_client(choice.url or "", choice.token or "")
             self._clients.append(client)
             return lambda scope: HttpProvider(client, scope, clock=self._clock)

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 
@@ -112,6 +111,8 @@ def dictionary(column: Any) -> tuple[list[Any], npt.NDArray[np.int32]]:
     if not isinstance(column, pa.ChunkedArray):
         codes = {name: code for code, name in enumerate(dict.fromkeys(one for one in column if one is not None))}
         return list(codes), np.array([codes.get(one, -1) for one in column], np.int32)
+    import pyarrow.compute as pc  # builds all its functions, which a start need not wait for
+
     encoded = one_chunk(column).dictionary_encode()
     codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     return encoded.dictionary.to_pylist(), codes.astype(np.int32, copy=False)
@@ -145,5 +146,7 @@ def joined(found: Found, names: Sequence[str], separator: str) -> Texts:
     if isinstance(found, Written):
         rows = zip(*map(found.column, names), strict=True)
         return Texts.of([separator.join(["" if one is None else str(one) for one in row]).encode() for row in rows])
+    import pyarrow.compute as pc  # as above
+
     fields = [found.column(name).cast(pa.string()) for name in names]
     return texts(pc.binary_join_element_wise(*fields, separator, null_handling="replace"))

@@ -154,7 +154,7 @@ class DrawerIndex(TextIndex):
         self.mentions.take(rows)
 
     def remove(self, key: int) -> None:
-        """Take a drawer away."""
+        """Remove a drawer."""
         drawer = self.drawers.pop(key, None)
         if drawer is not None:
             self._important.clear()

@@ -69,14 +69,14 @@ FETCH_THREADS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A recall that was answered, as its receipt needs it.
+    """An answered recall, with the values for its receipt.
 
     Attributes:
-        principal: Who asked.
-        workspace_id: Where.
-        request: What.
-        scope: Whose memories were searched.
-        response: What they got.
+        principal: The caller.
+        workspace_id: Its workspace.
+        request: The request.
+        scope: The searched scope.
+        response: The answer.
         mean_cosine: Mean cosine of the hits that have a vector, None if none has.
         floor: The confidence below which hits were left out, None if there was none.
     """
@@ -146,17 +146,17 @@ class RecallService:
         return asdict(self._cache.status)
 
     async def settled(self) -> None:
-        """Wait until recalls meet the vectors of the models that are active now."""
+        """Wait until recalls use the vectors of the models that are active now."""
         await self._cache.settled()
 
     @property
     def indexes(self) -> HotCache:
-        """The hot indexes, for others that search them."""
+        """The hot indexes, for other searches too."""
         return self._cache
 
     @property
     def queries(self) -> QueryEmbedder:
-        """What embeds queries, for others that compare them."""
+        """Embeds queries, for other searches too."""
         return self._queries
 
     async def embed(self, workspace_id: str, text: str) -> QueryVector | None:
@@ -168,7 +168,7 @@ class RecallService:
         await self._cache.get(workspace_id)
 
     def close(self) -> None:
-        """Give memory and threads back; recalls under way fail."""
+        """Free memory and threads; running recalls fail."""
         self._unsubscribe()
         self._floors.close()
         self._queries.close()
@@ -297,8 +297,8 @@ class RecallService:
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.
 
-        Nothing else in a recall may have to wait, and a caller that asks in a loop must let commits in. A request of its
-        own has had its turn of the loop and needs no second one, which costs milliseconds while entries are written.
+        A recall may run without any other ``await``, so a caller that recalls in a loop would keep commits out. A single
+        request has had its turn of the loop; a second one would cost milliseconds while entries are written.
         """
         if self._turn_taken:
             await asyncio.sleep(0)
@@ -327,7 +327,7 @@ class RecallService:
 
 
 def _vector_for(index: HotIndex, embedded: QueryVector | None) -> Vectors | None:
-    """The query's vector, if it is of the workspace's active model: vectors of two models never meet."""
+    """The query's vector, if it is of the workspace's active model: vectors of two models are never compared."""
     if embedded is None or index.vectors is None or index.vectors.model != embedded.model:
         return None
     return embedded.vector

@@ -71,7 +71,7 @@ gains nothing (docs/conversational.md)."""
 
 @dataclass(frozen=True, slots=True)
 class ConversationWeights:
-    """What a recipe that understands conversation adds up for a turn (facts/conversational-recall.md), in units of z.
+    """The weights of a turn's score in the recipe for conversations (facts/conversational-recall.md), in units of z.
 
     Attributes:
         in_context: Whether late interaction uses the tokens of entries in context where there are any; else it goes by

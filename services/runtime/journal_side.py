@@ -34,7 +34,7 @@ from .views import NodeViews
 
 @dataclass(frozen=True, slots=True)
 class JournalSide:
-    """What the upper half of a node (tokens, recall, memory, HTTP) is made of.
+    """The parts on which the rest of a node is built (tokens, recall, memory, HTTP).
 
     Attributes:
         client: The writer's connection.

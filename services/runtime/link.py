@@ -25,8 +25,8 @@ class BrokerLink:
     Attributes:
         managed: The broker, if the node runs it itself.
         url: Its address.
-        user: Who the service is there.
-        password: Its password there.
+        user: The service's user.
+        password: Its password.
     """
 
     managed: ManagedBroker | None
@@ -46,7 +46,7 @@ class BrokerLink:
         return client
 
     def answer(self) -> BrokerAnswer:
-        """How reactors in other processes reach the broker."""
+        """The broker's address for reactors in other processes."""
         return BrokerAnswer(url=self.url, user=self.user, password=self.password)
 
 

@@ -31,12 +31,12 @@ def ahead_files(views: Path) -> list[str]:
 async def accept_loss(
     journal: Journal, views: Path, rebuilt: Rebuilt, missing: Sequence[Range], *, actor: str | None
 ) -> int:
-    """Record the loss, then count the views files that know of it as accepted.
+    """Record the loss, then mark the views files that know of it as accepted.
 
     Args:
         journal: Where it is recorded.
         views: The views file.
-        rebuilt: What was replaced.
+        rebuilt: The replaced views.
         missing: Sequences that were missing before.
         actor: Id of the token that accepts it.
 

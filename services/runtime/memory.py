@@ -74,7 +74,7 @@ class Memory:
     knowledge: KnowledgeGraph
 
     def figures(self, workspace_id: str | None, node: bool) -> dict[str, Any]:
-        """What ``status`` shows: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
+        """Figures for ``status``: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
         shown: dict[str, Any] = self.timekeeper.figures(workspace_id, reasons=node)
         if node:
             shown["receipts"] = as_json(self.receipt_log.figures())

@@ -31,7 +31,7 @@ def resident_bytes() -> int | None:
 
 
 class Resting:
-    """Looks now and then whether the node rests, and whether there is something to give back.
+    """Checks regularly whether the node is idle and has memory to return.
 
     Args:
         give_back: Returns freed memory to the system.
@@ -52,7 +52,7 @@ class Resting:
         self._resident = resident
         self._cpu = cpu
         self._clock = clock
-        self._left = 0  # bytes that remained the last time: what the process needs
+        self._left = 0  # bytes that remained the last time, which the process needs
         self._at, self._used = clock(), cpu()
 
     async def run(self) -> None:
@@ -62,7 +62,7 @@ class Resting:
             await self.look()
 
     async def look(self) -> bool:
-        """Give back if the node has been at rest since the last look and has grown; whether it was done."""
+        """Return memory if the node has been idle since the last look and has grown; whether it did."""
         if not self._rested():
             return False
         resident = self._resident()

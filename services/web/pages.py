@@ -71,7 +71,7 @@ class Page:
     """A page: its path, its title, its template, and how its values are found.
 
     Attributes:
-        key: The key that leads to it from every other page; empty for none.
+        key: The key that opens it from every other page; empty for none.
         administrators: Whether other roles may not see it.
         form: The values of its form, which stays beside an error; None if it has none.
     """
@@ -150,7 +150,7 @@ async def health(visit: Visit) -> dict[str, Any]:
 
 
 async def status(visit: Visit) -> dict[str, Any]:
-    """How the node is doing; its own figures only for who owns it."""
+    """The state of the node; its own figures only for an OWNER of all workspaces."""
     owns_the_node = visit.principal.role.administers and visit.principal.workspace_id is None
     workspace = visit.principal.workspace_or_all(visit.workspace)
     shown = await visit.services.status.status(workspace_id=workspace, node=owns_the_node)

@@ -26,7 +26,7 @@ FORM_BYTES: Final = 16_384
 
 
 def signed_in(request: Request, services: AppServices) -> tuple[Principal, str]:
-    """The token in the cookie: its binding, and its form code.
+    """The principal of the token in the cookie, and its form code.
 
     Raises:
         NotAuthenticated: If there is none or it is not valid any more.
@@ -39,7 +39,7 @@ def signed_in(request: Request, services: AppServices) -> tuple[Principal, str]:
 
 
 def form_code(token: str) -> str:
-    """What every form of a page carries; it tells nothing of the token."""
+    """The code in every form of a page; it reveals nothing about the token."""
     return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
 
 

@@ -59,7 +59,7 @@ class FoundDocuments:
     Attributes:
         hits: Chunks, best first.
         snippets: The part of each that is shown.
-        model: Model of the vectors that took part, or None.
+        model: Model of the compared vectors, or None.
         quarantined: Labels of documents in scope that the scanners block.
         view_seq: The sequence of the answer.
     """

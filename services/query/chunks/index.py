@@ -87,7 +87,7 @@ def load(views: ViewReader, workspace_id: str) -> ChunkIndex:
 
 
 def can_follow(index: ChunkIndex, commit: Commit) -> bool:
-    """Whether a commit says all that changed in an index."""
+    """Whether a commit holds every change of an index."""
     if not commit.projections >= NEEDED or any(removed["model"] == index.model for removed in _vectors_gone(commit)):
         return False
     return not any(commit.rewrote(table, index.workspace_id) for table in _TABLES)

@@ -38,7 +38,7 @@ LEAST_VECTORS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of n hits and of their answer.
+    """The figures of n hits and of their answer.
 
     Attributes:
         hits: Name → one value a hit, NaN where it has none.

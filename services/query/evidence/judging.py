@@ -40,13 +40,13 @@ WORDS_NAMED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What a search says for its k hits, before anything is left out.
+    """The evidence of a search's k hits, before any is left out.
 
     Attributes:
         confidence: Probability that each is relevant.
-        enough: Whether each has enough for ``inject``.
-        something: Whether each has anything at all.
-        reasons: What speaks for each.
+        enough: Whether each has enough evidence for ``inject``.
+        something: Whether each has any evidence.
+        reasons: The evidence of each, in words.
         answer: Probability that there is an answer among them; None where nothing was found.
     """
 
@@ -59,12 +59,12 @@ class Weighed:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is returned.
+    """The hits that are returned.
 
     Attributes:
-        kept: Which hits, in order.
+        kept: Their places, in order.
         confidence: Probability that each of these is relevant.
-        reasons: What speaks for each of these.
+        reasons: The evidence of each, in words.
         answer: Probability that there is an answer among them; None where nothing was found.
     """
 
@@ -103,7 +103,7 @@ def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: 
 
 
 def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judgement:
-    """Leave out what the mode leaves out.
+    """Leave out hits by the rule of the mode.
 
     Args:
         of: The hits.

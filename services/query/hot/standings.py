@@ -23,7 +23,7 @@ from .vocabulary import ABSENT, places_of
 
 
 class Standings:
-    """What is recorded about the standing of documents.
+    """The recorded standing of documents.
 
     Args:
         documents: The documents.

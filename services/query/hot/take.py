@@ -31,7 +31,7 @@ NOISE: Final = 256
 
 
 def take(index: HotIndex, rows: Rows) -> None:
-    """Take in rows of the index's workspace; entries that the index has already are passed over."""
+    """Take in rows of the index's workspace; entries that the index has already are skipped."""
     _take_documents(index, rows)
     seqs = index.documents.seq
     for table in index.tables.values():

@@ -35,7 +35,7 @@ def read_matrix(views: ViewReader, workspace_id: str, model: str, seqs: npt.NDAr
 
 
 def dropped_by(commit: Commit) -> list[str]:
-    """The models whose vectors a commit took away."""
+    """The models whose vectors a commit removed."""
     return [str(removed["model"]) for removed in commit.removed(EMBEDDINGS)]
 
 

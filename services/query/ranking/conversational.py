@@ -325,7 +325,7 @@ def _arms(
 
 
 def _both_ways(static: Floats | None, in_context: Floats, share: float) -> Floats:
-    """Late interaction by pieces and in context as one: their errors differ, so together they are surer than either.
+    """Late interaction by pieces and in context as one: their errors differ, so both together are better than either.
 
     A turn without tokens in context goes by its pieces alone, at full weight.
     """
@@ -336,7 +336,7 @@ def _both_ways(static: Floats | None, in_context: Floats, share: float) -> Float
 
 
 def _filled(values: Floats) -> Floats:
-    """What has no value counts as the lowest; 0 if none has one."""
+    """A missing value counts as the lowest; 0 if all are missing."""
     unknown = np.isnan(values)
     if unknown.all():
         return np.zeros(len(values))

@@ -101,8 +101,8 @@ def test_a_damaged_or_foreign_file_is_refused_before_anything_is_made(tmp_path: 
     cut.write_bytes(file.read_bytes()[:-200])
     other = Cli(tmp_path / "other")
     assert "another hash" in other("restore", str(damaged(file, tmp_path / "damaged")), code=1).err
-    assert "is not a whole backup" in other("restore", str(foreign), code=1).err
-    assert "is not a whole backup" in other("restore", str(cut), code=1).err
+    assert "is not a complete backup" in other("restore", str(foreign), code=1).err
+    assert "is not a complete backup" in other("restore", str(cut), code=1).err
     assert not other.data_dir.exists()
 
 

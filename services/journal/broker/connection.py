@@ -107,7 +107,7 @@ def _utc_now() -> datetime:
 
 
 class Connection(Client):
-    """A nats-py client that knows its own state, with a shorter way out and in; made by ``connect``.
+    """A nats-py client with its state and with fast paths for sending and receiving; made by ``connect``.
 
     ``send`` and ``divert`` reach into nats-py below its public methods, because those cost more than everything else
     an append does: headers checked with a regular expression each, and for an ack a message object, a queue and a task
@@ -131,7 +131,7 @@ class Connection(Client):
         return self._state
 
     def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call ``listener`` after every reconnect; returns the way to unsubscribe."""
+        """Call ``listener`` after every reconnect; returns a function that unsubscribes."""
         self._listeners.append(listener)
 
         def forget() -> None:
@@ -147,7 +147,7 @@ class Connection(Client):
         again until they are acked.
 
         Returns:
-            Whether more is queued than the socket should be behind; then await ``relieve`` before sending more.
+            Whether more bytes are queued than should be; then await ``relieve`` before sending more.
         """
         self._pending.append(command)
         self._pending_data_size += len(command)
@@ -157,7 +157,7 @@ class Connection(Client):
         return self._pending_data_size > PENDING_BYTES
 
     async def close(self) -> None:
-        """Close; what was still to be sent while the connection is down is given up."""
+        """Close; messages that are queued while the connection is down are lost."""
         if self._flush_queue is None:
             return  # it was never opened
         if not self.is_connected:  # nats-py would write it to the socket that is gone, fail, and leave its tasks behind
@@ -167,7 +167,7 @@ class Connection(Client):
             await super().close()
 
     async def relieve(self) -> None:
-        """Wait until what is queued was handed to the socket."""
+        """Wait until all queued bytes are handed to the socket."""
         await self._flush_pending(force_flush=True)
 
     async def divert(self, subject: str, sink: Sink, *, queue: str = "") -> Subscription:
@@ -214,10 +214,10 @@ class Connection(Client):
             listener()
 
     async def was_faulted(self, error: Exception) -> None:
-        """Note what nats-py complains of."""
+        """Note an error that nats-py reports."""
         text = str(error) or type(error).__name__
         repeated = text == self._state.last_error  # by a reconnect loop, several times a second
-        if self.options["allow_reconnect"] and not repeated:  # ``connect`` raises what ails a first connect
+        if self.options["allow_reconnect"] and not repeated:  # ``connect`` raises the error of a first connect
             _log.warning("nats.error", connection=self.label, error=text)
         self._state = replace(self._state, last_error=text)
 

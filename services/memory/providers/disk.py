@@ -179,7 +179,7 @@ class DiskProvider:
             return RetainResult(id=place.label, bytes=size)
 
     def _forget(self, place: Place, cancelled: threading.Event) -> ForgetResult:
-        if self._text(place) is None:  # a lock would leave the name of what was never there
+        if self._text(place) is None:  # a lock would leave a file for a document that never existed
             return ForgetResult(removed=0)
         with self._document(place) as document:
             text = None if document is None else document.text()

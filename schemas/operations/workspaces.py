@@ -45,7 +45,8 @@ class ConfigureWorkspaceRequest(Request):
         examples=[2.5],
     )
     embed_chat: StrictBool | None = Field(
-        default=None, description="Whether chat.* entries get vectors, so that recall finds them by meaning."
+        default=None,
+        description="Whether chat.* entries get vectors, older ones included, so that recall finds them by meaning.",
     )
     palace_ingest: StrictBool | None = Field(
         default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."

@@ -38,36 +38,15 @@ def _workspace() -> None:
     """
 
 
-_SWITCHES: Final = ("embed_chat", "palace_ingest", "review_rules")
-"""Settings with an option to switch them off."""
-
-
 @workspaces.command("settings")
 @grouped
 def workspace_settings(
-    embed_chat: Annotated[
-        bool | None,
-        Option("--embed-chat/--no-embed-chat", help="Whether chat.* entries get vectors, older ones included."),
-    ] = None,
-    palace_ingest: Annotated[
-        bool | None,
-        Option("--palace-ingest/--no-palace-ingest", help="Whether exchanges of chat.* entries are filed as drawers."),
-    ] = None,
-    review_rules: Annotated[
-        bool | None,
-        Option("--review-rules/--no-review-rules", help="Whether rules that a consolidation finds wait for a person."),
-    ] = None,
+    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE)],
     *,
-    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE, without=_SWITCHES)],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
-    asked |= {
-        name: on
-        for name, on in zip(_SWITCHES, (embed_chat, palace_ingest, review_rules), strict=True)
-        if on is not None
-    }
     scope = {"workspace_id": asked.pop("workspace_id", None)}
     with client(where) as journal:
         found = journal.configure_workspace(**asked, **scope) if asked else journal.workspace_settings(**scope)

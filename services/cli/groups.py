@@ -59,7 +59,9 @@ class Fields:
         """Move the fields of this request out of ``given``; those that were not given are left out."""
         taken = {one.name: given.pop(one.name) for one in self.parameters()}
         found = {
-            name: value for name, value in taken.items() if value is not None and value is not False and value != []
+            name: value
+            for name, value in taken.items()
+            if value not in (None, []) and (value is not False or is_switch(self.operation, name))
         }
         for name in found:
             if datetime in _kinds(self.operation, name):
@@ -124,6 +126,8 @@ def _of_field(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
             return _keyword(name, Annotated[kind | None, argument], None)
         return _keyword(name, Annotated[kind, argument])
     names = [word, _SHORT[word]] if word in _SHORT else [word]
+    if is_switch(operation, name):
+        return _keyword(name, Annotated[bool | None, Option(f"{word}/--no-{word[2:]}", **more)], None)
     if field.is_required():
         return _keyword(name, Annotated[kind, Option(*names, **more)])
     default = field.default if kind is bool or isinstance(field.default, (int, str)) else None
@@ -169,6 +173,12 @@ def cli_type(operation: Operation[Any, Any], name: str) -> Any:
         if get_origin(kind) is tuple:
             return list[int] if int in plain_types(get_args(kind)[0]) else list[str]
     return next((known for known in (bool, int, float) if known in kinds), str)
+
+
+def is_switch(operation: Operation[Any, Any], name: str) -> bool:
+    """Whether a field that is absent is not false: an option with a second form, which sends false."""
+    field = operation.request.model_fields[name]
+    return cli_type(operation, name) is bool and not field.is_required() and field.default is not False
 
 
 def is_object(operation: Operation[Any, Any], name: str) -> bool:

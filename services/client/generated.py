@@ -2605,7 +2605,8 @@ class Operations:
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
-            embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            embed_chat: Whether chat.* entries get vectors, older ones included, so that recall finds them by
+                meaning.
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).

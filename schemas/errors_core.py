@@ -89,10 +89,14 @@ class EntryTooLarge(CrewJournalError):
 
 
 class EntryConflict(CrewJournalError):
-    """The journal holds an entry with this id and other content."""
+    """The journal holds an entry with this id and other content; ``seq`` is its sequence, 0 if not known."""
 
     title = "The id belongs to another entry"
     status = 409
+
+    def __init__(self, message: str, *, hint: str = "", field: str | None = None, seq: int = 0) -> None:
+        super().__init__(message, hint=hint, field=field)
+        self.seq = seq
 
 
 class PalaceFull(CrewJournalError):

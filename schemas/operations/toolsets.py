@@ -187,9 +187,12 @@ def input_schema(tool_name: str, toolset: str, operation: Operation[Any, Any]) -
     return schema
 
 
+_KEPT: Final = ("type", "enum", "items", "description", "default", "minimum", "maximum")
+
+
 def _plain(part: Mapping[str, Any]) -> dict[str, Any]:
     """A field's schema without what models do not need: titles, null, patterns and limits of length."""
-    kept = {key: value for key, value in part.items() if key in ("type", "enum", "items", "description", "default")}
+    kept = {key: value for key, value in part.items() if key in _KEPT}
     if "anyOf" in part:
         kept |= next((_plain(one) for one in part["anyOf"] if one.get("type") != "null"), {})
         kept["description"] = part.get("description", "")

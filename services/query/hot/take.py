@@ -50,7 +50,7 @@ def take(index: HotIndex, rows: Rows) -> None:
     _take_priorities(index, rows)
     for matrix in index.matrices():
         fill(matrix, rows, seqs)
-    if any(map(rows.may_have, _RELATED)):
+    if any(rows.may_have(table) for table in _RELATED):
         index.edges.take(rows, seqs)
         index.set_current(index.standings.take(rows, seqs))
     _take_agents(index, rows)

@@ -1,8 +1,7 @@
 """Toolsets: which operations a model is offered as tools, under which names (DESIGN §10).
 
 Invariant: a tool is an operation under a name of ``[a-z0-9_]``; it has the operation's rules and no code of its own.
-    Sets
-that give one name to two tools are refused together.
+Two sets with a tool of the same name cannot be combined.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def tools_of(names: Iterable[str]) -> tuple[Tool, ...]:
     for name in dict.fromkeys(names):
         if name not in TOOLSETS:
             known = ", ".join(TOOLSETS)
-            raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"known are {known}", field="tools")
+            raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"use one of {known}", field="tools")
         for tool in TOOLSETS[name]:
             if tool.name in found:
                 raise InvalidQuery(

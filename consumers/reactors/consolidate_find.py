@@ -18,9 +18,10 @@ from ...schemas.ids import derived_id
 from ...schemas.rules.consolidation import REPEAT_DAYS, Usefulness, is_promoted, is_skill, normalised, score
 from ...schemas.rules.recurrence import Occurrence, recurrences, terms_of
 from ...schemas.rules.text import Analyzer
+from ...schemas.timestamps import DAY_MS
 from ..prompts.consolidation import ProposedRules, cited
 from ..reacting.sweeping import Tick
-from .consolidate_reads import DAY_MS, Candidate, KnownRule, Search
+from .consolidate_reads import Candidate, KnownRule, Search
 
 _ACTIONS: Final = ("resolution", "fix", "recommendation", "answer", "reason")
 """Fields of a payload that say what to do, the best first."""

@@ -22,10 +22,9 @@ from ...schemas.ids import derived_id
 from ...schemas.ports import ViewReader
 from ...schemas.rules.documents import SCAN_OVERLAP, finding_in
 from ...schemas.rules.recurrence import Occurrence, Recurrence, is_covered, recurrences, terms_of
-from ...schemas.rules.sweeps import DAY_MS
 from ...schemas.rules.text import Analyzer
 from ...schemas.rules.tiers import SOFT_CAP_PERCENT, TIERS, Scope, scope_of
-from ...schemas.timestamps import format_ms
+from ...schemas.timestamps import DAY_MS, format_ms
 from ...schemas.views import AGENTS, DOCUMENTS, VERSIONS
 from ...schemas.views.table import PRESENT
 from ..reacting.sweeping import Tick

@@ -24,7 +24,7 @@ from nats.aio.msg import Msg
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderInputRejected
 from ...schemas.events.chunk_vectors import encode_chunk_vector
-from ...schemas.events.derived import FLOAT_BYTES
+from ...schemas.events.derived import FLOAT_BYTES, OutgoingMessage
 from ...schemas.events.drawers import DrawerFiled, DrawerRestored
 from ...schemas.events.embeddings import MODEL_DECISIONS
 from ...schemas.events.envelope import ChunkVectorDerived
@@ -198,25 +198,34 @@ class EmbedChunksReactor(ViewsReactor):
         self, workspace_id: str, model: str, generation: int, texts: Sequence[_Text], vectors: Sequence[bytes]
     ) -> None:
         """Publish vectors, or (an empty one) tombstones."""
-        facts = [
-            ChunkVectorDerived(
-                seq=0,
-                workspace_id=workspace_id,
-                model=model,
-                text_hash=one.text_hash,
-                dim=len(vector) // FLOAT_BYTES,
-                vector=vector,
-                write_id=one.write_id,
-                published_ms=0,
-                reactor=self.identity,
-            )
-            for one, vector in zip(texts, vectors, strict=True)
-        ]
         results = await asyncio.gather(
-            *(self.publish(encode_chunk_vector(fact, self.version, generation)) for fact in facts)
+            *(
+                self.publish(
+                    vector_fact(workspace_id, model, generation, one.text_hash, vector, one.write_id, self.identity)
+                )
+                for one, vector in zip(texts, vectors, strict=True)
+            )
         )
-        for fact, result in zip(facts, results, strict=True):
-            self._counts["repeated" if result.duplicate else "written" if fact.dim else "refused"] += 1
+        for vector, result in zip(vectors, results, strict=True):
+            self._counts["repeated" if result.duplicate else "written" if vector else "refused"] += 1
+
+
+def vector_fact(
+    workspace_id: str, model: str, generation: int, text_hash: int, vector: bytes, write_id: str, reactor: str
+) -> OutgoingMessage:
+    """The vector of a text, or (an empty one) a tombstone; its id does not depend on the reactor that publishes it."""
+    fact = ChunkVectorDerived(
+        seq=0,
+        workspace_id=workspace_id,
+        model=model,
+        text_hash=text_hash,
+        dim=len(vector) // FLOAT_BYTES,
+        vector=vector,
+        write_id=write_id,
+        published_ms=0,
+        reactor=reactor,
+    )
+    return encode_chunk_vector(fact, EmbedChunksReactor.version, generation)
 
 
 REACTOR: Final = EmbedChunksReactor.create

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.ports import ViewReader
 from ...schemas.rules.health import SAMPLE, SEARCH_DAYS, LegacyFigures, MemoryFigures
+from ...schemas.timestamps import DAY_MS
 from ...schemas.views import ARCHIVED, EMBEDDINGS, ENTRIES, RECEIPTS, RELATIONS
 
-DAY_MS: Final = 86_400_000
 CHUNK: Final = 4_096
 """Vectors compared with a sample at once: 16 MiB of cosines."""
 _FLOAT32: Final = np.dtype("<f4")

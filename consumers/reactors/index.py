@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import structlog
-from nats.aio.client import Client
 
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderError, EmbedderInputRejected
@@ -91,7 +90,6 @@ class IndexReactor(SweepReactor):
     """Consumes ``sweep.ticked`` of the index sweep.
 
     Args:
-        client: A connection that reconnects for ever; not closed here.
         parts: As in ``ViewsReactor``, like ``more``.
         embed_unsettled: What this process's embed reactor on a durable took and did not ack yet; None where none runs.
     """
@@ -103,13 +101,11 @@ class IndexReactor(SweepReactor):
 
     def __init__(
         self,
-        client: Client,
         *parts: Any,
         embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None,
         **more: Any,
     ) -> None:
-        super().__init__(client, *parts, **more)
-        self._client = client
+        super().__init__(*parts, **more)
         self._embed_unsettled = embed_unsettled
         self._troubles: dict[tuple[str, int], _Trouble] = {}
 

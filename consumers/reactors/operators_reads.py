@@ -13,8 +13,8 @@ from ...schemas.events.operators import StatedFact
 from ...schemas.ports import ViewReader
 from ...schemas.rules.actors import USER_MESSAGE
 from ...schemas.rules.operators import WINDOW_DAYS, OwnTurn, facts_of
-from ...schemas.rules.sweeps import DAY_MS
 from ...schemas.rules.turns import USER_NAMES
+from ...schemas.timestamps import DAY_MS
 from ...schemas.views import ENTRIES, RETRACTIONS
 from ...schemas.views.operators import OPERATOR_CONSENTS, OPERATOR_FORGOTTEN, OPERATOR_PROFILES
 from ...schemas.views.table import PRESENT

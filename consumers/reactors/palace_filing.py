@@ -17,17 +17,15 @@ import structlog
 
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderError
-from ...schemas.events.chunk_vectors import encode_chunk_vector
 from ...schemas.events.derived import FLOAT_BYTES, OutgoingMessage
 from ...schemas.events.drawers import MOST_DRAWERS, DrawerFiled
-from ...schemas.events.envelope import ChunkVectorDerived
 from ...schemas.ids import derived_id, hash64
 from ...schemas.ports import Embedder, Published, ViewReader
 from ...schemas.rules.palace.exchanges import SAME_COSINE, WING, Chunk, Exchange, Thresholds, chunk_of, filed_chunks
 from ...schemas.rules.palace.places import drawer_id
 from ..reacting.control_facts import encode_control
 from .embed_batch import Embedded, embed_in_pieces
-from .embed_chunks import EmbedChunksReactor
+from .embed_chunks import vector_fact
 from .index_rows import known
 from .palace_reads import Filed, centroids_in, filed_in
 
@@ -209,18 +207,10 @@ class Filing:
     async def _file(self, workspace_id: str, model: str | None, generation: int, piece: _Piece) -> None:
         exchange, chunk, head = piece.exchange, piece.chunk, piece.exchange.head
         if piece.vector and model is not None:
-            fact = ChunkVectorDerived(
-                seq=0,
-                workspace_id=workspace_id,
-                model=model,
-                text_hash=piece.text_hash,
-                dim=len(piece.vector) // FLOAT_BYTES,
-                vector=piece.vector,
-                write_id=piece.entry_id,
-                published_ms=0,
-                reactor=self._reactor,
+            fact = vector_fact(
+                workspace_id, model, generation, piece.text_hash, piece.vector, piece.entry_id, self._reactor
             )
-            await self._publish(encode_chunk_vector(fact, EmbedChunksReactor.version, generation))
+            await self._publish(fact)
         filed = DrawerFiled(
             drawer_id=piece.drawer_id,
             wing=WING,

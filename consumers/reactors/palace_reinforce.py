@@ -25,7 +25,6 @@ from nats.aio.msg import Msg
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.entry import MAX_SUMMARY
 from ...schemas.events import headers as h
-from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.drawers import LAST_MS, DrawerFiled, DrawerReinforced
 from ...schemas.ids import derived_id
 from ...schemas.rules.palace.upkeep import DIARY, REINFORCE_ABOVE, REINFORCE_AMONG, REINFORCE_BOOST
@@ -35,7 +34,7 @@ from ..reacting.backoff import doubled
 from ..reacting.control_facts import encode_control
 from ..reacting.leases import deliveries
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
-from .palace_classify_reads import NEEDS
+from .palace_classify_reads import NEEDS, matrix_of
 from .palace_filing import ADDED_BY
 
 PATIENCE: Final = 10
@@ -81,12 +80,11 @@ class _Embedded:
     @classmethod
     def of(cls, live: Sequence[_Live]) -> _Embedded:
         """These, in their order."""
-        size = len(live[0].vector or b"") // FLOAT_BYTES if live else 0
         return cls(
             [one.drawer_id for one in live],
             np.array([one.filed_ms for one in live], np.int64),
             np.array([one.memory_type == DIARY for one in live], np.bool_),
-            np.frombuffer(b"".join(one.vector or b"" for one in live), "<f4").reshape(len(live), size),
+            matrix_of([one.vector or b"" for one in live]),
         )
 
     def similar(self, drawer_id: str, filed_ms: int) -> list[str]:

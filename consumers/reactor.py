@@ -51,7 +51,7 @@ class Reactor(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Finish what is in hand, then stop."""
+        """Finish the current work, then stop."""
         ...
 
     async def status(self) -> ReactorStatus:
@@ -61,14 +61,14 @@ class Reactor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReactorContext:
-    """What a reactor is built from; its maker also closes what is in it.
+    """The parts of a reactor; the caller closes them.
 
     Attributes:
         client: A connection to the broker that reconnects for ever, to consume with.
         publisher: Publishes to JOURNAL.
         embedder: The active model, None where there is none.
         embedding_dim: Dimensions that the journal has recorded of the active model, None if none are.
-        clock: The time now, UTC; for status, never for what is published.
+        clock: The time now, UTC; for status, never for events.
         settings: The node's settings.
         views: The node's views, read only; None in a process that has none (``work``), where reactors that search
             views have nothing to do.

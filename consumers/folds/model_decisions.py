@@ -1,7 +1,7 @@
-"""What control entries decide about embedding models, for every fold that keeps something of a model.
+"""The decisions about embedding models in control entries, for every fold with rows of a model.
 
-Invariant: models are added and dropped for all workspaces, so only the system workspace's word counts for that; they are
-activated anywhere.
+Invariant: models are added and dropped for all workspaces, so only decisions of the system workspace do so; every workspace
+can activate one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cuts the texts of a whole batch into tokens at once, for every fold that counts or indexes words.
 
-Invariant: word for word what ``rules.text.words_of(rules.text.indexed_text(...))`` gives, a test says so. It exists
-because cutting and counting one text at a time costs 40 µs an entry, most of it under the interpreter lock; this way it
-is 5 µs, mostly in Arrow without the lock.
+Invariant: the words are those of ``rules.text.words_of(rules.text.indexed_text(...))``, which a test proves. It exists
+because cutting and counting one text at a time costs 40 µs an entry, most of it under the interpreter lock; this way it is
+5 µs, mostly in Arrow without the lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHARED_WORDS: Final = "words"
 """Likewise."""
 
 _ASCII: Final = bytes(code if 65 <= code <= 90 or 97 <= code <= 122 or 48 <= code <= 57 else 32 for code in range(256))
-"""Turns whatever is no ASCII letter or digit into a blank."""
+"""Replaces every character except ASCII letters and digits by a blank."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What a batch's turns of conversation show, as columns: word pieces, flags, the days they speak of.
 
-Invariant: row for row what ``rules.turns`` and ``rules.word_pieces`` say of each entry by itself (a test says so). It
+Invariant: each row is what ``rules.turns`` and ``rules.word_pieces`` give for its entry alone (a test proves it). It
 works on the distinct words of the whole batch, as ``tokenise`` does, because asking each text costs ten times as much.
 """
 

@@ -1,4 +1,4 @@
-"""A gate that many readers pass and one swap closes, so that a file is replaced while there are no readers.
+"""A lock that readers share and a swap holds alone, so that a file is replaced while no reader uses it.
 
 Invariant: inside ``closed()`` no reader is inside ``reading()``; readers that come meanwhile wait, bounded.
 """

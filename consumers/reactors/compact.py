@@ -1,6 +1,6 @@
 """Archives old entries of noisy types when a compaction sweep is due (contract §11).
 
-Why the event names sequences: what is archived must not depend on when a fold runs. Invariants: one ``memory.compacted``
+Why the event names sequences: the archived entries must not depend on when a fold runs. Invariants: one ``memory.compacted``
 names entries of one crew, UTC day and type; its id follows from the tick and its first sequence, so a sweep that runs twice
 archives once; nothing is removed except by the folds of these events, each in one transaction with the archive's rows.
 """
@@ -130,7 +130,7 @@ class CompactReactor(SweepReactor):
 
 
 def together(buckets: Sequence[Bucket]) -> list[list[Bucket]]:
-    """Buckets by what is read at once: whole days, of at least ``_READ_ENTRIES`` entries but for the last ones."""
+    """Groups of buckets that are read at once: whole days, of at least ``_READ_ENTRIES`` entries except the last group."""
     groups: list[list[Bucket]] = []
     entries = _READ_ENTRIES
     for bucket in buckets:

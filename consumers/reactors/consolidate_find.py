@@ -1,6 +1,6 @@
-"""Sorts out what a consolidation found: new rules, rules that were found again, rules that proved useful.
+"""Sorts the findings of a consolidation: new rules, rules that were found again, rules that proved useful.
 
-Invariant: pure; what is learned already, by its evidence or its pattern, is not learned again.
+Invariant: pure; a rule that is known by its evidence or its pattern is not learned again.
 """
 
 from __future__ import annotations

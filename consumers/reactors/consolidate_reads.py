@@ -1,8 +1,8 @@
 """What a consolidation reads of a crew: candidates, the rules it has, and the searches that found them; blocking.
 
-Invariant: candidates and searches are those before the tick, so a run that is repeated finds the same; rules are all there
-are, because of several ticks that come at once the later ones must know what the first one learned. An
-entry that is retracted is no candidate. ``published_ms`` decides what is new, ``ts_ms`` on which day something happened.
+Invariant: candidates and searches are those before the tick, so a run that is repeated finds the same; all rules are read,
+because if several ticks come at once the later ones must know the rules of the first. A retracted entry is not a candidate.
+``published_ms`` decides what is new, ``ts_ms`` on which day something happened.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ...schemas.views.table import PRESENT
 from ..reacting.sweeping import Tick
 
 _READ_MAX: Final = 10 * MAX_ENTRIES
-"""Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are no denials."""
+"""Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are not denials."""
 _LIVE: Final = f"""{ENTRIES} e LEFT JOIN {LIVE_PRIORITIES} p
     ON p.workspace_id = e.workspace_id AND p.entry_id = e.id AND p.{PRESENT}"""
 _PERMANENT: Final = "coalesce(p.priority, e.priority) = 'permanent'"

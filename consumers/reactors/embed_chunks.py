@@ -1,14 +1,14 @@
 """Embeds the texts of documents, drawers, facts and entities that have no vector of the active model.
 
 At the start it looks at every workspace, then at those in which something is written.
-Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones;
-and what was written while no model ran, or under a version that did not embed it, is found at the start.
-A vector is stored by text, so what was embedded once is never embedded again. Invariants: it waits until the views have
-passed its cause; ids depend on text and model alone, so running twice publishes once; a model that is away is waited for, a
-text that it refuses gets a tombstone.
+It reads the views and not the writes, because the fold makes the chunks and an append changes only the last ones. Texts
+that were written while no model ran, or under a version that did not embed them, are found at the start. A vector is stored
+by text, so a text is embedded once. Invariants: it waits until the views have folded its cause; ids depend on text and
+model alone, so running twice publishes once; it waits for an unavailable model; a text that the model rejects gets a
+tombstone.
 
 Durable: ack policy explicit, ack wait ``PullLimits.ack_wait_s`` (renewed while texts are embedded), unlimited deliveries;
-the order of causes does not matter, because each is answered by a look at the present chunks.
+the order of causes does not matter, because each leads to a query of the present texts.
 """
 
 from __future__ import annotations

@@ -79,14 +79,14 @@ class HealthReactor(SweepReactor):
 
 
 def at_that_time(trouble: Trouble | None, due_ms: int) -> Trouble | None:
-    """The trouble if it had begun by then: a night that is caught up knew nothing of today's."""
+    """The trouble if it had begun by then; a sweep of an earlier night leaves out later trouble."""
     if trouble is None or (trouble.since and to_ms(parse_ts(trouble.since)) > due_ms):
         return None
     return trouble
 
 
 def judged(measured: Measured, tick: Tick, trouble: Trouble | None) -> HealthRecorded:
-    """What is recorded of a crew or workspace."""
+    """The event about a crew or workspace."""
     figures, legacy = measured.figures, health.measure_legacy(measured.legacy)
     verdict = health.judge(figures, trouble)
     return HealthRecorded(

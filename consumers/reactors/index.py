@@ -80,7 +80,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Trouble:
-    """How one text has fared: failures, and the due time from which it is tried again, milliseconds since the epoch."""
+    """Failures of one text, and the due time from which it is tried again, milliseconds since the epoch."""
 
     failures: int = 0
     not_before_ms: int = 0
@@ -139,7 +139,7 @@ class IndexReactor(SweepReactor):
         return Swept(counts)
 
     async def _part(self, tick: Tick, model: str | None, generation: int) -> _Part:
-        """What of the workspace is not left to the embed reactor."""
+        """The part of the workspace that is not left to the embed reactor."""
         backlog = Backlog()
         if model is not None:
             durable = durable_name(EmbedReactor.version, model, generation)

@@ -1,4 +1,4 @@
-"""Which links a newly embedded entry gets: its nearest earlier entries, and those of them that it contradicts.
+"""Finds the links of a newly embedded entry: its nearest earlier entries, and those of them that it contradicts.
 
 Invariant: a function of the fact and of what came before it; every link leads from the newer entry to the older. A
 correction (``refs.parent_entry_id``) supersedes what it corrects and does not contradict it.

@@ -1,7 +1,7 @@
-"""What a sweep of operator models reads: who talked, what they said, what is known of them; blocking.
+"""Reads for a sweep of operator models: the people who talked, their turns, the known facts about them; blocking.
 
-Invariant: as of the tick, so a sweep that is repeated finds the same. Only turns of people themselves are read
-(``chat.user_message`` whose actor is a named user), none that is retracted.
+Invariant: as of the tick, so a repeated sweep reads the same. Only the people's own turns are read (``chat.user_message``
+whose actor is a named user), without retracted ones.
 """
 
 from __future__ import annotations

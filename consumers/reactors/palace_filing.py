@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Piece:
-    """A chunk of an exchange on its way."""
+    """A chunk of an exchange that is being filed."""
 
     exchange: Exchange
     chunk: Chunk
@@ -58,7 +58,7 @@ class _Piece:
 
 
 class _Live:
-    """What is filed already, and what these pieces add.
+    """The filed drawers and the pieces that are added.
 
     Cosines are computed for all pieces together, which reads the vectors of the drawers once.
     """
@@ -82,7 +82,7 @@ class _Live:
                 np.maximum(self._nearest, cosines.max(axis=0), out=self._nearest)
 
     def has(self, at: int) -> bool:
-        """Whether a live drawer has the text of the piece at a position, or one that is as good as the same."""
+        """Whether a live drawer has the text of the piece at a position, or nearly the same text."""
         piece = self._pieces[at]
         return (
             piece.drawer_id in self._filed.live
@@ -112,7 +112,7 @@ class Filing:
         views: Where drawers are read.
         publish: Publishes a fact; returns after the ack.
         embedder_for: What runs a model, None if nothing does.
-        thresholds: Who decides the types.
+        thresholds: Confidences that decide how a type is found.
         reactor: ``name@version``.
     """
 
@@ -179,7 +179,7 @@ class Filing:
         return _Piece(exchange, chunk, named, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
 
     def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
-        """Let the nearest centroid decide a type of which the words are not certain."""
+        """Take the type of the nearest centroid if the word lists are not certain."""
         if not piece.vector or not self._thresholds.low <= piece.chunk.found.confidence < self._thresholds.high:
             return
         vector = np.frombuffer(piece.vector, "<f4")

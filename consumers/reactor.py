@@ -41,7 +41,7 @@ class ReactorStatus:
 
 @runtime_checkable
 class Reactor(Protocol):
-    """A process of its own or one inside ``up``; several of one kind share the load through one durable."""
+    """Runs in a process of its own or inside ``up``; several of one kind share the load through one durable."""
 
     name: ClassVar[str]
     version: ClassVar[int]
@@ -55,7 +55,7 @@ class Reactor(Protocol):
         ...
 
     async def status(self) -> ReactorStatus:
-        """How it is doing."""
+        """The status."""
         ...
 
 
@@ -78,7 +78,7 @@ class ReactorContext:
         embed_unsettled: Name of a durable → sequences that the embed reactor on it, in this process, took and did not ack
             yet; None where none runs here.
         subject_key: The key of the hash that names people in events; empty in a process without views.
-        embedder_trouble: What ails a model's embedder (its last outcome) and since when, None if nothing does.
+        embedder_trouble: The trouble of a model's embedder (its last outcome) with its begin, None if there is none.
     """
 
     client: Client

@@ -108,7 +108,7 @@ def _words(batch: Batch, chosen: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _flags(word: Ints, counts: Ints, facts: WordColumns) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Flags of each turn in its own language, and which one that is."""
+    """The flags of each turn in its language, and that language."""
     n, spoken = len(counts), len(languages())
     if not len(word):
         return np.full(n, TURN, np.uint8), np.zeros(n, np.int64)

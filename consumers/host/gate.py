@@ -61,7 +61,7 @@ class ReadGate:
             if not self._condition.wait_for(lambda: not self._readers, WAIT_S):
                 self._closed = False
                 self._condition.notify_all()
-                raise Unavailable("a reader does not leave the views", hint="try again")
+                raise Unavailable("a reader still uses the views", hint="try again")
         try:
             yield
         finally:

@@ -18,14 +18,14 @@ from nats.errors import Error as NatsError
 from ..endings import end_task
 
 PARTED_KEPT: Final = 8_192
-"""Messages remembered that were put off or given back, about 1 MB: twice what a durable leaves unacked. Those that another
-process settled stay among them until they are the oldest."""
+"""Messages remembered that were put off or returned, about 1 MB: twice as many as a durable leaves unacked. Those that
+another process settled are kept until they are the oldest."""
 RENEWALS: Final = 3
 """Renewals within one ack wait: two may be lost before the broker delivers a message to another process."""
 
 
 class Leases:
-    """What one reactor has in hand, by stream sequence.
+    """The messages that one reactor holds, by stream sequence.
 
     Args:
         ack_wait_s: Seconds until the broker delivers to another process what was not renewed.
@@ -41,7 +41,7 @@ class Leases:
 
     @property
     def unsettled(self) -> frozenset[int]:
-        """Sequences that were in hand and are not acked by us: held, put off or given back."""
+        """Sequences of messages that were received and not acked here: held, put off or returned."""
         return frozenset(self._held) | frozenset(self._parted)
 
     def hold(self, message: Msg) -> None:
@@ -60,7 +60,7 @@ class Leases:
         self._held.pop(message.metadata.sequence.stream, None)
 
     async def put_off(self, message: Msg, delay_s: float) -> None:
-        """Let a message come again, to this process or another, in ``delay_s`` seconds."""
+        """Put a message off: it is delivered again, to any process, in ``delay_s`` seconds."""
         await message.nak(delay=delay_s)
         self._part(message.metadata.sequence.stream)
 

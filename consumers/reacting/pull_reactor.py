@@ -136,7 +136,7 @@ class PullReactor(ABC):
         return published
 
     async def start(self) -> None:
-        """Begin; returns at once, whether or not what it needs is there."""
+        """Begin; returns at once, even if the broker or a model is unavailable."""
         if self._task is None:
             self._stopping.clear()
             self._state = "waiting"
@@ -154,7 +154,7 @@ class PullReactor(ABC):
         self._state = "stopped"
 
     async def status(self) -> ReactorStatus:
-        """How it is doing; ``pending`` is the last known where the broker does not answer."""
+        """The status; ``pending`` is the last known value if the broker does not answer."""
         if self._state != "stopped":
             with contextlib.suppress(BrokerError):
                 self._pending = await self._source.pending()

@@ -52,7 +52,7 @@ class Learned:
 
 
 def recurring_groups(candidates: Sequence[Candidate]) -> list[Group]:
-    """What recurs among the candidates by their words, the largest first."""
+    """Groups of candidates that share most of their words, the largest first."""
     by_id = {one.entry_id: one for one in candidates}
     analyzer = Analyzer(Stemmer)
     seen = [Occurrence(one.entry_id, one.ts_ms // DAY_MS, terms_of(analyzer, one.summary)) for one in candidates]
@@ -130,7 +130,7 @@ def _is_same(evidence: Collection[str], group: Group) -> bool:
 
 
 def _action(members: Sequence[Candidate]) -> str:
-    """What the newest entry of the evidence says to do; empty if none says so."""
+    """The action that the newest entry of the evidence names; empty if none does."""
     for name in _ACTIONS:
         for one in reversed(members):
             said = one.payload.get(name)

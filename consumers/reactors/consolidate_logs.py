@@ -140,7 +140,7 @@ def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritt
 
 
 def _recurring(analyzer: Analyzer, lines: Sequence[Line]) -> list[Recurrence]:
-    """What recurs among lines; occurrences are named by their place."""
+    """Recurring lines; occurrences are named by their index."""
     seen = enumerate((date.fromisoformat(line.date).toordinal(), terms_of(analyzer, line.text)) for line in lines)
     return recurrences([Occurrence(str(at), day, terms) for at, (day, terms) in seen])
 

@@ -115,16 +115,16 @@ class EmbedReactor(PullReactor):
 
     @property
     def unsettled(self) -> frozenset[int]:
-        """Sequences of the entries that it has in hand, put off or gave back, and still has to settle."""
+        """Sequences of entries that it holds, put off or returned, and that are not settled."""
         return self._leases.unsettled
 
     async def status(self) -> ReactorStatus:
-        """How it is doing, with the texts that are put off; a model may be away as well as the broker."""
+        """The status, with the number of texts that are put off."""
         status = await super().status()
         return replace(status, counts={**status.counts, "put_off": len(self._troubles)})
 
     async def open(self) -> None:
-        """The durable is as wanted, and the model answers."""
+        """Declare the durable and test the model."""
         await super().open()
         await self._embedder.probe()
 
@@ -161,7 +161,7 @@ class EmbedReactor(PullReactor):
         return fresh, suspects
 
     def _is_suspect(self, candidate: Candidate) -> bool:
-        """Whether it is asked for alone: it failed here, or came so often that it may have failed elsewhere."""
+        """Whether it is embedded alone: it failed here, or was delivered so often that it may have failed elsewhere."""
         return candidate.seq in self._troubles or candidate.deliveries >= self._limits.suspect_deliveries
 
     async def _sort(self, messages: Sequence[Msg]) -> list[Candidate]:
@@ -189,7 +189,7 @@ class EmbedReactor(PullReactor):
         return candidates
 
     async def _embeds_chat(self, workspace_id: str) -> bool:
-        """Whether a workspace has chosen that chat is embedded: asked of the journal, as processes share the durable."""
+        """Whether a workspace embeds chat; read from the journal, because processes share the durable."""
         last = await self._source.last_on(control_subject(workspace_id, WorkspaceConfigured.ENTRY_TYPE))
         if last is None or last.data is None:
             return False

@@ -124,7 +124,7 @@ class EmbedChunksReactor(ViewsReactor):
     _filled_all = False
 
     async def turn(self) -> None:
-        """Handle a batch; before the first one, embed what any workspace lacks."""
+        """Handle a batch; before the first one, embed the missing texts of all workspaces."""
         if not self._filled_all:
             stream = await self._client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)
             await self.caught_up(stream.state.last_seq)
@@ -147,7 +147,7 @@ class EmbedChunksReactor(ViewsReactor):
         """Embed every text of a workspace that has no vector of its active model.
 
         Raises:
-            EmbedderError: If the model is away.
+            EmbedderError: If the model is unavailable.
         """
         await self.caught_up()
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)

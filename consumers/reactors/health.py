@@ -33,7 +33,7 @@ class HealthReactor(SweepReactor):
 
     Args:
         parts: As in ``ViewsReactor``, like ``more``.
-        trouble: What ails the embedder of a model at the moment, None if nothing does.
+        trouble: The present trouble of a model's embedder, None if there is none.
     """
 
     name: ClassVar[str] = "health"
@@ -47,7 +47,7 @@ class HealthReactor(SweepReactor):
 
     @classmethod
     def parts(cls, context: ReactorContext) -> dict[str, Any]:
-        """What ails the embedders."""
+        """The trouble of embedders."""
         return {"trouble": context.embedder_trouble}
 
     async def work(self, tick: Tick) -> Swept:

@@ -40,7 +40,7 @@ RETRY_FIRST_S: Final = 300.0
 RETRY_LAST_S: Final = 86_400.0
 """Seconds, by the ticks' due times, that a text which failed alone is left out of sweeps: doubled with each failure."""
 GIVE_UP_AFTER: Final = 3
-"""Refusals of one text, in as many sweeps, until a tombstone says that the model does not take it; a reindex tries again."""
+"""Refusals of one text, in as many sweeps, until a tombstone records that the model rejects it; a reindex tries again."""
 TROUBLES_KEPT: Final = 10_000
 """Texts whose failures are remembered, about 2 MB; the oldest are forgotten and tried at once."""
 _COUNTED: Final = (
@@ -53,8 +53,8 @@ _COUNTED: Final = (
     "pending",
 )
 _TRIED: Final = ("written", "repeated", "refused", "failed", "put_off")
-"""How an entry that a sweep comes to may fare: each in one of these; in a sweep that is not broken off they add up to
-``proposed``, which until then says how many were missing."""
+"""Outcomes of an entry in a sweep, one of these each; in a complete sweep they add up to ``proposed``, which until then is
+the number of missing vectors."""
 _FIRST_MS: Final = -(2**62)
 _log = structlog.get_logger(__name__)
 
@@ -111,11 +111,11 @@ class IndexReactor(SweepReactor):
 
     @classmethod
     def parts(cls, context: ReactorContext) -> dict[str, Any]:
-        """What the embed reactors of this process have in hand."""
+        """The unsettled messages of the embed reactors of this process."""
         return {"embed_unsettled": context.embed_unsettled}
 
     async def work(self, tick: Tick) -> Swept:
-        """Embed what is missing, batch by batch, oldest first."""
+        """Embed entries without a vector, batch by batch, oldest first."""
         counts = Counter(dict.fromkeys(_COUNTED, 0))
         name = active_in(await asyncio.to_thread(read_active_models, self._views), tick.workspace_id)
         generation, dim = await asyncio.to_thread(known, self._views, name or "")

@@ -124,7 +124,7 @@ class LinkReactor(PullReactor):
             await self._judge.close()
 
     async def status(self) -> ReactorStatus:
-        """How it is doing, or why it has no judge."""
+        """The status, or why there is no judge."""
         status = await super().status()
         return replace(status, last_error=status.last_error or self._judge_trouble)
 

@@ -21,7 +21,7 @@ from ...schemas.views.table import PRESENT
 from ..reacting.sweeping import Tick
 
 PEOPLE_MAX: Final = 1_000
-"""People of one sweep, those who spoke last; the next sweep takes up who speaks again."""
+"""People of one sweep, those who spoke last; the next sweep reads those who speak again."""
 TURNS_MAX: Final = 500
 """Newest turns of a person that are read: at 20,000 characters each, 10 MB."""
 _TURNS: Final = f"""{ENTRIES} e WHERE e.workspace_id = $workspace AND e.seq < $seq AND e.entry_type = '{USER_MESSAGE}'

@@ -85,7 +85,7 @@ class Comparing:
         Drawers that ``embed_chunks`` has not embedded yet are embedded here, because nothing compares them later.
 
         Raises:
-            EmbedderError: The model is away; try again later.
+            EmbedderError: The model is unavailable; try again later.
         """
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         if model is None:
@@ -105,7 +105,7 @@ class Comparing:
         """Supersede and merge what one drawer contradicts or repeats.
 
         Raises:
-            ChatUnavailable: The model is away; try again later.
+            ChatUnavailable: Try again later.
         """
         if drawer.drawer_id in around.gone:
             return

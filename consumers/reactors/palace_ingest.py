@@ -87,7 +87,7 @@ class PalaceIngestReactor(ViewsReactor):
         return {"thresholds": thresholds_of(context.settings)}
 
     async def status(self) -> ReactorStatus:
-        """How it is doing, with the exchanges in hand and the turns that wait."""
+        """The status, with the exchanges that are being filed and the turns that wait."""
         status = await super().status()
         return replace(status, counts={**status.counts, "running": self._running, "waiting": status.pending})
 

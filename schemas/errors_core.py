@@ -100,7 +100,7 @@ class EntryConflict(CrewJournalError):
 
 
 class PalaceFull(CrewJournalError):
-    """The workspace has as many drawers as it may have."""
+    """The workspace has the maximum number of drawers."""
 
     title = "The palace is full"
     status = 409
@@ -135,7 +135,7 @@ class EvidenceGone(CrewJournalError):
 
 
 class BrokerNotOurs(CrewJournalError):
-    """The node does not run the broker, so it cannot change its users; ``hint`` says where to do it."""
+    """The node does not manage the broker, so it cannot change its users; ``hint`` says where to do that."""
 
     title = "The broker is not managed by this node"
     status = 409

@@ -40,7 +40,7 @@ class AuthorFields(ActorFields):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and in which workspace.
+    """The sender of a request and its workspace.
 
     Attributes:
         principal: The binding of the token.
@@ -163,7 +163,7 @@ def parse(operation: Operation[Q, A], raw: Mapping[str, Any]) -> Q:
 
 
 def for_effect(error: InvalidRequest, operation: Operation[Any, Any]) -> InvalidRequest | InvalidQuery:
-    """The error as it is for operations that change something, or, for those that read, of its first field alone."""
+    """The error itself for an operation that changes something; for one that reads, an error of the first field only."""
     if operation.effect is not Effect.READS:
         return error
     first = error.problems[0]

@@ -33,7 +33,7 @@ def mint_token() -> str:
 
 
 def token_hash(plaintext: str) -> str:
-    """Hex SHA-256; with 256 random bits there is nothing a salt or a slow hash would add."""
+    """Hex SHA-256; with 256 random bits, a salt or a slow hash adds nothing."""
     return hashlib.sha256(plaintext.encode()).hexdigest()
 
 

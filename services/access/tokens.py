@@ -84,7 +84,7 @@ class TokenRegistry:
     def load(self) -> None:
         """Read the folded tokens; blocking, on the event loop's thread, so that no commit falls in between.
 
-        While the view is behind, what is known stays: it has followed every commit since it was read.
+        While the view is behind, the known tokens stay: they have followed every commit since they were read.
 
         Raises:
             ViewsDamaged: If one is none that the fold can have written.
@@ -109,7 +109,7 @@ class TokenRegistry:
             self._next_expiry.cancel()
 
     def authenticate(self, bearer: str) -> Principal:
-        """Who bears this token; found by its hash, so timing tells nothing of other tokens.
+        """The principal of this token; found by its hash, so timing reveals nothing about other tokens.
 
         Raises:
             NotAuthenticated: If it is not a token, unknown or revoked (one error for the three), or has expired.
@@ -136,7 +136,7 @@ class TokenRegistry:
         return token_id == OWNER_TOKEN_ID or self._bearer(token_id) is not None
 
     def _bearer(self, token_id: str) -> Principal | None:
-        """Who bears a token that is neither revoked nor expired."""
+        """The principal of a token that is neither revoked nor expired."""
         known = self._by_hash.get(self._hash_of.get(token_id, ""))
         return None if known is None or self._has_expired(known) else known
 
@@ -144,12 +144,12 @@ class TokenRegistry:
         return principal.expires_ms is not None and principal.expires_ms <= to_ms(self._clock())
 
     def _follow_swaps(self) -> None:
-        """Read again after a rebuild or a catch-up, which notify no listener of what they folded."""
+        """Read again after a rebuild or a catch-up, which do not notify listeners."""
         if self._views.generation != self._generation or not self._loaded:
             self.load()
 
     def _require_loaded(self) -> None:
-        """Go on only if all tokens are known.
+        """Raise unless all tokens are known.
 
         Raises:
             ViewsBehind: If they are still to be folded.
@@ -203,7 +203,7 @@ class TokenRegistry:
     def _check_nats(self, bound: Principal) -> NatsUsers:
         if bound.role.administers:
             raise InvalidQuery(
-                "on NATS counts a token of one agent only",
+                "only the token of one agent is valid on NATS",
                 hint="ask for role AGENT or LEAD, with agent_id",
                 field="nats",
             )
@@ -213,7 +213,7 @@ class TokenRegistry:
         return self._nats
 
     async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[NatsAccess, int]:
-        """Record that a token counts on NATS, too, and return once it does; with the sequence of that fact."""
+        """Record that a token is valid on NATS, too; returns the sequence of the event once it is."""
         nats = self._check_nats(bound)
         hashed = bcrypt_hash(plaintext)
         allowed = TokenNatsAllowed(token_id=bound.token_id, bcrypt=hashed)

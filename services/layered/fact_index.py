@@ -110,7 +110,7 @@ class FactIndex:
         self.version = -1
 
     def refresh(self, views: ViewReader, workspace_id: str) -> None:
-        """Take in what changed since the last refresh; blocking."""
+        """Take in the changes since the last refresh; blocking."""
         seq = views.view_seq(FACTS_PROJECTION)
         if self._facts and views.rows(_RENAMED, [workspace_id, self.seq]):
             self._facts.clear()
@@ -131,7 +131,7 @@ class FactIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, about."""
+        """Estimated bytes in memory."""
         return FACT_BYTES * (1 + len(self._facts)) + self._vectors.nbytes
 
     def get(self, fact_id: str) -> KnownFact | None:
@@ -145,7 +145,7 @@ class FactIndex:
     def search(
         self, text: str, vector: QueryVector | None, namespace: str | None, now_ms: int, limit: int
     ) -> list[FoundFact]:
-        """The facts that hold and are like a text in their words or in meaning, the most similar first, then by id."""
+        """The facts that hold and are similar to a text in their words or in meaning, the most similar first, then by id."""
         found = self._vectors.like(vector)
         for fact_id, share in self._by_words(text).items():
             found[fact_id] = max(share, found.get(fact_id, 0.0))
@@ -230,7 +230,7 @@ class FactIndexes:
             self._version += 1
 
     def fresh(self, workspace_id: str) -> FactIndex:
-        """The index as the views have the facts now; hold ``lock`` while it is used."""
+        """The index, as new as the views; hold ``lock`` while it is used."""
         if self._generation != self._views.generation:
             self._generation = self._views.generation
             self._indexes.clear()

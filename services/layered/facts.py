@@ -97,7 +97,7 @@ class LayeredFacts:
         journal: Records verifications.
         graph: Records facts.
         indexes: The facts in memory.
-        choices: What counts in a workspace.
+        choices: Settings of a workspace.
         uses: How often entries were used.
         moments: The time of a request.
         embed: The vector of a query in a workspace; None without a model.

@@ -57,12 +57,12 @@ _DATE_CHARS: Final = len("2026-11-21")
 
 @dataclass(slots=True)
 class Gathered:
-    """What was found.
+    """The gathered memories.
 
     Attributes:
         items: The memories.
         facts: Those among them that are facts.
-        recall: What recall said.
+        recall: The answer of recall.
         entry_ids: Id of an item → the entry that is used when it is in a context.
     """
 
@@ -81,13 +81,13 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, with what follows from it.
+    """A request with derived values.
 
     Attributes:
-        caller: Who asks.
-        request: What.
-        query: What is searched for.
-        choices: What counts.
+        caller: The caller.
+        request: The request.
+        query: The text to search for.
+        choices: Settings of the workspace.
         now_ms: The time for which it is answered.
     """
 
@@ -109,7 +109,7 @@ class Memories:
         runs: The working memory of a run.
         palace: Its drawers.
         documents: The present documents by owner.
-        registry: What is registered of agents.
+        registry: The registered agents.
         analyzer: Turns texts into terms.
     """
 
@@ -136,7 +136,7 @@ class Memories:
         self._terms: Callable[[str], frozenset[int]] = lru_cache(8_192)(lambda text: frozenset(analyzer.terms(text)))
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._identity.close()
 
     async def gather(self, asked: Asked) -> Gathered:

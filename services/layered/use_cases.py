@@ -1,4 +1,4 @@
-"""Layered memory of a node: what writes it, what reads it, and what assembles contexts of it."""
+"""Layered memory of a node: the use-cases that write it, read it, and assemble contexts of it."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class Layered:
             palace: Its drawers.
             documents: Procedures.
             owned: The present documents by owner.
-            registry: What is registered of agents.
+            registry: The registered agents.
             queries: Reads entries.
             recall: Recalls entries.
             analyzer: Turns texts into terms.
             record: Records which memories are in a context.
-            settings: What counts on this node.
+            settings: The node's settings.
             clock: The time now, UTC.
             tokenizer: Counts tokens; an estimate if absent.
         """
@@ -99,7 +99,7 @@ class Layered:
         return cls(facts, Procedures(documents), runs, assembling, uses, choices, views, moments)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self.uses.close()
         self.choices.close()
         self.assembling.close()

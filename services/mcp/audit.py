@@ -44,7 +44,7 @@ class Audit(Part):
         self._task = asyncio.create_task(self._run(), name="tool-audit")
 
     async def stop(self) -> None:
-        """Record what waits, for a bounded time, and end."""
+        """Record the pending calls, for a bounded time, and end."""
         try:
             async with asyncio.timeout(5.0):
                 await self.recorded()

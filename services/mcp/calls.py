@@ -13,7 +13,7 @@ from ...schemas.principal import Principal, Role
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Who calls tools, and which.
+    """The caller of tools, and its tools.
 
     Attributes:
         principal: The binding of the token, or the agent for whom an OWNER or ADMIN connects (``acting_as``).

@@ -73,7 +73,7 @@ class Tools:
         return found
 
     async def call(self, connection: Connection, name: str, arguments: Mapping[str, Any]) -> Outcome:
-        """Call a tool; what fails is an outcome, too."""
+        """Call a tool; a failure is an outcome, too."""
         began = time.perf_counter()
         tool: Tool | None = None
         try:

@@ -40,7 +40,7 @@ class AfterRuns:
 
     Args:
         journal: Records the ticks.
-        views: Know runs and ticks.
+        views: Runs and ticks.
         clock: The time now, UTC.
     """
 

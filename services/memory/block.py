@@ -48,10 +48,10 @@ class MemoryBlocks:
 
     Args:
         views: The views; followed until ``close``.
-        registry: What is registered.
+        registry: The registrations.
         documents: The present documents.
         search: Ranks topics.
-        opener: What is known of the person who opened the session; ``operators.Operators.opener``.
+        opener: Finds the profile of the person who opened the session; ``operators.Operators.opener``.
         clock: The time now, UTC.
     """
 

@@ -31,7 +31,7 @@ _LOGGED: Final = f"""SELECT query, scope, of_agent_id, of_crew_id FROM {RECEIPTS
 
 @dataclass(frozen=True, slots=True)
 class LoggedQuery:
-    """A query and whose memories it was asked of."""
+    """A query and its scope."""
 
     text: str
     scope: Scope
@@ -39,7 +39,7 @@ class LoggedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What two models make of one query."""
+    """The answers of two models to one query."""
 
     query: LoggedQuery
     one: ModelRanking

@@ -33,7 +33,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known of every model, in one workspace or in all.
+    """The figures of every model, in one workspace or in all.
 
     Attributes:
         states: Model → its state, of those that were decided about.
@@ -81,7 +81,7 @@ class ModelFigures:
         return await asyncio.to_thread(self._read, workspace_id)
 
     async def state(self, model: str) -> str | None:
-        """What was decided about a model; None if nothing was."""
+        """The last decision about a model; None if there is none."""
         return (await asyncio.to_thread(self._states)).get(model)
 
     async def dim(self, model: str) -> int | None:

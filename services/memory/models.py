@@ -67,10 +67,10 @@ class EmbeddingModels:
     Args:
         journal: Records the decisions.
         views: Where vectors and decisions are.
-        running: What runs a model here, made if need be; None if the node is not to embed.
+        running: The embedder of a model, made if there is none yet; None if the node does not embed.
         release: Closes a model that is not wanted.
         wanted: Models being filled, blocking.
-        kind_of: Which adapter runs a model.
+        kind_of: The adapter that runs a model.
         aliases: Short names of models.
         outcomes: Model → how its last call ended.
         filling: Model → status of the reactor that fills it.
@@ -179,7 +179,7 @@ class EmbeddingModels:
     async def activate(self, caller: Caller, asked: ActivateModelRequest) -> ModelActivated:
         """Let recall use a model at once in one workspace, or in all that have not activated one themselves.
 
-        The model used before stays filled. Returns when recalls meet the new vectors, after SETTLE_TIMEOUT_S at the latest.
+        The model used before stays filled. Returns when recalls use the new vectors, after SETTLE_TIMEOUT_S at the latest.
 
         Raises:
             NotFound: If nothing can make vectors of it and there are none, or it was dropped.
@@ -303,7 +303,7 @@ class EmbeddingModels:
         return embedder.dim
 
     async def _settled(self) -> None:
-        """Wait until recalls meet the new vectors, bounded: it is decided, and they will, however long the reading takes."""
+        """Wait, for a bounded time, until recalls use the new vectors; after it they still will."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 await self._recall_settled()

@@ -183,7 +183,7 @@ def _agent_of(principal: Principal, named: str | None) -> str:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """An object as stored; empty if it holds what JSON cannot, so that one entry does not silence the others."""
+    """An object as stored; empty if JSON cannot hold it, so that one entry does not prevent all nudges."""
     try:
         parsed = from_json(text)  # orjson refuses whole numbers of 400 digits, which an entry may hold
     except ValueError:

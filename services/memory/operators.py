@@ -68,11 +68,11 @@ class Operators:
         return slug_of(self._hash(workspace_id, user))
 
     def opener(self, workspace_id: str, user: str, agent_id: str | None, seq: int = NOW) -> Opener:
-        """What a prompt is given of the person who opened the session; blocking."""
+        """The profile of the person who opened the session, for a prompt; blocking."""
         return self._profiles.opener(workspace_id, user, self.slug(workspace_id, user), agent_id, seq)
 
     async def show(self, caller: Caller, asked: OperatorRequest) -> OperatorAnswer:
-        """What is known of a person, with the quotes it rests on.
+        """The model of a person, with the quotes that support it.
 
         Raises:
             NotAllowed: If the token may not speak for the person.

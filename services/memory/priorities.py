@@ -41,7 +41,7 @@ class Priorities:
 
     Args:
         journal: Records the changes.
-        views: Know the entries and what was said of them.
+        views: The entries and their priorities.
         wait_s: Seconds to wait until a change can be read back.
     """
 

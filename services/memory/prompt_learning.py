@@ -24,7 +24,7 @@ _TABLES: Final = frozenset(table.name for table in (LESSONS, RULE_MARKS, RULES, 
 
 @dataclass(frozen=True, slots=True)
 class CrewLearning:
-    """What a crew's prompts show of it: learned rules, and for a lead the outcomes of missions."""
+    """What a crew has learned, for its prompts: rules, and for a lead the outcomes of missions."""
 
     rules: tuple[LearnedRule, ...] = ()
     outcomes: tuple[Lesson, ...] = ()
@@ -45,7 +45,7 @@ class PromptLearning:
         self._unsubscribe: Callable[[], None] = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._unsubscribe()
 
     async def of(self, workspace_id: str, crew_id: str) -> CrewLearning:

@@ -35,11 +35,11 @@ class Registry:
         self._unsubscribe: Callable[[], None] = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop following the views."""
         self._unsubscribe()
 
     async def agent(self, workspace_id: str, agent_id: str) -> AgentRow | None:
-        """What is registered of an agent; None if nothing is."""
+        """The registration of an agent, or None."""
         await self._load()
         return self._agents.get((workspace_id, agent_id))
 
@@ -50,7 +50,7 @@ class Registry:
         return sorted((row for row in found if crew_id in (None, row.crew_id)), key=lambda row: row.agent_id)
 
     async def crew(self, workspace_id: str, crew_id: str) -> CrewRow | None:
-        """What is registered of a crew; None if nothing is."""
+        """The registration of a crew, or None."""
         await self._load()
         return self._crews.get((workspace_id, crew_id))
 

@@ -158,7 +158,7 @@ class Relations:
     async def _is_its_word(self, caller: Caller, edge: list[str], created_ms: int) -> bool:
         """Whether the relation rests on the caller's word alone.
 
-        Saying again what another said, or what a reactor had found, must not give the right to take it back.
+        Asserting a relation again that another caller or a reactor asserted must not give the right to retract it.
         """
         rows = await asyncio.to_thread(self._views.rows, _ASSERTED_BY, edge)
         kind, actor = caller.acts_as

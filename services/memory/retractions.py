@@ -140,5 +140,5 @@ def _check_authority(caller: Caller, known: RetractionRow) -> None:
     if kind is not ActorType.USER and not below and (known.actor_type, known.actor_id) != (kind, actor):
         raise NotAllowed(
             f"{known.target_id} was retracted by {known.actor_id}, whose decision this token may not change",
-            hint="ask an OWNER, an ADMIN or the one who retracted it",
+            hint="ask an OWNER, an ADMIN, or the agent or person that retracted it",
         )

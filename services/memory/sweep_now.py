@@ -63,7 +63,9 @@ class SweepNow:
         return await self.run(caller.workspace_id, "index", VECTORS_PROJECTION)
 
     async def run(self, workspace_id: str, sweep: str, *needs: str) -> SweepAnswer:
-        """Tick after what was missed, and wait until the sweep has finished and the named projections (all if none) show it.
+        """Publish the missed ticks and one more, and wait until the sweep has finished.
+
+        The named projections (all if none) then show it.
 
         Raises:
             BrokerUnavailable: If a tick was not acked.
@@ -87,7 +89,7 @@ class SweepNow:
         return answer
 
     def _answer(self, tick: Tick, after: int) -> SweepAnswer | None:
-        """What the sweep said of itself; None while it has said nothing."""
+        """The sweep's own report; None while there is none."""
         for seq, payload in self._views.rows(_FINISHED, [tick.workspace_id, SweepFinished.ENTRY_TYPE, after]):
             said: dict[str, Any] = orjson.loads(payload)
             if said.get("sweep") == tick.sweep and said.get("due") == tick.due:

@@ -64,7 +64,7 @@ class Sweeps:
 
     Args:
         journal: Records the ticks.
-        views: Know the workspaces and their last ticks.
+        views: The workspaces and their last ticks.
         clock: The time now, UTC.
         also: Called at each look, for work that needs no tick.
         poll_s: Seconds between looks at the clock.
@@ -93,7 +93,7 @@ class Sweeps:
         self._task = asyncio.create_task(self._run(), name="sweeps")
 
     async def stop(self) -> None:
-        """Keep time no longer; what becomes due is caught up after the next start."""
+        """End; ticks that become due are caught up after the next start."""
         task, self._task = self._task, None
         if task is not None:
             await end_task(task)
@@ -123,7 +123,7 @@ class Sweeps:
         }
 
     async def run_now(self, caller: Caller, asked: SweepRequest) -> SweepAnswer:
-        """Tick now, after what was missed, and wait until the tick is folded.
+        """Publish the missed ticks and one that is due now, and wait until it is folded.
 
         Raises:
             BrokerUnavailable: If the tick could not be recorded.
@@ -143,7 +143,7 @@ class Sweeps:
         )
 
     async def catch_up(self, workspace_id: str) -> None:
-        """Tick what a workspace has missed by now, so that a tick on request does not pass over it.
+        """Publish the ticks that a workspace has missed, so that a tick on request does not skip them.
 
         Raises:
             BrokerUnavailable: If a tick could not be recorded.
@@ -191,7 +191,7 @@ class Sweeps:
             await asyncio.sleep(self._poll_s)
 
     async def _due(self, now_ms: int) -> list[Tick]:
-        """What was due since each workspace's last ticks, in order of due time."""
+        """The ticks due since each workspace's last ones, in order of due time."""
         first = await asyncio.to_thread(self._views.rows, _BEGUN, [])
         rows = await asyncio.to_thread(self._views.rows, _LAST, [])
         last = {(workspace, sweep): due_ms for workspace, sweep, due_ms in rows}
@@ -211,7 +211,7 @@ class Sweeps:
                 await publish_tick(self._journal, tick)
 
     async def _finish_decays(self) -> dict[str, int]:
-        """Say for the decay fold what it did, by workspace; the same on every node, for the fold counted it."""
+        """Publish the counts of finished decays by workspace; they are the same on every node, because the fold counts."""
         rows = await asyncio.to_thread(self._views.rows, _UNFINISHED, [])
         last = 0
         for workspace_id, due_ms, decayed in rows:

@@ -60,6 +60,6 @@ async def record_tick(journal: Recorder, tick: Tick, payload: ControlPayload, na
                 tick.workspace_id, payload, summary=summary, entry_id=derived_id(name, _ID_VERSION, cause, n)
             )
     raise BrokerUnavailable(
-        f"the ids of the {tick.sweep} sweep at {tick.due_ms} are taken in {tick.workspace_id}",
+        f"the ids of the {tick.sweep} sweep at {tick.due_ms} are used by other entries in {tick.workspace_id}",
         hint="a client publishes entries with ids of the service; revoke its token",
     )

@@ -77,7 +77,7 @@ class WorkspaceSettingsService:
         return _answer(caller.workspace_id, configured or _DEFAULT, view_seq)
 
     async def put(self, caller: Caller, asked: ConfigureWorkspaceRequest) -> WorkspaceSettingsAnswer:
-        """Record new settings and return after the ack; what else the workspace has configured stays.
+        """Record new settings and return after the ack; other settings of the workspace stay.
 
         Raises:
             ViewsBehind: If the views do not show the change before this one in time.

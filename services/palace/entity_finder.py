@@ -1,7 +1,7 @@
 """Finds the entity that a description means, by the cosine of its vector.
 
 Evidence: 14 entities with one fact each and 14 descriptions of them in other words ("the database host", "monitoring
-dashboards"), MiniLM: the nearest entity is the right one for 9, of which 8 are at .38 or above, and the nearest to 7
+dashboards"), MiniLM: the nearest entity is the right one for 9, 8 of them at .38 or above, and the nearest to 7
 unrelated texts is at most at .19. A wrong one reaches .40.
 
 Invariant: only entities whose vector is of the active model are found; without a model none is.
@@ -27,7 +27,7 @@ _VECTORS: Final = f"""SELECT text_hash, vector FROM {CHUNK_VECTORS}
 
 
 class Meant(NamedTuple):
-    """An entity, and how near it is to what was said."""
+    """An entity and its cosine with the description."""
 
     entity_id: str
     cosine: float

@@ -54,7 +54,7 @@ from .rows import Drawer, DrawerReader
 LEAST_CONFIDENCE: Final = 0.5
 """A drawer whose classifier is less confident is ``general``."""
 USER_WING: Final = "user"
-"""Wing of what people file without naming one."""
+"""Wing of a drawer that is filed without one."""
 _ID_NAME: Final = "palace_filing"
 _ID_VERSION: Final = 1
 
@@ -191,7 +191,7 @@ class PalaceFiling:
         return InfoAnswer(info="the identity is set", seq=seq)
 
     async def ingest(self, caller: Caller, asked: PalaceIngestRequest) -> InfoAnswer:
-        """Ask for what was put off to be filed."""
+        """Ask that chat entries that are not filed yet are filed."""
         seq = await self._record(caller, PalaceIngestAsked(since_seq=asked.since_seq), "is asked for", "an ingestion")
         return InfoAnswer(info="the reactor palace_ingest files what is not filed yet", seq=seq)
 

@@ -33,7 +33,7 @@ from .facts import BY_START, LATEST_FIRST, FactReader
 
 @dataclass(frozen=True, slots=True)
 class Layered:
-    """What layered memory says of a fact (``FactAsserted``)."""
+    """The fields of a fact (``FactAsserted``) that only layered memory sets."""
 
     namespace: str = ""
     text: str | None = None
@@ -84,7 +84,7 @@ class KnowledgeGraph:
         Args:
             caller: Who asserts it.
             asked: The fact.
-            layered: What layered memory says of it beside that.
+            layered: Its fields of layered memory.
 
         Raises:
             InvalidRequest: If the end is before the start, or the workspace has as many facts or entities as it may.
@@ -182,7 +182,7 @@ class KnowledgeGraph:
         )
 
     async def query(self, caller: Caller, asked: ops.KgQueryRequest) -> ops.KgQueryAnswer:
-        """The facts about an entity: that of this name, else of this alias, else the one that is meant."""
+        """The facts about an entity, found by its name, else by an alias, else by meaning."""
         view_seq, workspace_id = self._read.view_seq, caller.workspace_id
         entity = await self._read.entity(workspace_id, asked.entity, asked.as_of_seq)
         found_by: ops.FoundBy = "name" if _is_named(entity, asked.entity) else "alias"

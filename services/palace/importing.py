@@ -37,7 +37,7 @@ class PalaceImport:
         self._one_at_a_time = one_at_a_time
 
     async def run(self, caller: Caller, asked: ImportDrawersRequest) -> ImportDrawersAnswer:
-        """File drawers, or say what would become of them.
+        """File drawers, or answer the outcome of each without filing.
 
         Raises:
             BrokerUnavailable: If one could not be recorded; those before it are.

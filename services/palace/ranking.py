@@ -1,4 +1,4 @@
-"""Ranks drawers: the arms of words, vectors and the knowledge graph, united, ranked, and only then cut.
+"""Ranks drawers: the hits of the arms (words, vectors, knowledge graph) are united, ranked, and then cut to the limit.
 
 ``default``: own = lexical / best lexical + cosine / best cosine + graph / best graph, each over the drawers of the place; a
 drawer without a vector counts by its words twice. score = (own + 0.3 * max(0, own of the drawer that its conversation filed
@@ -56,7 +56,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of the drawers of a workspace.
+    """A query for the drawers of a workspace.
 
     Attributes:
         agent_id: The agent that asks; empty if none.
@@ -117,7 +117,7 @@ def alike_by_words(
 
 
 class _Arms:
-    """What each arm says of the drawers of a place."""
+    """The scores of each arm for the drawers of a place."""
 
     def __init__(self, index: DrawerIndex, asked: Asked) -> None:
         self._index = index

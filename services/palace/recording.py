@@ -1,4 +1,4 @@
-"""Records what somebody does to the palace.
+"""Records decisions about the palace.
 
 Invariant: a write returns once the view shows it, so a read that follows finds it.
 """
@@ -50,6 +50,6 @@ class PalaceRecorder:
         return recorded.seq
 
     async def shown(self, seq: int) -> None:
-        """Wait until the view has reached a sequence; gives up in silence, because what was recorded stays."""
+        """Wait until the view has reached a sequence; no error if it does not in time, because the decision is recorded."""
         with contextlib.suppress(ViewsBehind):
             await self._views.wait_for(seq, MIN_SEQ_WAIT_S, self._projection)

@@ -1,4 +1,4 @@
-"""Explicit tunnels: connections between rooms that somebody named, and how strong they are.
+"""Explicit tunnels: connections between two rooms that a caller created, with their strength.
 
 Invariant: strength is computed at reading, from what the events say and the time of the request; nothing is rewritten.
 """
@@ -23,7 +23,7 @@ from .recording import PalaceRecorder
 from .rows import DrawerReader
 
 MOST_TUNNELS: Final = 1_000
-"""Tunnels of a workspace; people and agents name them one by one."""
+"""Tunnels of a workspace; people and agents create them one by one."""
 _PREVIEW_CHARS: Final = 300
 _READ: Final = f"SELECT {', '.join(TunnelRow._fields)} FROM {TUNNELS} WHERE workspace_id = ?"
 

@@ -1,6 +1,6 @@
-"""What serves memory documents on a node: search, providers, the block for prompts, the palace and layered memory.
+"""Starts the memory documents of a node: search, providers, the block for prompts, the palace and layered memory.
 
-Invariant: what is started here is stopped by the node's stack, before the journal that it records in.
+Invariant: the node's stack stops everything that is started here, before the journal.
 """
 
 from __future__ import annotations

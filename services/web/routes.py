@@ -60,7 +60,7 @@ FORMS: Final[dict[str, Operation[Any, Any]]] = {
 
 @cache
 def templates() -> Environment:
-    """The templates of all pages; what they print is escaped, control characters included."""
+    """The templates of all pages; they escape all values, control characters included."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # a start need not wait for it
 
     made = Environment(
@@ -184,7 +184,7 @@ async def sign_out(request: Request) -> Response:
 
 
 async def do(request: Request) -> Response:
-    """Ask for the operation of a form, then show the page it came from."""
+    """Run the operation of a form, then show its page."""
     services = services_of(request)
     try:
         principal, code = signed_in(request, services)

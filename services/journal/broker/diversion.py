@@ -27,7 +27,7 @@ _FEWEST_WORDS: Final = 4
 
 
 class DivertingParser(Parser):
-    """nats-py's parser with a short way for the subscriptions in ``sinks``."""
+    """nats-py's parser with a fast path for the subscriptions in ``sinks``."""
 
     def __init__(self, client: Client, sinks: Mapping[bytes, Sink]) -> None:
         """A parser for one client.
@@ -40,7 +40,7 @@ class DivertingParser(Parser):
         self._sinks = sinks
 
     async def parse(self, data: bytes = b"") -> None:
-        """Take what came from the socket.
+        """Parse bytes from the socket.
 
         Raises:
             ProtocolError: If it is not what a broker says.
@@ -61,7 +61,7 @@ class DivertingParser(Parser):
             at = stop
 
     def _divert(self, data: bytes, at: int) -> int:
-        """Hand over complete diverted messages from ``at`` on; returns where the first other thing begins."""
+        """Hand over complete diverted messages from ``at`` on; returns the offset of the first other byte."""
         sinks, find, size = self._sinks, data.find, len(data)
         while (end := find(_END, at)) > 0:
             words = data[at:end].split(b" ")

@@ -86,7 +86,8 @@ async def restore(
     for field in ("messages", "last_seq"):
         if made["state"][field] != state[field]:
             raise BrokerError(
-                f"{what} is not whole: {field} is {made['state'][field]}, not {state[field]}", hint="use another backup"
+                f"{what} is incomplete: {field} is {made['state'][field]}, not {state[field]}",
+                hint="use another backup",
             )
 
 

@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStreams:
-    """What the broker confirmed.
+    """The streams as the broker confirmed them.
 
     Attributes:
         atomic: Whether JOURNAL takes atomic batches.
@@ -212,13 +212,13 @@ async def stream_figures(client: Client) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class StreamGaps:
-    """What the broker knows to be missing from JOURNAL.
+    """The sequences that the broker knows to be missing from JOURNAL.
 
     Attributes:
         made: ``made_at`` of the stream.
         last_seq: Its last sequence.
         count: Sequences missing up to it.
-        ranges: Which; empty if they were not asked for.
+        ranges: Their ranges; empty if they were not requested.
     """
 
     made: str

@@ -60,7 +60,7 @@ class Appended:
         id: Its id.
         seq: Its stream sequence.
         duplicate: Whether it was there before with the same content; ``seq`` is then the first one's.
-        warnings: What has not the effect that the entry asks for.
+        warnings: Effects that the entry requests and does not have.
     """
 
     id: str
@@ -263,7 +263,7 @@ class Journal:
         """Compare what the broker calls a duplicate with what it has stored, and remember the rest.
 
         Returns:
-            For each entry where it is, and whether it was there before.
+            For each entry its place, and whether it was there before.
         """
         settled: list[tuple[_Known, bool]] = []
         conflicts: dict[str, int] = {}
@@ -281,7 +281,7 @@ class Journal:
         return settled
 
     async def _duplicate(self, accepted: Accepted, seq: int) -> tuple[_Known, bool]:
-        """Where an entry is whose message id the broker knows from the message at ``seq``, and whether it was before."""
+        """The place of an entry whose message id the broker has from the message at ``seq``; whether it was there before."""
         lost = any(first <= seq <= last for first, last in self._lost)
         content = None if lost else await stored_content(self._messages, accepted, seq)
         if content is not None:

@@ -22,9 +22,9 @@ class DecisionFields(TypedDict, total=False):
 
     Attributes:
         entry_id: A deterministic id, so that a decision that is made twice is recorded once; minted if absent.
-        actor_type: Who decided; the system if absent.
-        actor_id: Who exactly.
-        severity: How bad it is; info if absent.
+        actor_type: Type of the actor that decided; the system if absent.
+        actor_id: Its id.
+        severity: Info if absent.
         crew_id: The crew it concerns.
         agent_id: The agent it concerns.
         priority: Its priority; normal if absent.

@@ -75,7 +75,7 @@ def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_i
         actor_id: Filled in with it, an id; None for none.
 
     Returns:
-        None if the model has to judge.
+        None if the model has to decide.
     """
     try:
         for name, value in record.items():

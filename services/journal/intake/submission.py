@@ -110,7 +110,7 @@ def _accept_checked(
 def _problems_beside_the_workspace(
     principal: Principal, record: Mapping[str, Any], now: datetime, prefix: str
 ) -> tuple[FieldProblem, ...]:
-    """What else is wrong with a submission whose workspace is not valid, so that one error names all of it."""
+    """The other problems of a submission whose workspace is not valid, so that one error names all."""
     try:
         _accept_checked(principal, {**record, "workspace_id": DEFAULT_WORKSPACE}, now, prefix)
     except InvalidEntry as error:

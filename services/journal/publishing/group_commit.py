@@ -28,7 +28,7 @@ class GroupCommit:
     """Gathers the messages that are published while the group before them is in flight.
 
     Args:
-        batch: Publishes a group until a deadline; None if single publishes have to settle it.
+        batch: Publishes a group until a deadline; None if the messages have to be published singly.
         single: Publishes one message until a deadline, seconds of the loop's clock.
         given_up: What to raise for a message without an ack.
         deadline_s: Seconds until a group gives up, and a message that waited behind another group.
@@ -90,7 +90,7 @@ class GroupCommit:
                 outcomes = await self._batch(messages, deadline)
             except BrokerUnavailable as error:
                 outcomes = [error] * len(group)
-            except Exception as error:  # one message may be to blame: alone, each gets its own outcome
+            except Exception as error:  # one message may be the cause: published singly, each gets its own outcome
                 _log.warning("writer.group_refused", messages=len(group), error=type(error).__name__)
         if outcomes is None:
             flights = (self._single(m, deadline) for m in messages)

@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CanaryOutcome:
-    """What the last probe saw.
+    """The outcome of the last probe.
 
     Attributes:
         ok: Whether the broker took the write; None before the first probe.

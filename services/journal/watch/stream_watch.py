@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StreamWatch(Part):
-    """Knows when JOURNAL was made, and looks again.
+    """Compares when JOURNAL was created with what the views were folded from.
 
     Args:
         client: A connection that reconnects for ever.
@@ -49,7 +49,7 @@ class StreamWatch(Part):
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the stream, None if it is the one it was."""
+        """The problem with the stream, None if it was not replaced."""
         return self._trouble
 
     async def start(self) -> None:

@@ -39,7 +39,7 @@ def blocked(label: str, finding: str) -> Quarantined:
 
 
 def too_large(label: str, tier: str, cap: int, projected: int, current: int, text: str) -> CapExceeded:
-    """The refusal of a write after which a document would have ``projected`` bytes; ``text`` is what may be shown of it."""
+    """The refusal of a write after which a document would have ``projected`` bytes; ``text``: what the caller may read."""
     return CapExceeded(
         f"{label} would have {projected} of {cap} bytes; it has {usage(current, cap)}",
         hint=CONSOLIDATE,
@@ -67,7 +67,7 @@ def shown(caller: Caller, label: str, content: str, finding: str | None) -> str:
 
 
 def finding_of(finding: str | None) -> Finding | None:
-    """What is blocked, as an answer."""
+    """A finding of the scanners, as an answer."""
     if finding is None:
         return None
     category, _, pattern = finding.partition("/")

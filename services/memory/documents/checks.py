@@ -1,8 +1,7 @@
 """The checks of a write: secrets, injections, pinned facts, caps.
 
-A write that fails one is refused, and the refusal is recorded.
-Invariant: a refusal is recorded without text; an operator's write is checked as any other. The text of an injection is kept
-in the quarantine.
+Invariant: a write that fails one is refused, and the refusal is recorded without text; an operator's write is checked as any
+other. The text of an injection is kept in the quarantine.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class MemoryConfigs:
         self._unsubscribe = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._unsubscribe()
 
     async def of(self, workspace_id: str) -> MemoryConfigRow:

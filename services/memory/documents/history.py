@@ -56,7 +56,7 @@ class History:
         )
 
     def as_of(self, address: Address, seq: int) -> VersionRow | None:
-        """The version that counted right after ``seq``; None if nothing was written before."""
+        """The version right after ``seq``; None if nothing was written before."""
         return next(iter(self._rows(_UP_TO, address, seq)), None)
 
     def last_with_text(self, address: Address) -> VersionRow:

@@ -87,7 +87,7 @@ class PromptDocuments:
         self._unsubscribe: Callable[[], None] = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._unsubscribe()
 
     async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:

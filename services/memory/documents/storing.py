@@ -84,7 +84,7 @@ class Storing:
         self._in_hand: dict[tuple[str, str], asyncio.Future[None]] = {}
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._present.close()
         self._configs.close()
 

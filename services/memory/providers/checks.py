@@ -65,7 +65,7 @@ class Place:
         name: The agent or crew; None for the workspace.
         tier: Its tier.
         key: Its key within the tier.
-        rule: What holds for the tier.
+        rule: The rule of the tier.
     """
 
     scope: Scope

@@ -1,12 +1,13 @@
-"""Columns of rows as numpy arrays: of many rows that a load read with Arrow, of the few that a commit wrote without it.
+"""Columns of rows as numpy arrays: with Arrow for the many rows of a load, without it for the few of a commit.
 
-An Arrow function costs 10 to 50 µs a call, and most commits hold a few entries, whose columns the fold has at hand.
+An Arrow function costs 10 to 50 µs a call, and most commits hold a few entries, whose columns the fold has in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -57,7 +58,7 @@ class Texts:
     @classmethod
     def of(cls, encoded: Sequence[bytes]) -> Texts:
         """From UTF-8."""
-        ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
+        ends = np.array(list(accumulate(map(len, encoded))), np.int64)
         return cls(np.frombuffer(b"".join(encoded), np.uint8), ends)
 
 
@@ -92,7 +93,7 @@ def present(found: _Rows, name: str) -> _Rows:
 
 
 def sequences(found: Found, name: str) -> Ints:
-    """A column of stream sequences, int64 wherever they come from."""
+    """A column of stream sequences, int64, from a load or a commit."""
     return array(found, name).astype(np.int64, copy=False)
 
 

@@ -31,13 +31,13 @@ from .subjects import ENTRY_TYPE_PATTERN, MAX_ENTRY_TYPE
 from .timestamps import RFC3339_PATTERN, format_ts, parse_ts
 
 MAX_SUMMARY: Final = 2_000
-"""Characters of a summary."""
+"""Maximum length of a summary in characters."""
 MAX_ENTRY_BYTES: Final = 256 * 1024
-"""Bytes of a whole entry as stored JSON."""
+"""Maximum size of a whole entry as stored JSON, in bytes."""
 MAX_NAME: Final = 128
-"""Characters of an actor's or data subject's name."""
+"""Maximum length of an actor's or data subject's name, in characters."""
 MAX_SUPERSEDED: Final = 100
-"""Ids of entries that one entry may supersede."""
+"""Maximum number of entries that one entry may supersede."""
 
 NOT_BLANK_PATTERN: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """Matches a character that is not white space for ``str.isspace``; readers of JSON Schema disagree about ``\\s``."""
@@ -55,7 +55,7 @@ class Severity(StrEnum):
 
 
 class Priority(StrEnum):
-    """Priority of an entry; only operators set another than ``normal``."""
+    """Priority of an entry; only operators can set a value other than ``normal``."""
 
     NORMAL = "normal"
     HIGH = "high"

@@ -89,14 +89,18 @@ class EntryTooLarge(CrewJournalError):
 
 
 class EntryConflict(CrewJournalError):
-    """The journal holds an entry with this id and other content."""
+    """The journal holds an entry with this id and other content; ``seq`` is its sequence, 0 if not known."""
 
     title = "The id belongs to another entry"
     status = 409
 
+    def __init__(self, message: str, *, hint: str = "", field: str | None = None, seq: int = 0) -> None:
+        super().__init__(message, hint=hint, field=field)
+        self.seq = seq
+
 
 class PalaceFull(CrewJournalError):
-    """The workspace has as many drawers as it may have."""
+    """The workspace has the maximum number of drawers."""
 
     title = "The palace is full"
     status = 409
@@ -131,7 +135,7 @@ class EvidenceGone(CrewJournalError):
 
 
 class BrokerNotOurs(CrewJournalError):
-    """The node does not run the broker, so it cannot change its users; ``hint`` says where to do it."""
+    """The node does not manage the broker, so it cannot change its users; ``hint`` says where to do that."""
 
     title = "The broker is not managed by this node"
     status = 409

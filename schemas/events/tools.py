@@ -10,7 +10,7 @@ from ..entry import Id
 from .payload import ControlPayload
 
 MOST_BYTES: Final = 4_096
-"""Bytes of input and of output that a record holds (contract of the palace, §11); it has at most as many characters."""
+"""Maximum size of input and of output in a record, in bytes and in characters (contract of the palace, §11)."""
 
 
 class ToolCalled(ControlPayload):
@@ -18,8 +18,8 @@ class ToolCalled(ControlPayload):
 
     Attributes:
         input: The arguments as JSON; a placeholder if they are too long, or if the text is in the journal already.
-        output: What the model got, likewise.
-        seq: Sequence of what the call wrote, or None.
+        output: The answer to the model, likewise.
+        seq: Sequence of the message that the call wrote, or None.
         receipt: Receipt of the recall, or None.
     """
 

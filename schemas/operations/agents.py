@@ -1,7 +1,7 @@
 """Operations on the registrations of agents and crews.
 
 Invariant: a registration holds all settings; ``update_agent`` reads the last one and registers it with the given
-    changes.
+changes.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class ContextItem(Answer):
 
 
 class ContextDrop(Answer):
-    """What was dropped, shortened, masked or compressed, and why."""
+    """A part that was dropped, shortened, masked or compressed, and the reason."""
 
     part: str
     name: str

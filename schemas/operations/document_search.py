@@ -145,9 +145,9 @@ class DocumentIndexAnswer(Answer):
 class SearchMemoryRequest(_SearchRequest):
     """Search memory documents and the journal together.
 
-    The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so on. Each hit
-    names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's, too, for a LEAD; an
-    AGENT gets the documents of its crew and its own entries; `workspace` searches everything.
+    The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so on. Each
+    hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's, too, for a LEAD;
+    an AGENT gets the documents of its crew and its own entries; `workspace` searches everything.
     """
 
     scope: Literal["own", "crew_shared", "workspace"] | None = Field(

@@ -86,7 +86,7 @@ class WriteDocumentRequest(DocumentRequest):
     )
     reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
     source: Literal["api", "mirror"] | None = Field(
-        default=None, description="`mirror` for a file of a directory, of which a daily log may have 100,000 bytes."
+        default=None, description="`mirror` if the content comes from a file; a daily log may then have 100,000 bytes."
     )
 
 
@@ -147,7 +147,7 @@ class RetractDocumentRequest(DocumentRequest):
 
 
 class Finding(Answer):
-    """What the injection scanners block in a document: category and pattern, never the text."""
+    """A finding of the injection scanners in a document: category and pattern, never the text."""
 
     category: str
     pattern: str

@@ -16,7 +16,7 @@ _WHY: Final = "The reason; it is recorded."
 class ModelsRequest(Request):
     """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
 
-    Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
+    Counts cover the token's workspace. A token of all workspaces names one, or gets the counts of all.
     """
 
     workspace_id: WorkspaceId | None = Field(

@@ -18,8 +18,8 @@ FileCommand = Literal["view", "create", "str_replace", "insert", "delete", "rena
 class MemoryFileRequest(Request):
     """View, create, edit, delete or rename a memory document as a file below /memories.
 
-    `/memories/AGENT.md`, `/memories/daily/<date>.md`, `/memories/crew/CREW.md` and the like are the documents of these
-    names; every other path is a file of the agent. Deleted files can be restored.
+    `/memories/AGENT.md`, `/memories/daily/<date>.md`, `/memories/crew/CREW.md` and the like are the documents of
+    these names; every other path is a file of the agent. Deleted files can be restored.
     """
 
     command: FileCommand = Field(description="view, create, str_replace, insert, delete or rename.")

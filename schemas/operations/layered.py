@@ -104,7 +104,7 @@ class LayeredReadRequest(Request):
     kind: Literal["fact", "procedure", "working"] = Field(description="fact, procedure or working.")
     name: str = Field(min_length=1, max_length=MAX_NAME, description="The fact's id, the procedure's name, or the run.")
     version: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="For a procedure: the version that a write of this sequence left."
+        default=None, description="For a procedure: the version after the write with this sequence."
     )
     scope: ScopeName = None
     agent_id: ForAgent = None
@@ -116,8 +116,9 @@ class LayeredReadRequest(Request):
 class LayeredQueryRequest(Request):
     """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
 
-    Episodes are newest first, without those older than the time to live, if one is set. Facts are in the order of their
-    salience, whose parts are returned; stale ones are included. Procedures are those whose name contains `text`.
+    Episodes are newest first, without those older than the time to live, if one is set. Facts are in the order of
+    their salience, whose parts are returned; stale ones are included. Procedures are those whose name contains
+    `text`.
     """
 
     kind: Literal["episode", "fact", "procedure"] = Field(description="episode, fact or procedure.")
@@ -236,10 +237,10 @@ class FactConflict(Answer):
 
 
 class LayeredWriteAnswer(Answer):
-    """What was written.
+    """The result of a write.
 
-    ``id`` is the fact's id or the procedure's label; ``added`` is false if a known fact was verified. ``conflicts`` are
-    those of the fact with others that hold now.
+    ``id`` is the fact's id or the procedure's label; ``added`` is false if a known fact was verified. ``conflicts``
+    are those of the fact with others that hold now.
     """
 
     kind: str

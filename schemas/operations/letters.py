@@ -12,7 +12,7 @@ from .operation import MAX_SEQ, Access, Answer, Effect, Operation, Request, Work
 class DeadLettersRequest(Request):
     """List events that could not be folded, newest first, each with its reason.
 
-    Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+    Covers the token's workspace. A token of all workspaces names one, or gets those of all.
     """
 
     state: Literal["parked", "folded", "retried", "discarded"] | None = Field(

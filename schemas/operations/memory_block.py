@@ -31,7 +31,7 @@ class MemoryBlockRequest(Request):
     max_chars: Annotated[StrictInt, Field(ge=0, le=MEMORY_BUDGET_MAX)] | None = Field(
         default=None,
         description="Budget of the memories in characters; that of the agent's registration if absent, else 15,000. "
-        "Persona, peer context, notice and instructions are outside it.",
+        "Persona, peer context, notice and instructions do not count toward it.",
     )
     query: (
         Annotated[str, Field(min_length=1, max_length=RECALL_QUERY_MAX_CHARS, description="What the session is about.")]

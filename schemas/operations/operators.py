@@ -83,7 +83,7 @@ class ProfileShown(Answer):
 
 
 class OperatorAnswer(Answer):
-    """What is known about a person. ``slug`` names the documents ``users/<slug>.md`` and ``peers/<slug>.md``."""
+    """The facts that are known about a person. ``slug`` names the documents ``users/<slug>.md`` and ``peers/<slug>.md``."""
 
     slug: str
     opted_out: bool

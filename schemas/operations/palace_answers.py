@@ -136,8 +136,9 @@ class DrawerAnswer(Answer):
 class ImportedDrawerAnswer(Answer):
     """The result, or the planned result, for a drawer.
 
-    ``added``; ``replaced``: its text differed; ``unchanged``; ``deleted_here``: it was deleted after an earlier import;
-    ``noise``: it is only a greeting or the like; ``no_room``: the workspace has as many drawers as it may have.
+    ``added``; ``replaced``: its text differed; ``unchanged``; ``deleted_here``: it was deleted after an earlier
+    import; ``noise``: it is only a greeting or the like; ``no_room``: the workspace has as many drawers as it may
+    have.
     """
 
     drawer_id: str
@@ -160,7 +161,7 @@ class DrawersAnswer(Answer):
 
 
 class InfoAnswer(Answer):
-    """What was done."""
+    """The result of a write."""
 
     info: str
     seq: int

@@ -139,12 +139,11 @@ class Hit(Answer):
     """Fields of a hit that every answer has.
 
     ``score`` is comparable within one answer only. It is the cosine for ``dense``, BM25 mapped into (0, 1) for
-    ``lexical``, the fused score for other recipes (relative to the other candidates; 0 if there is only one), and for a
-    neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry.
-    ``confidence`` is the calibrated probability that the hit is relevant (null for a neighbour), comparable across
-    answers; ``reason`` names the evidence.
-    ``standing`` says why the entry does not count any more, null if it counts. ``repeats`` is the number of other
-    entries with nearly the same text, which are left out.
+    ``lexical``, the fused score for other recipes (relative to the other candidates; 0 if there is only one), and for
+    a neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry. ``confidence``
+    is the calibrated probability that the hit is relevant (null for a neighbour), comparable across answers;
+    ``reason`` names the evidence. ``standing`` says why the entry does not count any more, null if it counts.
+    ``repeats`` is the number of other entries with nearly the same text, which are left out.
     """
 
     entry_id: str
@@ -171,7 +170,7 @@ class Hit(Answer):
 
 
 class RecallHit(Hit):
-    """A recalled entry; ``live_priority`` is the priority that operators have set since, else that of the entry."""
+    """A recalled entry; ``live_priority`` is the latest priority that an operator set, else that of the entry."""
 
     live_priority: str
     payload: dict[str, Any]
@@ -209,8 +208,8 @@ class RecallAnswer(Answer):
 class RenderRequest(RecallRequest):
     """Recall as a block of text for a prompt.
 
-    The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars`` characters
-    in whole lines. Each line names the speaker and the date.
+    The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars``
+    characters in whole lines. Each line names the speaker and the date.
     """
 
     mode: Mode = Field(

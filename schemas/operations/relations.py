@@ -46,7 +46,7 @@ class RelateRequest(Request):
     dst_entry_id: Id = Field(description="Id of the other one.")
     relation: RelationName = Field(description="similar, supports or contradicts (also: refutes).")
     weight: float = Field(
-        default=1.0, gt=0.0, le=1.0, allow_inf_nan=False, description="How strongly, above 0 and at most 1."
+        default=1.0, gt=0.0, le=1.0, allow_inf_nan=False, description="Weight of the relation, above 0 and at most 1."
     )
     reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
     min_seq: MinSeq = None

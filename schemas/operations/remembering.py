@@ -18,8 +18,8 @@ Term = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 class RememberRequest(Request):
     """Remember a text, so that recall finds it by its words and by its meaning.
 
-    Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000 characters;
-    a longer text is stored whole in `payload.text`. With a token of all workspaces, the first entry of a workspace
+    Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000 characters; a
+    longer text is stored whole in `payload.text`. With a token of all workspaces, the first entry of a workspace
     creates it.
     """
 
@@ -32,7 +32,9 @@ class RememberRequest(Request):
     )
     valid_at: Timestamp | None = Field(default=None, description="Time from which it is true, if that is not now.")
     data_subject_id: Name | None = Field(default=None, description="The person whose personal data this is.")
-    entry_id: Id | None = Field(default=None, description="Id of the entry; the same id and text again store nothing.")
+    entry_id: Id | None = Field(
+        default=None, description="Id of the entry; sending the same id and text again stores nothing."
+    )
     agent_id: Id | None = Field(default=None, description="The agent whose memory it is, for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="The agent's crew, for OWNER and ADMIN.")
     workspace_id: Workspace = None

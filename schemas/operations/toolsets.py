@@ -1,8 +1,7 @@
 """Toolsets: which operations a model is offered as tools, under which names (DESIGN §10).
 
 Invariant: a tool is an operation under a name of ``[a-z0-9_]``; it has the operation's rules and no code of its own.
-    Sets
-that give one name to two tools are refused together.
+Two sets with a tool of the same name cannot be combined.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def tools_of(names: Iterable[str]) -> tuple[Tool, ...]:
     for name in dict.fromkeys(names):
         if name not in TOOLSETS:
             known = ", ".join(TOOLSETS)
-            raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"known are {known}", field="tools")
+            raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"use one of {known}", field="tools")
         for tool in TOOLSETS[name]:
             if tool.name in found:
                 raise InvalidQuery(
@@ -188,9 +187,12 @@ def input_schema(tool_name: str, toolset: str, operation: Operation[Any, Any]) -
     return schema
 
 
+_KEPT: Final = ("type", "enum", "items", "description", "default", "minimum", "maximum")
+
+
 def _plain(part: Mapping[str, Any]) -> dict[str, Any]:
     """A field's schema without what models do not need: titles, null, patterns and limits of length."""
-    kept = {key: value for key, value in part.items() if key in ("type", "enum", "items", "description", "default")}
+    kept = {key: value for key, value in part.items() if key in _KEPT}
     if "anyOf" in part:
         kept |= next((_plain(one) for one in part["anyOf"] if one.get("type") != "null"), {})
         kept["description"] = part.get("description", "")

@@ -1,6 +1,6 @@
 """Turns text into terms; the full-text fold and queries use the same analyser.
 
-A text is indexed under its *terms* (one for each word that is no stop word) and its *further terms*: parts of
+A text is indexed under its *terms* (one for each word that is not a stop word) and its *further terms*: parts of
 identifiers, pairs of characters in scripts without spaces (``word_forms``), and in another language than English the
 stems of that language (``stop_words``).
 

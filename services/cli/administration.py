@@ -5,10 +5,9 @@ Invariant: a token is printed once, when it is made; afterwards only its id and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -16,15 +15,13 @@ from typer import Option
 from ...schemas.operations.tokens import CREATE_TOKEN
 from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
 from ...schemas.timestamps import parse_ts
+from ..times import span_of
 from .completing import complete_role
 from .connection import client
 from .groups import Fields, grouped
 from .options import Json, Where
 from .output import print_pairs, safe, say, show
 from .printers import minute, print_fields
-
-_SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 workspaces = typer.Typer(no_args_is_help=True)
 tokens = typer.Typer(help="Tokens: credentials of agents and people.", no_args_is_help=True)
@@ -101,9 +98,8 @@ def expiry_of(text: str, now: datetime) -> datetime:
         typer.BadParameter: If it is neither.
     """
     try:
-        if (span := _SPAN.match(text)) is not None:
-            return now + timedelta(**{_UNITS[span[2]]: int(span[1])})
-        return parse_ts(text)
+        span = span_of(text)
+        return parse_ts(text) if span is None else now + span
     except (ValueError, OverflowError):
         raise typer.BadParameter(
             "write it like 30m, 12h, 30d, 8w or 2026-12-24T00:00:00Z", param_hint="--expires"

@@ -61,7 +61,7 @@ class Fields:
         found = {
             name: value
             for name, value in taken.items()
-            if value is not None and value != [] and (value is not False or _is_switch(self.operation, name))
+            if value not in (None, []) and (value is not False or _is_switch(self.operation, name))
         }
         for name in found:
             if datetime in _kinds(self.operation, name):

@@ -391,7 +391,7 @@ class Operations:
             supersedes: Ids of entries that no longer count because of this one.
             valid_at: Time from which it is true, if that is not now.
             data_subject_id: The person whose personal data this is.
-            entry_id: Id of the entry; the same id and text again store nothing.
+            entry_id: Id of the entry; sending the same id and text again stores nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -689,7 +689,7 @@ class Operations:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
             relation: similar, supports or contradicts (also: refutes).
-            weight: How strongly, above 0 and at most 1.
+            weight: Weight of the relation, above 0 and at most 1.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -958,7 +958,7 @@ class Operations:
             data_subject_id: The person whose personal data this is.
             derived_from: Ids of the entries and writes from which the content was made.
             reason: The reason; it is recorded.
-            source: `mirror` for a file of a directory, of which a daily log may have 100,000 bytes.
+            source: `mirror` if the content comes from a file; a daily log may then have 100,000 bytes.
         """
         return self._operate(DOCUMENT_WRITE, locals())
 
@@ -1143,7 +1143,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
-                15,000. Persona, peer context, notice and instructions are outside it.
+                15,000. Persona, peer context, notice and instructions do not count toward it.
             query: Subject of the session; if not all topics fit, they are ranked by it.
             opener: The person who opened the session; the block contains their operator model and peer card.
             as_of: Any sequence: the block as it was right after this sequence.
@@ -2078,7 +2078,7 @@ class Operations:
         Args:
             kind: fact, procedure or working.
             name: The fact's id, the procedure's name, or the run.
-            version: For a procedure: the version that a write of this sequence left.
+            version: For a procedure: the version after the write with this sequence.
             scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -2528,7 +2528,7 @@ class Operations:
     ) -> ModelsAnswer:
         """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
 
-        Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Counts cover the token's workspace. A token of all workspaces names one, or gets the counts of all.
 
         Args:
             workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
@@ -2745,7 +2745,7 @@ class Operations:
     ) -> TokensAnswer:
         """List tokens: ids, bindings, grants and times, without secrets.
 
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
 
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2779,7 +2779,7 @@ class Operations:
     ) -> DeadLettersAnswer:
         """List events that could not be folded, newest first, each with its reason.
 
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
 
         Args:
             state: Only those in this state: parked, folded, retried or discarded.

@@ -9,7 +9,7 @@ import anyio
 import httpx
 import pytest
 from support.mcp_client import connected
-from support.stack import Stack
+from support.stack import HTTP_TIMEOUT_S, Stack
 
 from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.operations.toolsets import TOOLSETS, input_schema
@@ -122,7 +122,7 @@ async def test_eight_clients_at_once_get_their_own_answers(stack: Stack) -> None
 
 
 async def test_without_a_token_the_answer_says_where_to_learn_more(stack: Stack) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=HTTP_TIMEOUT_S, trust_env=False) as http:
         refused = await http.post(f"{stack.url}/mcp", json={})
         assert refused.status_code == 401
         where = refused.headers["www-authenticate"].partition('resource_metadata="')[2].rstrip('"')
@@ -136,7 +136,7 @@ async def test_without_a_token_the_answer_says_where_to_learn_more(stack: Stack)
 )
 async def test_a_wrong_parameter_of_the_url_is_named(stack: Stack, query: str, said: str) -> None:
     headers = {"Authorization": f"Bearer {stack.owner}"}
-    async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+    async with httpx.AsyncClient(timeout=HTTP_TIMEOUT_S, trust_env=False, headers=headers) as http:
         answer = await http.post(f"{stack.url}/mcp?{query}", json={})
         assert answer.status_code == 400
         assert said in answer.json()["detail"]

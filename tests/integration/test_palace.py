@@ -185,6 +185,8 @@ async def test_a_model_files_and_finds_a_drawer_by_the_tools_of_the_palace(palac
             missing = await client.call_tool("memory_diary_read", wanted)
             assert missing.is_error
             assert "agent_name is required" in missing.content[0].text
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert listed["memory_search"].input_schema["properties"]["limit"]["maximum"] == 50
         blank = await client.call_tool("memory_search", {"query": "importer", "wing": "", "room": ""})
         assert blank.structured_content["count"] == 1
         written = await client.call_tool("memory_diary_write", {"agent_name": "ada", "entry": "tea", "topic": ""})

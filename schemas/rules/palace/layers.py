@@ -1,6 +1,6 @@
 """Renders the layers of the palace (contract of the palace, §7): identity, essential story, recall, search, context.
 
-Invariant: no text but the identity exceeds its budget in characters, notes included; the identity is never cut.
+Invariant: no text except the identity exceeds its budget in characters, notes included; the identity is never cut.
 The same drawers give the same text.
 """
 
@@ -19,7 +19,7 @@ RECALL_DRAWERS: Final = 10
 RECALL_SNIPPET: Final = 300
 SEARCH_SNIPPET: Final = 300
 CONTEXT_CHARS: Final = 14_000
-"""Of a whole context, and of a search as text."""
+"""Maximum length, in characters, of a whole context and of a search as text."""
 MESSAGE_CHARS: Final = 500
 
 IDENTITY_HEADING: Final = "## Identity"
@@ -33,7 +33,7 @@ _DOTS: Final = "..."
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A drawer as a layer shows it."""
+    """The fields of a drawer that a layer needs."""
 
     drawer_id: str
     room: str
@@ -95,7 +95,7 @@ def render_recall(drawers: Sequence[Told], wing: str | None, room: str | None) -
 
 
 def render_search(query: str, found: Sequence[Found]) -> str:
-    """What a search found, the best first, as many whole lines as fit."""
+    """The hits of a search, best first, as many whole lines as fit."""
     asked = shortened(query, SEARCH_SNIPPET)
     if not found:
         return f"No results for: {asked}"
@@ -133,7 +133,7 @@ def _snippet(one: Told | Found, chars: int) -> str:
 
 
 def _within(lines: Sequence[tuple[str, bool]], budget: int, note: str) -> str:
-    """Whole lines within the budget; what is left out is replaced by the note, and no room stays without a drawer."""
+    """Whole lines within the budget; the note replaces omitted lines, and a room without drawers is left out."""
     kept: list[tuple[str, bool]] = []
     used = 0
     for at, (line, is_drawer) in enumerate(lines):

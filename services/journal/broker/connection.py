@@ -227,6 +227,11 @@ class Connection(Client):
         self.ended.set()
 
 
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
 async def connect(
     url: str,
     user: str | None,
@@ -251,6 +256,7 @@ async def connect(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
+    before = _cancellations()
     while True:
         client = Connection(name, clock)
         try:
@@ -272,8 +278,12 @@ async def connect(
                 error_cb=client.was_faulted,
                 closed_cb=client.was_closed,
             )
+            if _cancellations() > before:
+                raise asyncio.CancelledError  # nats-py swallows one that comes with an answer (services/endings.py)
         except (NatsError, OSError, TimeoutError) as error:
             await client.close()
+            if _cancellations() > before:
+                raise asyncio.CancelledError from None
             tried = client.state.last_error  # None: the address cannot be read
             why = tried or str(error) or type(error).__name__
             if tried is None or _REFUSED in why.lower() or loop.time() + RECONNECT_WAIT_S > deadline:

@@ -152,9 +152,11 @@ class Journal:
         async with self._holding([accepted.identity for accepted in given]):
             found = zip(given, self._known_all(given), strict=True)
             settled = {accepted.identity: (known, True) for accepted, known in found if known is not None}
-            different = [
-                a.entry_id for a in given if a.identity in settled and settled[a.identity][0].content != a.content
-            ]
+            different = {
+                a.entry_id: settled[a.identity][0].seq
+                for a in given
+                if a.identity in settled and settled[a.identity][0].content != a.content
+            }
             if different:
                 raise _conflict(different)
             fresh = [accepted for accepted in firsts if accepted.identity not in settled]
@@ -201,7 +203,7 @@ class Journal:
             found = self._known(accepted)
             if found is not None:
                 if found.content != accepted.content:
-                    raise _conflict([accepted.entry_id])
+                    raise _conflict({accepted.entry_id: found.seq})
                 return Appended(accepted.entry_id, found.seq, True)
             ack = await self._writer.post(accepted)
             if not ack.duplicate:  # as ``_settle``, which costs 1 µs
@@ -264,14 +266,14 @@ class Journal:
             For each entry its place, and whether it was there before.
         """
         settled: list[tuple[_Known, bool]] = []
-        conflicts: list[str] = []
+        conflicts: dict[str, int] = {}
         for accepted, ack in zip(batch, acks, strict=True):
             outcome = _Known(ack.seq, accepted.content), False
             if accepted.given_id:
                 if ack.duplicate:
                     outcome = await self._duplicate(accepted, ack.seq)
                     if outcome[0].content != accepted.content:
-                        conflicts.append(accepted.entry_id)
+                        conflicts[accepted.entry_id] = outcome[0].seq
                 self._remember(accepted.identity, outcome[0])
             settled.append(outcome)
         if conflicts:
@@ -329,10 +331,13 @@ def _first_of_each_id(batch: Sequence[Accepted]) -> dict[str, int]:
     return first_of
 
 
-def _conflict(ids: Sequence[str]) -> EntryConflict:
+def _conflict(taken: Mapping[str, int]) -> EntryConflict:
+    """The error of ids that are taken; ``taken`` has the sequence of each."""
+    ids = list(taken)
     shown = ", ".join(ids[:_SHOWN_IDS]) + (f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else "")
     return EntryConflict(
         f"in the journal already with other content: {shown}",
         hint="entries never change; append a new one, with refs.parent_entry_id naming the one it corrects",
         field="id",
+        seq=taken[ids[0]],
     )

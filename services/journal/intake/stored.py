@@ -35,6 +35,7 @@ async def stored_content(messages: JetStreamContext, accepted: Accepted, seq: in
             f"an entry with id {accepted.entry_id} was erased from the journal at {seq}",
             hint="an erased id cannot be used again",
             field="id",
+            seq=seq,
         ) from None
     except (NatsError, TimeoutError) as error:
         raise BrokerUnavailable(

@@ -57,7 +57,7 @@ from .checks import (
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-CASCADE: Final = "the files carry no person; use the erasure API of Crew Journal"
+CASCADE: Final = "the files carry no person, so forget each document by its id"
 _FOLDERS: Final = {Scope.AGENT: "agents", Scope.CREW: "crews"}
 _MEMORY, _LOGS = ".memory", ".writes"
 _SET_ROOT: Final = "set CREW_JOURNAL_MEMORY_PROVIDER_ROOT to a directory"

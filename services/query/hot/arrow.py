@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -57,7 +58,7 @@ class Texts:
     @classmethod
     def of(cls, encoded: Sequence[bytes]) -> Texts:
         """From UTF-8."""
-        ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
+        ends = np.array(list(accumulate(map(len, encoded))), np.int64)
         return cls(np.frombuffer(b"".join(encoded), np.uint8), ends)
 
 

@@ -119,7 +119,7 @@ def sync_text() -> str:
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
-    """Constants before classes, as isort has them."""
+    """Constants before classes, as isort sorts them."""
     return sorted(names, key=lambda name: (not name.isupper(), name.lower()))
 
 
@@ -174,7 +174,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def type_text(annotation: Any) -> str:
-    """A field's type as a caller writes it: constraints are the service's to check."""
+    """A field's type as a caller writes it, without constraints, which the service checks."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return type_text(arguments[0])

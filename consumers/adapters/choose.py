@@ -16,7 +16,6 @@ from ...schemas.events.embeddings import ModelKind
 from ...schemas.ports import Embedder
 from ...schemas.settings import EMBED_DEFAULT_MODEL, EmbedderKind, Settings
 from .loopback import is_closed
-from .minilm import MiniLmEmbedder
 from .minilm_weights import MODEL_ID as MINILM_MODEL_ID
 from .minilm_weights import fault_of
 from .served import OPENAI_PREFIX, Endpoint
@@ -93,7 +92,7 @@ async def choose_embedder(
     else:
         reason = "required by the setting"
     if chosen == "minilm":
-        return EmbedderChoice(MiniLmEmbedder(cache_dir), chosen, reason)
+        return EmbedderChoice(_minilm(cache_dir), chosen, reason)
     model = f"{OPENAI_PREFIX}{endpoint_model}" if chosen == "openai" else ollama_model
     if pinned_kind == chosen and pinned_model is not None:
         model = pinned_model
@@ -122,12 +121,18 @@ def make_embedder(model: str, *, ollama_host: str, cache_dir: Path, endpoint: En
     """
     kind = kind_of(model)
     if kind == "minilm":
-        return MiniLmEmbedder(cache_dir)
+        return _minilm(cache_dir)
     if kind == "ollama":
         return _ollama(ollama_host, model)
     from .openai import OpenAiEmbedder  # the HTTP client is imported where it is used
 
     return OpenAiEmbedder(endpoint, model.removeprefix(OPENAI_PREFIX))
+
+
+def _minilm(cache_dir: Path) -> Embedder:
+    from .minilm import MiniLmEmbedder  # 20 ms of CPU, only where it is used
+
+    return MiniLmEmbedder(cache_dir)
 
 
 def _ollama(host: str, model: str) -> Embedder:
@@ -150,7 +155,7 @@ async def _first_that_works(ollama_host: str, ollama_model: str, cache_dir: Path
             await ollama.close()
     minilm_fault = await asyncio.to_thread(fault_of, cache_dir / MINILM_MODEL_ID)
     if minilm_fault is None:
-        return EmbedderChoice(MiniLmEmbedder(cache_dir), "minilm", f"auto: {fault}; {MINILM_MODEL_ID} is installed")
+        return EmbedderChoice(_minilm(cache_dir), "minilm", f"auto: {fault}; {MINILM_MODEL_ID} is installed")
     return EmbedderChoice(
         None,
         "none",

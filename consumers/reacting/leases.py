@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -50,6 +50,10 @@ class Leases:
         self._held[seq] = message
         self._parted.pop(seq, None)
 
+    def held(self, messages: Sequence[Msg]) -> list[Msg]:
+        """Those of some messages that are in hand."""
+        return [one for one in messages if one.metadata.sequence.stream in self._held]
+
     async def ack(self, message: Msg) -> None:
         """Be done with a message."""
         await message.ack()
@@ -88,3 +92,8 @@ class Leases:
             for message in list(self._held.values()):
                 with contextlib.suppress(NatsError):
                     await message.in_progress()
+
+
+def deliveries(message: Msg) -> int:
+    """How often a message was delivered, this time included."""
+    return message.metadata.num_delivered or 1

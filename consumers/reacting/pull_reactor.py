@@ -99,6 +99,7 @@ class PullReactor(ABC):
         self._last_error: str | None = None
         self._since: datetime | None = None
         self._pending = 0
+        self._written = 0
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -130,7 +131,9 @@ class PullReactor(ABC):
         Raises:
             BrokerUnavailable: If no ack came within the bound.
         """
-        return await publish_fact(self._publisher, self._source, fact)
+        published = await publish_fact(self._publisher, self._source, fact)
+        self._written = max(self._written, published.seq)
+        return published
 
     async def start(self) -> None:
         """Begin; returns at once, whether or not what it needs is there."""

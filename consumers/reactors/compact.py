@@ -37,18 +37,15 @@ from ...schemas.views import (
 from ...schemas.views.table import PRESENT
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
 
 _DAY_MS: Final = 86_400_000
 _SECOND_MS: Final = 1_000
 _DATE_CHARS: Final = 10
 """``YYYY-MM-DD`` of a formatted time."""
-FOLD_WAIT_S: Final = 30.0
-"""Seconds to wait for the folds of the last event before the tick is given back; 100,000 entries take a few."""
 _OLD: Final = f"""FROM {ENTRIES} AS e
     LEFT JOIN (SELECT entry_id, priority AS live FROM {LIVE_PRIORITIES} WHERE workspace_id = $workspace AND {PRESENT}) AS p
         ON p.entry_id = e.id
-    WHERE workspace_id = $workspace AND NOT control AND seq < $seq AND ts_ms < $cutoff
+    WHERE workspace_id = $workspace AND seq < $seq AND ts_ms < $cutoff
         AND entry_type IN ({", ".join(f"'{name}'" for name in TYPES)})
         AND coalesce(p.live, e.priority) <> '{Priority.PERMANENT.value}'"""
 _BUCKETS: Final = f"""SELECT crew_id, floor(ts_ms / {_DAY_MS})::BIGINT AS day, entry_type, count(*) {_OLD}
@@ -93,7 +90,7 @@ class CompactReactor(SweepReactor):
         cutoff_ms = tick.due_ms - AGE_DAYS * _DAY_MS
         old = {"workspace": tick.workspace_id, "seq": tick.seq, "cutoff": cutoff_ms}
         buckets = [Bucket(*row) for row in await asyncio.to_thread(self._views.rows, _BUCKETS, old)]
-        archived = created = freed = last = 0
+        archived = created = freed = 0
         for group in together(buckets):
             if archived >= RUN_ENTRIES:
                 break
@@ -104,11 +101,10 @@ class CompactReactor(SweepReactor):
             for bucket in group:
                 found = members.get((bucket.crew_id, bucket.day, bucket.entry_type), [])[: RUN_ENTRIES - archived]
                 for said in compacted(bucket, found, cutoff_ms):
-                    last = (await self.publish(self._fact(said, bucket, tick))).seq
+                    await self.publish(self._fact(said, bucket, tick))
                     archived, freed = archived + said.count, freed + said.bytes_freed
                 created += bool(found)
-        if last:
-            await self._views.wait_for(last, FOLD_WAIT_S, *self.needs)
+        await self.caught_up()
         counts = {
             "entries_archived": archived,
             "entries_left": sum(bucket.count for bucket in buckets) - archived,
@@ -178,11 +174,4 @@ def compacted(bucket: Bucket, members: Sequence[tuple[Any, ...]], cutoff_ms: int
     return found
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The compact reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return CompactReactor(context.client, context.publisher, context.views, clock=context.clock)
-
-
-REACTOR: Final = create
+REACTOR: Final = CompactReactor.create

@@ -28,6 +28,7 @@ from ...schemas.settings import EMBED_INPUT_BYTES
 from ...schemas.subjects import Family, parse_subject
 from ...schemas.upcasters import UPCASTERS
 from ..feed.positions import position_of
+from ..reacting.leases import deliveries
 
 TEXT_HASH_BYTES: Final = 16
 """BLAKE2b-128 of the embedded text, UTF-8."""
@@ -177,7 +178,7 @@ def candidate_of(message: Msg, *, with_chat: bool = False) -> Candidate | None:
     entry = event.entry
     if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs, with_chat=with_chat):
         return None
-    return Candidate(seq, entry, event.ts_ms, text_of(entry), message, message.metadata.num_delivered or 1)
+    return Candidate(seq, entry, event.ts_ms, text_of(entry), message, deliveries(message))
 
 
 def text_of(entry: JournalEntry) -> str:

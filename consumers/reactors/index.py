@@ -14,8 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import structlog
 from nats.aio.client import Client
@@ -24,14 +23,14 @@ from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderError, EmbedderInputRejected
 from ...schemas.events.derived import encode_vector
 from ...schemas.events.token_bits import encode_token_bits
-from ...schemas.ports import Embedder, Published, Publisher, TokenBits, ViewReader
+from ...schemas.ports import Embedder, Published, TokenBits
 from ...schemas.views import (
     ENTRIES_PROJECTION,
     VECTORS_PROJECTION,
 )
 from ..reacting.backoff import doubled
-from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
+from ..reacting.sweeping import SweepReactor, Swept, Tick
+from ..reactor import ReactorContext
 from .embed import EmbedReactor
 from .embed_batch import Embeddable, Embedded, Failed, embed_in_pieces
 from .embed_limits import durable_name
@@ -93,12 +92,8 @@ class IndexReactor(SweepReactor):
 
     Args:
         client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        views: Where the missing are looked for.
-        embedder_for: What runs a model, None if nothing does; not closed here.
-        clock: The time for ``status``.
+        parts: As in ``ViewsReactor``, like ``more``.
         embed_unsettled: What this process's embed reactor on a durable took and did not ack yet; None where none runs.
-        limits: Times.
     """
 
     name: ClassVar[str] = "index"
@@ -109,19 +104,19 @@ class IndexReactor(SweepReactor):
     def __init__(
         self,
         client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        embedder_for: Callable[[str], Embedder | None],
-        clock: Callable[[], datetime],
+        *parts: Any,
         embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None,
-        limits: SweepLimits | None = None,
+        **more: Any,
     ) -> None:
-        super().__init__(client, publisher, views, clock=clock, limits=limits)
+        super().__init__(client, *parts, **more)
         self._client = client
-        self._embedder_for = embedder_for
         self._embed_unsettled = embed_unsettled
         self._troubles: dict[tuple[str, int], _Trouble] = {}
+
+    @classmethod
+    def parts(cls, context: ReactorContext) -> dict[str, Any]:
+        """What the embed reactors of this process have in hand."""
+        return {"embed_unsettled": context.embed_unsettled}
 
     async def work(self, tick: Tick) -> Swept:
         """Embed what is missing, batch by batch, oldest first."""
@@ -225,18 +220,4 @@ class IndexReactor(SweepReactor):
             counts["failed"] += 1
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The index reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return IndexReactor(
-        context.client,
-        context.publisher,
-        context.views,
-        embedder_for=context.embedder_for,
-        clock=context.clock,
-        embed_unsettled=context.embed_unsettled,
-    )
-
-
-REACTOR: Final = create
+REACTOR: Final = IndexReactor.create

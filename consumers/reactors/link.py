@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import structlog
 from nats.aio.client import Client
@@ -35,13 +35,12 @@ from ..feed.jetstream import LINK_ACK_PENDING
 from ..feed.positions import position_of
 from ..reacting.backoff import doubled
 from ..reacting.durable import Durable
+from ..reacting.judge import ChatJudge, Judge
+from ..reacting.leases import deliveries
 from ..reacting.llm_calls import MeteredChat
 from ..reacting.pull_reactor import PullLimits, PullReactor
 from ..reactor import Reactor, ReactorContext, ReactorStatus
 from .link_finder import LinkFinder
-
-if TYPE_CHECKING:
-    from ..adapters.judge import Judge
 
 FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
 _AWAY: Final = (BrokerError, Unavailable, NatsError)
@@ -154,7 +153,7 @@ class LinkReactor(PullReactor):
                 self._counts["skipped"] += 1
                 await message.ack()
                 continue
-            if (message.metadata.num_delivered or 1) == 1:
+            if deliveries(message) == 1:
                 self._counts["proposed"] += 1
             self._leases.hold(message)
             causes.append(_Cause(fact, message))
@@ -173,7 +172,7 @@ class LinkReactor(PullReactor):
         self._counts["failed"] += 1
         fact, message = cause.fact, cause.message
         _log.error("link.put_off", entry_id=fact.entry_id, seq=fact.seq, error=type(error).__name__)
-        times = (message.metadata.num_delivered or 1) - 1
+        times = deliveries(message) - 1
         await self._leases.put_off(message, doubled(self._limits.retry_first_s, self._limits.retry_last_s, times))
 
 
@@ -207,7 +206,6 @@ def _judge_of(context: ReactorContext) -> tuple[Judge | None, str | None]:
     if not settings.judge_model:
         return None, None
     from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
-    from ..adapters.judge import ChatJudge
 
     try:
         chat = chat_model_of(settings, settings.judge_model, timeout_s=JUDGE_TIMEOUT_S)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic_core import from_json
 
@@ -20,9 +20,7 @@ from ...schemas.rules.embed_text import embedded_text
 from ...schemas.rules.relations import CONTRADICTS, SIMILAR
 from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES
 from ...schemas.views import ENTRIES
-
-if TYPE_CHECKING:
-    from ..adapters.judge import Judge
+from ..reacting.judge import Judge
 
 PARENT_REF: Final = "parent_entry_id"
 _TEXTS: Final = f"""SELECT seq, id, summary, payload, refs FROM (SELECT unnest(?::UBIGINT[]) AS wanted)

@@ -42,14 +42,6 @@ BLOCK: Final = 1_024
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of some exchanges, and the last sequence that was published."""
-
-    counts: Counter[str]
-    last_seq: int
-
-
 @dataclass(slots=True)
 class _Piece:
     """A chunk of an exchange on its way."""
@@ -140,8 +132,8 @@ class Filing:
         self._thresholds = thresholds
         self._reactor = reactor
 
-    async def file(self, workspace_id: str, exchanges: Sequence[Exchange]) -> Outcome:
-        """File exchanges; the views have reached what was filed before.
+    async def file(self, workspace_id: str, exchanges: Sequence[Exchange]) -> Counter[str]:
+        """File exchanges; the views have reached what was filed before. Returns counts.
 
         Raises:
             BrokerUnavailable: If an event was not acked; it is safe to file all of them again.
@@ -171,8 +163,8 @@ class Filing:
         counts["without_vector"] = sum(not piece.vector for piece in chosen)
         if counts["put_off"]:
             _log.warning("palace.full", workspace=workspace_id, put_off=counts["put_off"])
-        published = await asyncio.gather(*(self._file(workspace_id, model, generation, piece) for piece in chosen))
-        return Outcome(counts, max((one.seq for one in published), default=0))
+        await asyncio.gather(*(self._file(workspace_id, model, generation, piece) for piece in chosen))
+        return counts
 
     def _pieces(self, workspace_id: str, exchanges: Sequence[Exchange]) -> list[list[_Piece]]:
         return [
@@ -214,7 +206,7 @@ class Filing:
             _log.warning("palace.not_embedded", workspace=workspace_id, error=type(error).__name__)
         return generation
 
-    async def _file(self, workspace_id: str, model: str | None, generation: int, piece: _Piece) -> Published:
+    async def _file(self, workspace_id: str, model: str | None, generation: int, piece: _Piece) -> None:
         exchange, chunk, head = piece.exchange, piece.chunk, piece.exchange.head
         if piece.vector and model is not None:
             fact = ChunkVectorDerived(
@@ -242,7 +234,7 @@ class Filing:
             pipeline_tier=chunk.tier,
             state=chunk.state,
         )
-        return await self._publish(
+        await self._publish(
             encode_control(
                 workspace_id,
                 filed,

@@ -56,7 +56,6 @@ class PalaceRecord:
         self._name = name
         self._reactor = reactor
         self._counts = counts
-        self.last_seq = 0
 
     async def settled(self, workspace_id: str, drawer: Waiting) -> None:
         """What the words of a drawer say of its type is final."""
@@ -147,4 +146,4 @@ class PalaceRecord:
             reactor=self._reactor,
             summary=summary[:MAX_SUMMARY],
         )
-        self.last_seq = max(self.last_seq, (await self._publish(fact)).seq)
+        await self._publish(fact)

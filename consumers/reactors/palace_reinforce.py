@@ -14,41 +14,30 @@ the vectors of earlier ones.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
 
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.entry import MAX_SUMMARY
-from ...schemas.errors import BrokerError, EmbedderError, FoldError, ViewsBehind
 from ...schemas.events import headers as h
 from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.drawers import LAST_MS, DrawerFiled, DrawerReinforced
 from ...schemas.ids import derived_id
-from ...schemas.ports import Embedder, Publisher, ViewReader
 from ...schemas.rules.palace.upkeep import DIARY, REINFORCE_ABOVE, REINFORCE_AMONG, REINFORCE_BOOST
-from ...schemas.subjects import Family, parse_subject
+from ...schemas.subjects import Family
 from ...schemas.views import CHUNK_VECTORS, DRAWERS, LIVE_DRAWER
-from ..feed.positions import position_of
 from ..reacting.backoff import doubled
 from ..reacting.control_facts import encode_control
-from ..reacting.durable import Durable
-from ..reacting.pull_reactor import PullLimits, PullReactor
-from ..reactor import Reactor, ReactorContext
+from ..reacting.leases import deliveries
+from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .palace_classify_reads import NEEDS
 from .palace_filing import ADDED_BY
 
-TAKEN: Final = 256
-MAX_ACK_PENDING: Final = 1_024
-VIEWS_WAIT_S: Final = 30.0
 PATIENCE: Final = 10
 """Deliveries from which a drawer no longer waits for the vectors of drawers that were filed before it; some 3 minutes."""
 RETRY_LAST_S: Final = 60.0
@@ -58,11 +47,10 @@ _ADDED: Final = f"""SELECT drawer_id, entry_id, filed_ms FROM {DRAWERS}
 _LIVE: Final = f"""SELECT drawer_id, filed_ms, memory_type, v.vector FROM {DRAWERS} AS drawer LEFT JOIN {CHUNK_VECTORS} AS v
         ON v.workspace_id = drawer.workspace_id AND v.model = ? AND v.text_hash = drawer.text_hash
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} ORDER BY drawer_id"""
-_AWAY: Final = (BrokerError, NatsError, ViewsBehind, EmbedderError)
 
 
 @dataclass(frozen=True, slots=True)
-class ReinforceLimits(PullLimits):
+class ReinforceLimits(ViewsLimits):
     """Times of this reactor.
 
     Attributes:
@@ -113,71 +101,24 @@ class _Embedded:
         return [self.ids[at] for at in nearest if cosines[at] > REINFORCE_ABOVE]
 
 
-class PalaceReinforceReactor(PullReactor):
-    """The reactor; it reads the views, so it runs where they are.
+class PalaceReinforceReactor(ViewsReactor):
+    """The reactor."""
 
-    Args:
-        client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        views: Where drawers and their vectors are read.
-        embedder_for: What runs a model, None if nothing does; not closed here.
-        clock: The time for ``status``.
-        limits: Times.
-        draw: Uniform in [0, 1), spreads the pauses of several processes.
-    """
+    name = "palace_reinforce"
+    version = 1
+    filter_subjects = (f"{Family.CONTROL.value}.*.{DrawerFiled.ENTRY_TYPE}",)
+    description = "drawers that may reinforce others"
+    needs = NEEDS
+    counted = ("compared", "reinforced")
+    default_limits = ReinforceLimits()
+    _limits: ReinforceLimits
 
-    name: ClassVar[str] = "palace_reinforce"
-    version: ClassVar[int] = 1
-    waits_for: ClassVar[tuple[type[Exception], ...]] = _AWAY
-
-    def __init__(
-        self,
-        client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        embedder_for: Callable[[str], Embedder | None],
-        clock: Callable[[], datetime],
-        limits: ReinforceLimits | None = None,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        self._limits = limits = limits or ReinforceLimits()
-        durable = Durable(
-            name=f"palace-reinforce-v{self.version}",
-            filter_subjects=(f"{Family.CONTROL.value}.*.{DrawerFiled.ENTRY_TYPE}",),
-            ack_wait_s=limits.ack_wait_s,
-            max_ack_pending=MAX_ACK_PENDING,
-            description="drawers that may reinforce others",
-            sparse=True,
-        )
-        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=("compared", "reinforced"))
-        self._views = views
-        self._embedder_for = embedder_for
-
-    async def turn(self) -> None:
-        """Work on the drawers that were filed."""
-        limits = self._limits
-        messages = await self._source.take(TAKEN, wait_s=limits.wait_s, window_s=limits.window_s)
-        if not messages:
-            return
-        of: dict[str, dict[str, Msg]] = {}
-        for message in messages:
-            self._leases.hold(message)
-            entry_id = (message.headers or {}).get(h.ENTRY_ID)
-            try:
-                workspace_id = parse_subject(message.subject).workspace
-            except FoldError:  # the projections park it
-                await self._leases.ack(message)
-                continue
-            of.setdefault(workspace_id, {})[entry_id or ""] = message
-        async with self._leases.renewed():
-            await self._views.wait_for(max(position_of(one.reply).seq for one in messages), VIEWS_WAIT_S, *NEEDS)
-            for workspace_id, some in of.items():
-                for entry_id in await self._work(workspace_id, some):
-                    delay_s = doubled(limits.retry_s, RETRY_LAST_S, deliveries(some[entry_id]) - 1)
-                    await self._leases.put_off(some.pop(entry_id), delay_s)
-                for message in some.values():
-                    await self._leases.ack(message)
+    async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
+        """Compare drawers, and put off those that wait for vectors."""
+        of = {(message.headers or {}).get(h.ENTRY_ID, ""): message for message in messages}
+        for entry_id in await self._work(workspace_id, of):
+            delay_s = doubled(self._limits.retry_s, RETRY_LAST_S, deliveries(of[entry_id]) - 1)
+            await self._leases.put_off(of[entry_id], delay_s)
 
     async def _work(self, workspace_id: str, messages: Mapping[str, Msg]) -> list[str]:
         """Compare drawers; returns the entries of those that wait for vectors."""
@@ -216,18 +157,4 @@ class PalaceReinforceReactor(PullReactor):
         self._counts["reinforced"] += len(similar)
 
 
-def deliveries(message: Msg) -> int:
-    """How often a message came, this time included."""
-    return message.metadata.num_delivered or 1
-
-
-def create(context: ReactorContext) -> Reactor | None:
-    """The reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return PalaceReinforceReactor(
-        context.client, context.publisher, context.views, embedder_for=context.embedder_for, clock=context.clock
-    )
-
-
-REACTOR: Final = create
+REACTOR: Final = PalaceReinforceReactor.create

@@ -25,7 +25,6 @@ from ...schemas.views.facts import FactRow
 from ...schemas.views.table import as_of
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
 
 MOST_ASKED: Final = 1_000
 """Facts of one request; the longest stale go first, the others are asked for at the next tick."""
@@ -146,11 +145,4 @@ def _read(views: ViewReader, tick: Tick) -> tuple[list[_Fact], set[str]]:
     return facts, {fact_id for (fact_id,) in known}
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The reflection reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return ReflectReactor(context.client, context.publisher, context.views, clock=context.clock)
-
-
-REACTOR: Final = create
+REACTOR: Final = ReflectReactor.create

@@ -52,7 +52,7 @@ _CUT: Final = {
 }
 _NAMED: Final = """(SELECT unnest($seqs::UBIGINT[]) AS seq, unnest($types::VARCHAR[]) AS entry_type,
     unnest($buckets::VARCHAR[]) AS bucket_id, unnest($archived::BIGINT[]) AS archived_ms) AS named"""
-_OF_NAMED: Final = """workspace_id = $workspace AND NOT control AND entry.seq BETWEEN $first AND $last
+_OF_NAMED: Final = """workspace_id = $workspace AND entry.seq BETWEEN $first AND $last
     AND entry.seq = named.seq AND entry.entry_type = named.entry_type"""
 """The bounds let DuckDB skip blocks: rows are in order of ``seq``."""
 _ARCHIVE: Final = f"""INSERT INTO {ARCHIVED} ({ARCHIVED.names})

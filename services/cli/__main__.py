@@ -1,6 +1,8 @@
 """``python -m crew_journal.services.cli``: the command, for a program that starts it with its own Python."""
 
+import sys
+
 from .entry import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -39,7 +39,6 @@ def _workspace() -> None:
 @grouped
 def workspace_settings(
     asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE)],
-    *,
     where: Where,
     json_output: Json = False,
 ) -> None:

@@ -76,7 +76,7 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
 @contextmanager
 def _service(data_dir: Path, embedder: str | None) -> Iterator[tuple[subprocess.Popen[bytes], Target]]:
     """``up`` as a process of its own, ended when the block is left."""
-    command = [sys.executable, "-m", "crew_journal.services.cli.main", "up", "--json"]
+    command = [sys.executable, "-m", "crew_journal.services.cli", "up", "--json"]
     command += ["--data-dir", str(data_dir), "--http", "127.0.0.1:0", "--durability", "interval"]
     command += ["--embedder", embedder] if embedder else []
     environment = {name: value for name, value in os.environ.items() if name != "CREW_JOURNAL_NATS"}

@@ -70,6 +70,10 @@ class _FileRows:
         columns = self._tables.get(table.name)
         return Written(columns) if columns else None
 
+    def may_have(self, table: Table[Any]) -> bool:
+        """See ``Rows``."""
+        return bool(self._tables.get(table.name))
+
 
 class MemoryDirectory:
     """The documents below a directory, read once.

@@ -24,7 +24,7 @@ from .connection import ANY_PORT, Target, async_client, local_runtime
 from .exam_set import ENTRIES_FILE, ExamSet, Question, listed
 from .importing.command import ImportOptions, import_file
 from .options import Where, settings_from
-from .output import counted, progress_bar, say
+from .output import progress_bar, say
 
 ASKED_AT_ONCE: Final = 4
 """Questions under way; the journal answers on as many threads."""
@@ -101,7 +101,7 @@ def report_unanswerable(asked: ExamSet) -> None:
         (asked.partly, "with relevant entries that cannot be recalled, which count as not found"),
     ):
         if questions:
-            say(f"{counted(len(questions), 'question')} {why}: {listed(questions)}")
+            say(f"questions {why}: {len(questions):,}: {listed(questions)}")
 
 
 async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[dict[str, Any], list[Answered]]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 from typer import Argument, Option
 
-from ...schemas.operations.operation import Effect, Operation, plain_types
+from ...schemas.operations.operation import Effect, Operation, is_switch, plain_types
 from ..times import moment_of
 from .completing import OF_FIELDS, Complete, among
 from .options import json_object
@@ -61,7 +61,7 @@ class Fields:
         found = {
             name: value
             for name, value in taken.items()
-            if value not in (None, []) and (value is not False or is_switch(self.operation, name))
+            if value not in (None, []) and (value is not False or _is_switch(self.operation, name))
         }
         for name in found:
             if datetime in _kinds(self.operation, name):
@@ -125,9 +125,9 @@ def _of_field(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
         if not field.is_required():
             return _keyword(name, Annotated[kind | None, argument], None)
         return _keyword(name, Annotated[kind, argument])
-    names = [word, _SHORT[word]] if word in _SHORT else [word]
-    if is_switch(operation, name):
+    if _is_switch(operation, name):
         return _keyword(name, Annotated[bool | None, Option(f"{word}/--no-{word[2:]}", **more)], None)
+    names = [word, _SHORT[word]] if word in _SHORT else [word]
     if field.is_required():
         return _keyword(name, Annotated[kind, Option(*names, **more)])
     default = field.default if kind is bool or isinstance(field.default, (int, str)) else None
@@ -175,10 +175,8 @@ def cli_type(operation: Operation[Any, Any], name: str) -> Any:
     return next((known for known in (bool, int, float) if known in kinds), str)
 
 
-def is_switch(operation: Operation[Any, Any], name: str) -> bool:
-    """Whether a field that is absent is not false: an option with a second form, which sends false."""
-    field = operation.request.model_fields[name]
-    return cli_type(operation, name) is bool and not field.is_required() and field.default is not False
+def _is_switch(operation: Operation[Any, Any], name: str) -> bool:
+    return is_switch(operation.request.model_fields[name].annotation)
 
 
 def is_object(operation: Operation[Any, Any], name: str) -> bool:

@@ -230,6 +230,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "palace_rooms": palace.print_drawer_counts,
     "wake_up": palace.print_layer,
     "palace_recall": palace.print_layer,
+    "palace_render": palace.print_layer,
     "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,

@@ -24,6 +24,7 @@ from ..data_dir import is_owned
 from .connection import OWNER_TOKEN_FILE, Target, async_client
 from .options import FALLBACK_DATA_DIR, DataDir, Embedder, Json, settings_from
 from .output import emit, plain, safe, say
+from .run import imports
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
@@ -56,12 +57,13 @@ def up(
 
     Prints on stderr what it starts; with --json, prints one JSON document on stdout when it is ready.
     """
-    import uvloop
+    with imports():
+        import uvloop
 
-    from ..http.server import parse_address
+        from ..http.server import parse_address
 
-    settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
-    address = parse_address(settings.http)
+        settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
+        address = parse_address(settings.http)
     if not is_owned(settings.data_dir):  # of another `up` here, the lock says more than its port
         refuse_taken(*address)
     uvloop.run(_up(settings, sample=sample, as_json=json_output))
@@ -122,10 +124,11 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
 
 
 async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
-    from ..journal.broker.files import BrokerFiles
-    from ..journal.broker.process import terminate_children
-    from ..runtime import Runtime
-    from .logs import configure_logging
+    with imports():
+        from ..journal.broker.files import BrokerFiles
+        from ..journal.broker.process import terminate_children
+        from ..runtime import Runtime
+        from .logs import configure_logging
 
     configure_logging(settings.log_level, service=True)
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
@@ -161,6 +164,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
 
 def _freeze_modules() -> None:
     """Exclude the 200,000 objects of modules and routes from garbage collection: each full one took 0.14 s."""
+    gc.unfreeze()  # what the imports left behind is freed
     gc.collect()
     gc.freeze()
     atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected

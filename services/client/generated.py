@@ -158,6 +158,7 @@ from ...schemas.operations.palace_answers import (
     PalaceTextAnswer,
     PalaceWingsAnswer,
 )
+from ...schemas.operations.palace_context import PALACE_CONTEXT, PALACE_RENDER
 from ...schemas.operations.palace_filing import (
     ADD_DRAWER,
     DELETE_DRAWER,
@@ -262,7 +263,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RecallAnswer:
-        """Recall entries that bear on a question, best first.
+        """Recall entries that are relevant to a question, best first.
 
         Searches by words (lexical arm) and by meaning (dense arm). If the embedder is down, the lexical arm
         answers alone and ``degraded`` is set. ``min_seq`` waits for entries and full text; vectors follow a
@@ -279,7 +280,7 @@ class Operations:
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
             mode: search leaves out entries without any evidence and marks entries that do not count any more.
-                inject, for prompts, leaves out both, entries with too little evidence, and all of them if the hits
+                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
                 together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
@@ -309,7 +310,7 @@ class Operations:
         """Recall as a block of text for a prompt.
 
         The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars``
-        characters in whole lines. Each line names speaker and date.
+        characters in whole lines. Each line names the speaker and the date.
 
         Args:
             query: The question, or any text.
@@ -352,7 +353,7 @@ class Operations:
         self,
         receipt: str,
     ) -> ReceiptAnswer:
-        """Show what a recall returned to whom, and what of it reached a prompt.
+        """Show what a recall returned, who requested it, and which hits reached a prompt.
 
         For the agent that recalled, and for OWNER and ADMIN.
 
@@ -379,18 +380,18 @@ class Operations:
         """Remember a text, so that recall finds it by its words and by its meaning.
 
         Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
-        characters; what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first
+        characters; a longer text is stored whole in `payload.text`. With a token of all workspaces, the first
         entry of a workspace creates it.
 
         Args:
-            text: What to remember, of any length that an entry can hold (256 KiB).
-            kind: What it is: preference, decision, fact …
-            about: Whom or what it is about.
+            text: The text to remember, up to the size of an entry (256 KiB).
+            kind: Kind of the text: preference, decision, fact …
+            about: The person or thing that it is about.
             aliases: Other words that recall finds it by.
             supersedes: Ids of entries that no longer count because of this one.
             valid_at: Time from which it is true, if that is not now.
             data_subject_id: The person whose personal data this is.
-            entry_id: Id of the entry; the same id and text again store nothing.
+            entry_id: Id of the entry; sending the same id and text again stores nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -417,7 +418,7 @@ class Operations:
 
         Args:
             query: A question or words. Quotes and operators are read as blanks.
-            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            limit: Maximum number of hits, up to 50; a value below 1 counts as 10.
             scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
                 agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
             tier: Only documents of this tier.
@@ -460,7 +461,7 @@ class Operations:
     ) -> DocumentIndexAnswer:
         """Load the search index of memory documents again; returns its state.
 
-        The index follows every write by itself: this is never needed.
+        The index follows every write, so this is normally not needed.
 
         Args:
             scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
@@ -492,7 +493,7 @@ class Operations:
 
         Args:
             query: A question or words. Quotes and operators are read as blanks.
-            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            limit: Maximum number of hits, up to 50; a value below 1 counts as 10.
             scope: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew; AGENT and LEAD may name their own only.
@@ -530,7 +531,7 @@ class Operations:
             trace_id: The run or session.
             mission_id: The mission.
             supersedes: Ids of entries that no longer count because of this one.
-            entry_id: Id of the entry; the same id and content again store nothing.
+            entry_id: Id of the entry; sending the same id and content again stores nothing.
             agent_id: The agent whose entry it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -553,7 +554,7 @@ class Operations:
             query: The question, or any text.
             limit: Most turns.
             session: Only turns of this session (`trace_id`).
-            agent_id: The agent whose conversations, for OWNER and ADMIN.
+            agent_id: The agent whose conversations are searched, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -576,7 +577,7 @@ class Operations:
         Args:
             entry_id: The entry.
             priority: normal, high, pin or permanent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -599,7 +600,7 @@ class Operations:
 
         Args:
             entry_id: The entry.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             stale: The entry was true and is out of date.
             superseded_by: Id of the entry that replaces it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -617,12 +618,12 @@ class Operations:
     ) -> RetractionAnswer:
         """Restore a retracted entry: it counts again.
 
-        For OWNER and ADMIN. A LEAD may restore what agents of its crew retracted, an agent what it retracted
-        itself.
+        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
+        retracted itself.
 
         Args:
             entry_id: The entry.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -639,7 +640,7 @@ class Operations:
         """Show the health of the memory: five metrics, the score, its reasons and the next step.
 
         Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request.
-        AGENT and LEAD may name no crew but their own.
+        AGENT and LEAD may name their own crew only.
 
         Args:
             crew_id: The crew; the whole workspace if absent.
@@ -688,8 +689,8 @@ class Operations:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
             relation: similar, supports or contradicts (also: refutes).
-            weight: How strongly, above 0 and at most 1.
-            reason: Why; it is recorded.
+            weight: Weight of the relation, above 0 and at most 1.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -713,7 +714,7 @@ class Operations:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
             relation: similar, supports or contradicts (also: refutes).
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -761,9 +762,9 @@ class Operations:
         Args:
             agent_id: Id of the agent.
             name: Name for people.
-            role: What it is in its crew: agent or lead.
+            role: Its role in the crew: agent or lead.
             crew_id: Its crew.
-            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_enabled: Whether its memory documents are written, searched and put into its prompt.
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
@@ -789,9 +790,9 @@ class Operations:
         Args:
             agent_id: Id of the agent.
             name: Name for people.
-            role: What it is in its crew: agent or lead.
+            role: Its role in the crew: agent or lead.
             crew_id: Its crew.
-            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_enabled: Whether its memory documents are written, searched and put into its prompt.
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
@@ -827,7 +828,7 @@ class Operations:
         """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
 
         Args:
-            crew_id: Those of this crew.
+            crew_id: Only agents of this crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -902,17 +903,17 @@ class Operations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            version: Sequence of a write: the document as that write left it.
-            as_of: Any sequence: the document as it was right after it.
+            version: Sequence of a write: the document as it was after that write.
+            as_of: Any sequence: the document as it was right after this sequence.
         """
         return self._operate(DOCUMENT_READ, locals())
 
@@ -940,24 +941,24 @@ class Operations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            mode: `replace` (content is the whole text) or `append` (content is what is added).
+            mode: `replace` (content is the whole text) or `append` (content is the added text).
             content: The text.
             write_id: The write's own id; the same id again writes nothing.
             expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
                 changed.
             data_subject_id: The person whose personal data this is.
-            derived_from: Ids that the content was made of.
-            reason: Why; it is recorded.
-            source: `mirror` for a file of a directory, of which a daily log may have 100,000 bytes.
+            derived_from: Ids of the entries and writes from which the content was made.
+            reason: The reason; it is recorded.
+            source: `mirror` if the content comes from a file; a daily log may then have 100,000 bytes.
         """
         return self._operate(DOCUMENT_WRITE, locals())
 
@@ -974,8 +975,8 @@ class Operations:
         """Append a line with the present time to today's daily log (UTC).
 
         Args:
-            entry: What to note, one line; line breaks become blanks.
-            scope: The agent's log, or its crew's.
+            entry: The note, one line; line breaks become blanks.
+            scope: Whether to append to the agent's log or to its crew's.
             write_id: The write's own id; the same id again writes nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
@@ -996,8 +997,8 @@ class Operations:
         """List the memory documents that the token may read, with their sizes.
 
         Args:
-            tier: Of one tier only.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: Only documents of this tier.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -1020,11 +1021,11 @@ class Operations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -1049,11 +1050,11 @@ class Operations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -1076,20 +1077,20 @@ class Operations:
         version: int | None = None,
         reason: str = "",
     ) -> DocumentWrittenAnswer:
-        """Restore a version of a memory document, or the last text of a retracted one: as a new version.
+        """Restore a version of a memory document, or the last text of a retracted one, as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             version: Sequence of the version; the last one with a text if absent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
         """
         return self._operate(DOCUMENT_RESTORE, locals())
 
@@ -1105,19 +1106,19 @@ class Operations:
         workspace_id: str | None = None,
         reason: str = "",
     ) -> DocumentWrittenAnswer:
-        """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
+        """Retract a memory document: it reads as empty and is not found by search; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
         """
         return self._operate(DOCUMENT_RETRACT, locals())
 
@@ -1142,11 +1143,10 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
-                15,000. Persona, peer context, notice and instructions are outside it.
-            query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session: their operator model and the agent's card of them are
-                shown.
-            as_of: Any sequence: the block as it was right after it.
+                15,000. Persona, peer context, notice and instructions do not count toward it.
+            query: Subject of the session; if not all topics fit, they are ranked by it.
+            opener: The person who opened the session; the block contains their operator model and peer card.
+            as_of: Any sequence: the block as it was right after this sequence.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -1173,7 +1173,7 @@ class Operations:
         """View, create, edit, delete or rename a memory document as a file below /memories.
 
         `/memories/AGENT.md`, `/memories/daily/<date>.md`, `/memories/crew/CREW.md` and the like are the documents
-        of these names; every other path is a file of the agent. What is deleted can be restored.
+        of these names; every other path is a file of the agent. Deleted files can be restored.
 
         Args:
             command: view, create, str_replace, insert, delete or rename.
@@ -1227,15 +1227,15 @@ class Operations:
     ) -> ImportBundleAnswer:
         """Plan the import of a bundle; with ``apply``, write it.
 
-        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+        Each document is replaced, not merged. A refused document does not prevent the others from being written.
 
         Args:
             documents: The files of the bundle.
             agent_id: The agent that gets documents of an agent.
-            crew_id: The crew that gets documents of a crew; none get in without.
-            apply: Write; without it, only the plan is answered.
-            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
-            group: Of nanoclaw: the group, if there are several.
+            crew_id: The crew that gets documents of a crew; if absent, these are skipped.
+            apply: Write the documents; otherwise the answer is only the plan.
+            format: okf, crewship, nanoclaw or openclaw; recognised by the files if absent.
+            group: For nanoclaw: the group to import, if there are several.
             person: The person that a card (USER.md) is about.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -1264,9 +1264,9 @@ class Operations:
         reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
         workspace_id: str | None = None,
     ) -> MemoryConfigAnswer:
-        """Change the settings of the memory documents of a workspace that are given.
+        """Change the given settings of the memory documents of a workspace.
 
-        Recorded as `memory.config_updated`. They apply to writes from then on.
+        Recorded as `memory.config_updated`. They apply to later writes.
 
         Args:
             retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
@@ -1306,7 +1306,7 @@ class Operations:
 
         Args:
             older_than_days: Age of the versions; the retention_days of the workspace if absent.
-            keep_latest: So many versions of each document are kept, however old.
+            keep_latest: Number of versions of each document that are kept, however old they are.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(SWEEP_VERSIONS, locals())
@@ -1329,13 +1329,14 @@ class Operations:
     ) -> KgAddAnswer:
         """Add a fact to the knowledge graph: subject, predicate, object.
 
-        A fact that is known and has no end is not added again, whatever the dates. Entities are made as needed.
+        A fact that exists and has no end is not added again, even with other dates. Entities are created as
+        needed.
 
         Args:
             subject: Name of the entity that the fact is about.
-            predicate: How the two relate: uses, owns. Compared exactly.
+            predicate: The relation between the two, such as uses or owns. Compared exactly.
             object: Name of the other entity.
-            valid_from: Date since when it holds.
+            valid_from: Date from which it holds.
             valid_to: Date until when it held, included; open if absent.
             confidence: How certain it is, 0 to 1.
             subject_type: Type of the subject: person, tool.
@@ -1359,12 +1360,12 @@ class Operations:
     ) -> KgQueryAnswer:
         """Show the facts about an entity, the latest known first.
 
-        With ``as_of`` only what held on that date or at that time; without it ended facts, too.
+        With ``as_of``, only facts that held on that date or at that time; without it, also ended facts.
 
         Args:
             entity: Name of the entity, an alias, or, with an embedding model, a description.
             as_of: Only facts that held then; both ends included.
-            direction: Facts in which the entity is subject, object, or either.
+            direction: Facts in which the entity is subject, object, or either; any other word means both.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1384,14 +1385,15 @@ class Operations:
     ) -> KgInvalidateAnswer:
         """End a fact that has no end; it stays in the graph.
 
-        What an OWNER or ADMIN asserted, only OWNER and ADMIN may end. Every token may end what agents asserted.
+        Facts that an OWNER or ADMIN asserted can be ended only by OWNER and ADMIN. Every token may end facts that
+        agents asserted.
 
         Args:
             subject: Name of the entity that the fact is about.
-            predicate: How the two relate.
+            predicate: The relation between the two.
             object: Name of the other entity.
             ended: The last date on which it held; today if absent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -1405,7 +1407,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> KgTimelineAnswer:
-        """Show facts by the date since when they hold, those without one last.
+        """Show facts in the order of the date from which they hold, those without one last.
 
         Args:
             entity: Name of an entity; all if absent.
@@ -1443,13 +1445,13 @@ class Operations:
     ) -> KgEntityAnswer:
         """Set the name, the type and the aliases of an entity.
 
-        A fact about an alias is a fact about the entity. What is not given stays as it is.
+        A fact about an alias is a fact about the entity. Absent fields do not change.
 
         Args:
             entity: Name of the entity; a new spelling differs in case or blanks only.
             type: person, tool, project …
             aliases: Further names that mean this entity.
-            dropped_aliases: Names that no longer mean it.
+            dropped_aliases: Names that no longer mean this entity.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -1524,7 +1526,7 @@ class Operations:
         room: str | None = None,
         recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
+        """Search the drawers by words, by meaning if an embedding model runs, and by entities that the query names.
 
         ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
         that a text could reach. The best hit comes first.
@@ -1532,7 +1534,7 @@ class Operations:
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            query: What to look for.
+            query: The question, or any text.
             limit: Most hits.
             wing: Only this wing.
             room: Only this room.
@@ -1548,15 +1550,16 @@ class Operations:
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
-        """Show drawers that say almost the same.
+        """Show drawers with almost the same text.
 
-        Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
+        Similarity is the cosine of the two texts' vectors; if one of them has no vector, the cosine of their word
+        counts.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             content: The text to compare.
-            threshold: Least similarity; 0.9 if it is 0 or less.
+            threshold: Minimum similarity; 0.9 if it is 0 or less.
         """
         return self._operate(CHECK_DUPLICATE, locals())
 
@@ -1580,9 +1583,9 @@ class Operations:
             wing: Only this wing.
             room: Only this room.
             agent_id: Only drawers that this agent filed.
-            imported_from: Only drawers that were imported from there.
+            imported_from: Only drawers that were imported from this store or folder.
             limit: Most drawers.
-            offset: Drawers to leave out.
+            offset: Number of drawers to skip.
         """
         return self._operate(DRAWERS, locals())
 
@@ -1656,6 +1659,54 @@ class Operations:
         """
         return self._operate(PALACE_RECALL, locals())
 
+    def palace_render(
+        self,
+        query: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 5,
+        wing: str | None = None,
+        room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
+    ) -> PalaceTextAnswer:
+        """Search the drawers and show what was found as a text of at most 14,000 characters.
+
+        One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The
+        hits count as read.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            query: The question, or any text.
+            limit: Most hits.
+            wing: Only this wing.
+            room: Only this room.
+            recipe: How the hits are ranked.
+        """
+        return self._operate(PALACE_RENDER, locals())
+
+    def palace_context(
+        self,
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        wing: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity, essential story and the newest messages as a text of at most 14,000 characters.
+
+        Memory has precedence; each message has at most 500 characters. Without memory and messages the text is
+        empty.
+
+        Args:
+            messages: Messages so far, oldest first: role, name and text.
+            wing: Only this wing.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(PALACE_CONTEXT, locals())
+
     def add_drawer(
         self,
         wing: str,
@@ -1712,7 +1763,7 @@ class Operations:
     ) -> AddDrawerAnswer:
         """File a text under an id of the caller's own, as a person's device does; repeating it changes nothing.
 
-        A text with another text under the id is refused. After a deletion the id can be used again.
+        Another text under the same id is refused. After a deletion the id can be used again.
 
         Args:
             drawer_id: The caller's key for the text; it becomes the id of the drawer.
@@ -1739,8 +1790,8 @@ class Operations:
         Args:
             drawers: The drawers, at most 200.
             imported_from: Name of the store, such as its path.
-            dry_run: Only say what would become of each.
-            restore: File again what was deleted here.
+            dry_run: Only report what would be done with each drawer.
+            restore: Also file drawers that were deleted here.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(IMPORT_DRAWERS, locals())
@@ -1779,7 +1830,7 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> InfoAnswer:
-        """Set the text about the workspace that stands at the start of every conversation.
+        """Set the text about the workspace that is given to a model at the start of every conversation.
 
         Args:
             content: The text, at most 2,000 characters.
@@ -1847,7 +1898,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> TunnelsAnswer:
-        """Show the rooms that are in several wings, and the tunnels that were made between two rooms.
+        """Show the rooms that are in several wings, and the tunnels that were created between two rooms.
 
         Args:
             wing_a: A wing that must be among them.
@@ -1885,17 +1936,17 @@ class Operations:
     ) -> TunnelAnswer:
         """Connect two rooms of the palace; one tunnel serves both directions.
 
-        If the two are connected already, the label and the drawers of the tunnel are set anew, and its strength
+        If the two are connected already, the label and the drawers of the tunnel are replaced, and its strength
         stays.
 
         Args:
-            source_wing: Wing of the one room.
-            source_room: The one room; it holds drawers.
-            target_wing: Wing of the other room.
-            target_room: The other room; it holds drawers.
+            source_wing: Wing of the first room.
+            source_room: The first room; it must hold drawers.
+            target_wing: Wing of the second room.
+            target_room: The second room; it must hold drawers.
             label: What connects them.
-            source_drawer_id: The drawer of the one room that is meant.
-            target_drawer_id: The drawer of the other room that is meant.
+            source_drawer_id: The drawer of the first room that the tunnel points to.
+            target_drawer_id: The drawer of the second room that the tunnel points to.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(CREATE_TUNNEL, locals())
@@ -1910,7 +1961,7 @@ class Operations:
         """List the explicit tunnels, the strongest first.
 
         Args:
-            wing: Only tunnels of which one end is in this wing.
+            wing: Only tunnels with an end in this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -1938,13 +1989,13 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> FollowTunnelsAnswer:
-        """Show what the explicit tunnels of a room lead to, the strongest first.
+        """Show the rooms and drawers at the other ends of a room's explicit tunnels, the strongest first.
 
-        Each following is recorded and makes the tunnels stronger.
+        Each request is recorded and makes the tunnels stronger.
 
         Args:
             wing: The wing.
-            room: The room in it.
+            room: The room within the wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -1978,28 +2029,28 @@ class Operations:
         """Write a fact or a procedure.
 
         A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that
-        is known and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
+        exists and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
         text; each write is a version of the document `procedures/<name>.md`.
 
         Args:
             kind: fact or procedure.
-            namespace: Of a fact: facts of different namespaces never contradict each other.
-            subject: Of a fact: what it is about.
-            predicate: Of a fact: how subject and object relate.
-            object: Of a fact: the value, or the other entity.
-            text: Of a fact: its wording; subject, predicate and object if absent.
-            confidence: Of a fact: how certain it is, 0 to 1.
-            fact_type: Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
+            namespace: For a fact: facts of different namespaces never contradict each other.
+            subject: For a fact: what it is about.
+            predicate: For a fact: how subject and object relate.
+            object: For a fact: the value, or the other entity.
+            text: For a fact: its wording; subject, predicate and object if absent.
+            confidence: For a fact: how certain it is, 0 to 1.
+            fact_type: For a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
                 volatile in 1.
-            half_life_hours: Of a fact: a half-life of its own, in hours.
-            single_valued: Of a fact: the subject has one value of the predicate at a time.
-            valid_from: Of a fact: since when it holds.
-            valid_to: Of a fact: until when it holds, included.
-            source_drawer_id: Of a fact: the drawer that it was taken from.
-            source_entry_id: Of a fact: the entry that it was taken from.
-            name: Of a procedure: its name, such as deploy-checkout.
-            content: Of a procedure: the whole text, Markdown.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            half_life_hours: For a fact: its own half-life, in hours.
+            single_valued: For a fact: the subject has one value of the predicate at a time.
+            valid_from: For a fact: date from which it holds.
+            valid_to: For a fact: last date on which it holds.
+            source_drawer_id: For a fact: the drawer that it was taken from.
+            source_entry_id: For a fact: the entry that it was taken from.
+            name: For a procedure: its name, such as deploy-checkout.
+            content: For a procedure: the whole text, Markdown.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -2021,14 +2072,14 @@ class Operations:
     ) -> LayeredReadAnswer:
         """Read a fact by its id, a procedure by its name, or the working memory of a run.
 
-        Working memory is what a run has recorded while it lasts; it is empty after `run.completed`, `run.failed`
+        Working memory holds the entries of a run until it ends; it is empty after `run.completed`, `run.failed`
         or `run.cancelled`.
 
         Args:
             kind: fact, procedure or working.
             name: The fact's id, the procedure's name, or the run.
-            version: Of a procedure: the version that a write of this sequence left.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            version: For a procedure: the version after the write with this sequence.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -2053,16 +2104,16 @@ class Operations:
     ) -> LayeredQueryAnswer:
         """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
 
-        Episodes are newest first, without those beyond their time to live where one is set. Facts are in the
-        order of their salience, whose parts are returned; stale ones are among them. Procedures are those whose
+        Episodes are newest first, without those older than the time to live, if one is set. Facts are in the
+        order of their salience, whose parts are returned; stale ones are included. Procedures are those whose
         name contains `text`.
 
         Args:
             kind: episode, fact or procedure.
-            text: What facts are about, or a part of a procedure's name; all if absent.
+            text: A query for facts, or a part of a procedure's name; all if absent.
             namespace: Namespace of facts; that of the knowledge graph if empty.
             run_id: A run: trace_id, actor_id or payload.run_id of its entries.
-            types: Of episodes: entry types, run.completed; repeatable.
+            types: For episodes: entry types, run.completed; repeatable.
             limit: Most results.
             now: RFC 3339 time as of which salience is computed; now if absent.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
@@ -2081,11 +2132,11 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> FactVerifyAnswer:
-        """Record that a fact was checked and holds: it is fresh again. To end one that does not hold, use `kg invalidate`.
+        """Record that a fact was checked and holds; its freshness is 1 again. `kg invalidate` ends one that does not hold.
 
         Args:
             fact_id: The fact.
-            confidence: Its confidence from now on; as it was if absent.
+            confidence: New confidence of the fact; unchanged if absent.
             note: How it was checked; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2104,7 +2155,7 @@ class Operations:
 
         Args:
             fact_id: The fact.
-            note: Why; it is recorded.
+            note: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2118,7 +2169,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> FactConflictsAnswer:
-        """List facts that contradict each other and facts whose verification is wanted.
+        """List facts that contradict each other and facts whose verification is requested.
 
         Args:
             namespace: Namespace of facts; that of the knowledge graph if empty.
@@ -2150,7 +2201,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> ContextAnswer:
-        """Assemble the context of a prompt within a budget of tokens, and say what it cost and what was left out.
+        """Assemble the context of a prompt within a budget of tokens, with the cost of each part and what was left out.
 
         Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory
         compete by salience. The same request with the same `now` at the same `view_seq` gives the same bytes
@@ -2158,19 +2209,20 @@ class Operations:
 
         Args:
             prompt: The user's prompt.
-            query: What memory is searched for; the beginning of the prompt if absent.
+            query: The query for the search of memory; the beginning of the prompt if absent.
             system: System and safety instructions; never cut.
             tools: Schemas of tools, the most useful first.
             conversation: Earlier messages, oldest first: role and content.
             run_id: A run: trace_id, actor_id or payload.run_id of its entries.
             step: The step of the run, from 0; with max_steps it gives the phase.
-            max_steps: Most steps of the run.
+            max_steps: Maximum number of steps of the run.
             phase: planning, executing or reviewing.
-            budget_tokens: Tokens of the whole context; that of the workspace or the node if absent.
-            system_tokens: Tokens reserved for the system's text; that of the workspace or the node if absent.
-            namespace: Facts of this namespace only; of all if absent.
+            budget_tokens: Tokens of the whole context; the setting of the workspace or the node if absent.
+            system_tokens: Tokens reserved for the system's text; the setting of the workspace or the node if
+                absent.
+            namespace: Only facts of this namespace; facts of all namespaces if absent.
             now: RFC 3339 time as of which it is assembled; now if absent.
-            record: Record which memories are in the context: they count as used.
+            record: Record the memories in the context, so that they count as used.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -2185,9 +2237,10 @@ class Operations:
         since: str = "24h",
         workspace_id: str | None = None,
     ) -> ConsolidationAnswer:
-        """Learn rules from what recurs among a crew's entries.
+        """Learn rules from recurring entries of a crew.
 
-        Answers once the run is recorded; it goes on in the background. One run at a time in a workspace.
+        Returns once the request is recorded; the run continues in the background. One run at a time in a
+        workspace.
 
         Args:
             crew_id: The crew; all if absent.
@@ -2231,7 +2284,7 @@ class Operations:
             kind: positive, negative or neutral.
             context: Where it was learned.
             source: manual or user_feedback.
-            lesson_id: Id of the lesson; made if absent.
+            lesson_id: Id of the lesson; generated if absent.
             crew_id: The crew whose lesson it is.
             agent_id: The agent whose lesson it is, if no crew is given.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2294,7 +2347,7 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
-        """Approve a proposed rule, which is learned from then on, or a proposed skill.
+        """Approve a proposed rule, which then counts as learned, or a proposed skill.
 
         A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
 
@@ -2315,7 +2368,7 @@ class Operations:
 
         Args:
             proposal_id: The proposal.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(REJECT_PROPOSAL, locals())
@@ -2331,7 +2384,7 @@ class Operations:
 
         Args:
             proposal_id: The proposal.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(UNDO_PROPOSAL, locals())
@@ -2343,7 +2396,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> OperatorAnswer:
-        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+        """Show what is known about a person: their model, the cards of agents, and the quotes as evidence.
 
         For OWNER, ADMIN, and tokens that may speak for the person.
 
@@ -2378,7 +2431,7 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Forget one key of a person, or all, in their model and in every card.
 
-        What the person said until now no longer counts for it.
+        Earlier statements of the person no longer count for this key.
 
         Args:
             user: The person: the `actor_id` of their turns.
@@ -2396,7 +2449,7 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Record that a person consents to a model and cards, or no longer does.
 
-        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+        Without consent, model and cards are removed at once, and notes of agents about the person are retracted.
 
         Args:
             user: The person: the `actor_id` of their turns.
@@ -2411,7 +2464,7 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> OperatorChangedAnswer:
-        """Delete a person: model, cards, what agents wrote about them, and consent.
+        """Delete a person's model, cards and consent, and retract notes of agents about the person.
 
         Args:
             user: The person: the `actor_id` of their turns.
@@ -2427,8 +2480,8 @@ class Operations:
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it
-        has finished.
+        Returns when the sweep's event is folded; for compaction, reflection, peer_cards and operators, when the
+        sweep has finished.
 
         Args:
             sweep: decay, health, index, compaction, reflection, peer_cards or operators.
@@ -2463,7 +2516,7 @@ class Operations:
 
         Args:
             model: Only texts that this model refused; of all models if absent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(REINDEX, locals())
@@ -2475,7 +2528,7 @@ class Operations:
     ) -> ModelsAnswer:
         """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
 
-        Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Counts cover the token's workspace. A token of all workspaces names one, or gets the counts of all.
 
         Args:
             workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
@@ -2506,14 +2559,14 @@ class Operations:
     ) -> ModelActivated:
         """Make recall use another model at once.
 
-        The vectors of the former model are kept, so activating it again switches back at once. While entries have
-        no vector of the new model, recall could not find them by meaning; then the request is refused (409)
-        unless ``force`` is set.
+        The vectors of the former model are kept, so activating it again switches back at once. If entries have no
+        vector of the new model, recall could not find them by meaning, so the request is refused (409) unless
+        ``force`` is set.
 
         Args:
             model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
                 endpoint.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
         """
@@ -2532,7 +2585,7 @@ class Operations:
         Args:
             model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
                 endpoint.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
         """
         return self._operate(DROP_MODEL, locals())
 
@@ -2586,8 +2639,8 @@ class Operations:
             Literal[
                 "cost_nudge_usd",
                 "embed_chat",
-                "evidence_floor",
                 "palace_ingest",
+                "evidence_floor",
                 "review_rules",
                 "context_budget_tokens",
                 "context_system_tokens",
@@ -2611,7 +2664,7 @@ class Operations:
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             context_budget_tokens: Tokens of a whole assembled context.
-            context_system_tokens: Tokens of it that are reserved for the system's text.
+            context_system_tokens: Tokens of a context that are reserved for the system's text.
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
@@ -2627,15 +2680,15 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> CalibrateAnswer:
-        """Propose an evidence floor from what recall returned and what of it was used.
+        """Propose an evidence floor from the hits that recall returned and those that were used.
 
         Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
         the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
-        rendered do not count as used. Nothing is changed: `workspace settings --evidence-floor` sets the floor.
-        Recalls of mode search count, and those of inject, of which only the hits above their own floor are known.
+        rendered do not count as used. The floor is not changed: `workspace settings --evidence-floor` sets it.
+        Recalls of both modes count; of a recall in mode inject, only the hits above its own floor are known.
 
         Args:
-            receipts: How many receipts to replay at most, the newest first.
+            receipts: Maximum number of receipts to replay, the newest first.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2692,7 +2745,7 @@ class Operations:
     ) -> TokensAnswer:
         """List tokens: ids, bindings, grants and times, without secrets.
 
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
 
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2726,7 +2779,7 @@ class Operations:
     ) -> DeadLettersAnswer:
         """List events that could not be folded, newest first, each with its reason.
 
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
 
         Args:
             state: Only those in this state: parked, folded, retried or discarded.
@@ -2767,7 +2820,7 @@ class Operations:
 
         Args:
             seq: Sequence of the dead letter.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(DISCARD_DEAD_LETTER, locals())
@@ -2852,6 +2905,8 @@ class AsyncOperations:
     diary_read = _awaited(Operations.diary_read)
     wake_up = _awaited(Operations.wake_up)
     palace_recall = _awaited(Operations.palace_recall)
+    palace_render = _awaited(Operations.palace_render)
+    palace_context = _awaited(Operations.palace_context)
     add_drawer = _awaited(Operations.add_drawer)
     update_drawer = _awaited(Operations.update_drawer)
     put_drawer = _awaited(Operations.put_drawer)

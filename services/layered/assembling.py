@@ -45,7 +45,7 @@ ESTIMATE: Final = "estimate"
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """What counts tokens, and its name in answers."""
+    """The function that counts tokens, and its name in answers."""
 
     name: str = ESTIMATE
     count: Count = estimate
@@ -59,7 +59,7 @@ class Assembling:
         memories: Gathers memories.
         indexes: The facts in memory.
         record: Records which memories are in a context.
-        choices: What counts in a workspace.
+        choices: Settings of a workspace.
         tokenizer: Counts tokens.
         moments: The time of a request.
     """
@@ -84,7 +84,7 @@ class Assembling:
         self._counts = {"assembled": 0, "conflicts": 0, "stale": 0, "dropped": 0}
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self.memories.close()
         self._indexes.close()
 

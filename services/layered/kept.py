@@ -1,6 +1,6 @@
-"""What is read of some tables for a workspace, kept in memory until a commit changes one of them.
+"""Values read from some tables for a workspace, kept in memory until a commit changes one of the tables.
 
-Invariant: what is kept is what the views have; another file of views is read anew.
+Invariant: a value in memory equals the one in the views; after a swap of the views file, values are read again.
 """
 
 from __future__ import annotations

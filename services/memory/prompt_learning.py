@@ -1,6 +1,6 @@
 """What crews have learned, as prompts show it, kept in memory: two queries would take most of a block's time.
 
-Invariant: what is kept is what the views have; a commit that changes rules, lessons or retractions lets it be read again.
+Invariant: memory equals the views; after a commit that changes rules, lessons or retractions they are read again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TABLES: Final = frozenset(table.name for table in (LESSONS, RULE_MARKS, RULES, 
 
 @dataclass(frozen=True, slots=True)
 class CrewLearning:
-    """What a crew's prompts show of it: learned rules, and for a lead the outcomes of missions."""
+    """What a crew has learned, for its prompts: rules, and for a lead the outcomes of missions."""
 
     rules: tuple[LearnedRule, ...] = ()
     outcomes: tuple[Lesson, ...] = ()
@@ -45,7 +45,7 @@ class PromptLearning:
         self._unsubscribe: Callable[[], None] = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._unsubscribe()
 
     async def of(self, workspace_id: str, crew_id: str) -> CrewLearning:

@@ -1,7 +1,6 @@
 """What each page shows: one function from a request to the values of its template.
 
-Invariant: a page asks the same operations with the same principal as HTTP does, so it shows nothing that the token's own
-requests would not.
+Invariant: a page runs the same operations with the same principal as HTTP does, so it shows only what the token may read.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Page:
     """A page: its path, its title, its template, and how its values are found.
 
     Attributes:
-        key: The key that leads to it from every other page; empty for none.
+        key: The key that opens it from every other page; empty for none.
         administrators: Whether other roles may not see it.
         form: The values of its form, which stays beside an error; None if it has none.
     """
@@ -151,7 +150,7 @@ async def health(visit: Visit) -> dict[str, Any]:
 
 
 async def status(visit: Visit) -> dict[str, Any]:
-    """How the node is doing; its own figures only for who owns it."""
+    """The state of the node; its own figures only for an OWNER of all workspaces."""
     owns_the_node = visit.principal.role.administers and visit.principal.workspace_id is None
     workspace = visit.principal.workspace_or_all(visit.workspace)
     shown = await visit.services.status.status(workspace_id=workspace, node=owns_the_node)
@@ -169,7 +168,7 @@ async def models(visit: Visit) -> dict[str, Any]:
 
 
 async def workspaces(visit: Visit) -> tuple[str, ...]:
-    """The workspaces to choose from; none for who may see only one."""
+    """The workspaces to choose from; none for a token of one workspace."""
     try:
         return tuple(found.workspace_id for found in (await visit.run(WORKSPACES)).workspaces)
     except CrewJournalError:  # not allowed, or the page itself says what is wrong

@@ -6,13 +6,13 @@ a form can ask for the operations in ``FORMS`` and for no other.
 
 from __future__ import annotations
 
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 import orjson
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -32,6 +32,9 @@ from ..printable import safe
 from ..query.entries.filters import parse_filters
 from .pages import PAGES, Page, Visit, workspaces
 from .session import COOKIE, check_code, form_of, keep, signed_in
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 HERE: Final = Path(__file__).parent
 POLICY: Final = (
@@ -55,8 +58,11 @@ FORMS: Final[dict[str, Operation[Any, Any]]] = {
 }
 
 
+@cache
 def templates() -> Environment:
-    """The templates of all pages; what they print is escaped, control characters included."""
+    """The templates of all pages; they escape all values, control characters included."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # a start need not wait for it
+
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -69,9 +75,6 @@ def templates() -> Environment:
 def _json(value: object) -> str:
     """JSON with line breaks; parts of an entry may be text that is JSON already."""
     return orjson.dumps(orjson.loads(orjson.dumps(value)), option=orjson.OPT_INDENT_2).decode()
-
-
-_TEMPLATES: Final = templates()
 
 
 def web_routes() -> list[Route | Mount]:
@@ -139,7 +142,7 @@ def _address(request: Request) -> str:
 
 
 def _page(template: str, status: int, /, **values: Any) -> Response:
-    text = _TEMPLATES.get_template(template).render(values)
+    text = templates().get_template(template).render(values)
     return HTMLResponse(text, status, HEADERS)
 
 
@@ -181,7 +184,7 @@ async def sign_out(request: Request) -> Response:
 
 
 async def do(request: Request) -> Response:
-    """Ask for the operation of a form, then show the page it came from."""
+    """Run the operation of a form, then show its page."""
     services = services_of(request)
     try:
         principal, code = signed_in(request, services)

@@ -1,9 +1,9 @@
 """The id and the strength of an explicit tunnel (contract of the palace, part C).
 
-strength = max(0.05, s * exp(-days since it was last followed / stability)). Each following adds 0.05 to ``s``, up to 5, and
-0.1 to the stability if the one before was at least an hour ago. Both begin at 1.
+strength = max(0.05, s * exp(-days since it was last followed / stability)). Each use adds 0.05 to ``s``, up to 5, and
+0.1 to the stability if the previous use was at least an hour before. Both begin at 1.
 
-Invariant: pure; ``s`` and stability are a fold of the times at which the tunnel was followed.
+Invariant: pure; ``s`` and stability depend only on the times at which the tunnel was followed.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class Administration:
     async def sweep_due(self) -> None:
         """Record today's sweep of every workspace that sets a retention, once however many nodes do so.
 
-        A sweep that a downtime missed is not made up for: the next one goes as far.
+        A sweep that a downtime missed is not repeated: the next one removes the same versions.
 
         Raises:
             BrokerUnavailable: If one could not be recorded; the next call tries again.

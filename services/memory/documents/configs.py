@@ -1,4 +1,4 @@
-"""What a workspace wants of writes: what becomes of secrets, and whether a write is verified.
+"""The settings of a workspace for writes: how secrets are treated, and whether a write is verified.
 
 Invariant: the settings of the last event that the views have folded count.
 """
@@ -31,7 +31,7 @@ class MemoryConfigs:
         self._unsubscribe = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._unsubscribe()
 
     async def of(self, workspace_id: str) -> MemoryConfigRow:

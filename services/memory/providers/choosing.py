@@ -1,6 +1,6 @@
 """Which provider serves which workspace: settings for all, a TOML file for single ones.
 
-Invariant: the choice is made when the node starts, and one that cannot be made stops the start. Health is answered within
+Invariant: the choice is made when the node starts; an invalid choice stops the start. Health is answered within
 the deadline whatever the backend does.
 """
 
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ....schemas.errors import InvalidQuery, NotByProvider
@@ -27,7 +26,9 @@ from ....schemas.settings import DEFAULT_WORKSPACE, Settings
 from ....schemas.timestamps import format_ts
 from .checks import health_of
 from .disk import DiskProvider
-from .http import HttpProvider, http_client
+
+if TYPE_CHECKING:
+    import httpx
 
 JOURNAL, DISK, HTTP = "journal", "disk", "http"
 _FILE: Final = "CREW_JOURNAL_MEMORY_FILE"
@@ -36,7 +37,7 @@ _STRICT: Final = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=Tr
 
 
 class Choice(BaseModel):
-    """A provider and what it needs."""
+    """A provider and its settings."""
 
     model_config = _STRICT
     provider: str = JOURNAL
@@ -45,7 +46,7 @@ class Choice(BaseModel):
     root: Path | None = None
 
     def checked(self, named: Callable[[str], str]) -> Choice:
-        """The choice, if nothing that its provider needs is missing.
+        """The choice, if it has all that its provider needs.
 
         Args:
             named: Returns the name that a field has in the place of the choice: a variable, or a key of the file.
@@ -222,6 +223,8 @@ class Providers:
         if choice.provider == DISK:
             return lambda scope: DiskProvider(choice.root, scope, clock=self._clock)
         if choice.provider == HTTP:
+            from .http import HttpProvider, http_client  # the HTTP client is imported where it is used
+
             client = http_client(choice.url or "", choice.token or "")
             self._clients.append(client)
             return lambda scope: HttpProvider(client, scope, clock=self._clock)

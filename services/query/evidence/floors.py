@@ -1,6 +1,6 @@
 """The floor of confidence that a workspace has set for ``inject``; most have none.
 
-Invariant: what was configured last counts, from the commit on that a recall's index has seen.
+Invariant: the last configured floor counts, from the commit on that a recall's index has seen.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Columns of rows as numpy arrays: of many rows that a load read with Arrow, of the few that a commit wrote without it.
+"""Columns of rows as numpy arrays: with Arrow for the many rows of a load, without it for the few of a commit.
 
-An Arrow function costs 10 to 50 µs a call, and most commits hold a few entries, whose columns the fold has at hand.
+An Arrow function costs 10 to 50 µs a call, and most commits hold a few entries, whose columns the fold has in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 Ints = npt.NDArray[np.int64]
 
@@ -58,7 +58,7 @@ class Texts:
     @classmethod
     def of(cls, encoded: Sequence[bytes]) -> Texts:
         """From UTF-8."""
-        ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
+        ends = np.array(list(accumulate(map(len, encoded))), np.int64)
         return cls(np.frombuffer(b"".join(encoded), np.uint8), ends)
 
 
@@ -93,7 +93,7 @@ def present(found: _Rows, name: str) -> _Rows:
 
 
 def sequences(found: Found, name: str) -> Ints:
-    """A column of stream sequences, int64 wherever they come from."""
+    """A column of stream sequences, int64, from a load or a commit."""
     return array(found, name).astype(np.int64, copy=False)
 
 
@@ -112,6 +112,8 @@ def dictionary(column: Any) -> tuple[list[Any], npt.NDArray[np.int32]]:
     if not isinstance(column, pa.ChunkedArray):
         codes = {name: code for code, name in enumerate(dict.fromkeys(one for one in column if one is not None))}
         return list(codes), np.array([codes.get(one, -1) for one in column], np.int32)
+    import pyarrow.compute as pc  # builds all its functions, which a start need not wait for
+
     encoded = one_chunk(column).dictionary_encode()
     codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     return encoded.dictionary.to_pylist(), codes.astype(np.int32, copy=False)
@@ -145,5 +147,7 @@ def joined(found: Found, names: Sequence[str], separator: str) -> Texts:
     if isinstance(found, Written):
         rows = zip(*map(found.column, names), strict=True)
         return Texts.of([separator.join(["" if one is None else str(one) for one in row]).encode() for row in rows])
+    import pyarrow.compute as pc  # as above
+
     fields = [found.column(name).cast(pa.string()) for name in names]
     return texts(pc.binary_join_element_wise(*fields, separator, null_handling="replace"))

@@ -25,6 +25,10 @@ END: Final = 2**63 - 1
 class Rows(Protocol):
     """Rows of one workspace."""
 
+    def may_have(self, table: Table[Any]) -> bool:
+        """Whether the table can have rows; if not, ``of`` need not be called."""
+        ...
+
     def of(self, table: Table[Any], *columns: str, order: str | None = None, **equal: Any) -> Found | None:
         """Columns of the rows with some values; None if there is no such row.
 
@@ -38,7 +42,7 @@ class Rows(Protocol):
 
 
 class StoredRows:
-    """What the views hold; blocking, for a worker thread.
+    """The rows of the views; blocking, for a worker thread.
 
     Args:
         views: The views.
@@ -50,6 +54,10 @@ class StoredRows:
         self.views = views
         self.workspace_id = workspace_id
         self._upto = upto
+
+    def may_have(self, _: Table[Any]) -> bool:
+        """See ``Rows``."""
+        return True
 
     def of(self, table: Table[Any], *columns: str, order: str | None = None, **equal: Any) -> pa.Table | None:
         """See ``Rows``."""
@@ -65,46 +73,52 @@ class StoredRows:
 
 
 class Commit:
-    """What one commit changed, by workspace; made once, however many indexes follow it."""
+    """The changes of one commit by workspace, made once for all indexes."""
 
     def __init__(self, batch: CommittedBatch) -> None:
         self.last_seq = batch.last_seq
         self.projections = batch.projections
-        self._changes = batch.changes
+        self.changes = batch.changes
         self._written: dict[str, Mapping[str, Any] | None] = {}
 
     def rows(self, workspace_id: str) -> CommittedRows:
-        """What was written of a workspace."""
+        """The written rows of a workspace."""
         return CommittedRows(self, workspace_id)
 
     def written(self, table: Table[Any]) -> Mapping[str, Any] | None:
         """The columns of a table that were written; None if there are none."""
         if table.name not in self._written:
-            changes = self._changes.get(table.name)
+            changes = self.changes.get(table.name)
             self._written[table.name] = None if changes is None else _joined(changes.written)
         return self._written[table.name]
 
     def removed(self, table: Table[Any]) -> Sequence[Mapping[str, Any]]:
         """Rows with these values in these columns are gone."""
-        changes = self._changes.get(table.name)
+        changes = self.changes.get(table.name)
         return changes.removed if changes is not None else ()
 
     def rewrote(self, table: Table[Any], workspace_id: str) -> bool:
         """Whether so many rows of a workspace were changed that the table is to be read again."""
-        changes = self._changes.get(table.name)
+        changes = self.changes.get(table.name)
         return changes is not None and workspace_id in changes.rewritten
 
 
 class CommittedRows:
-    """What one commit wrote of a workspace."""
+    """The rows that one commit wrote in a workspace."""
 
     def __init__(self, commit: Commit, workspace_id: str) -> None:
         self._commit = commit
         self._keys: dict[str, str | int] = {"workspace_id": workspace_id, "ws": hash64(workspace_id)}
         self._own: dict[str, Written | None] = {}
 
+    def may_have(self, table: Table[Any]) -> bool:
+        """See ``Rows``."""
+        return table.name in self._commit.changes
+
     def of(self, table: Table[Any], *columns: str, order: str | None = None, **equal: Any) -> Written | None:
         """See ``Rows``."""
+        if table.name not in self._commit.changes:
+            return None
         if table.name not in self._own:
             written = self._commit.written(table)
             found = None if written is None else _where(Written(written), table.workspace, self._keys[table.workspace])

@@ -1,4 +1,4 @@
-"""What a hot index takes in of its workspace's rows: the same function loads it and follows every commit.
+"""Takes rows of a workspace into its hot index: the same function loads it and follows every commit.
 
 Invariant: after ``take`` of the rows that the views hold, and after ``take`` of what each commit wrote, the index is the
 same: the folds alone decide what a row says.
@@ -17,7 +17,16 @@ from ....schemas.entry import ActorType
 from ....schemas.rules.consolidation import LEARNED
 from ....schemas.rules.embed_policy import is_chat
 from ....schemas.rules.turns import is_users
-from ....schemas.views import AGENTS, ENTRIES, LIVE_PRIORITIES, POSTINGS, POSTINGS_TAIL
+from ....schemas.views import (
+    AGENTS,
+    ENTRIES,
+    LIVE_PRIORITIES,
+    POSTINGS,
+    POSTINGS_TAIL,
+    RELATIONS,
+    RETRACTIONS,
+    SUPERSESSIONS,
+)
 from .arrow import Found, Written, array, dictionary, kept, sequences, texts, values_of
 from .documents import CHAT, CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPOKEN_BY_USER, USERS
 from .documents import LEARNED as LEARNED_RULE
@@ -26,12 +35,13 @@ from .rows import Rows
 from .vectors import fill
 
 _FLAGGED: Final = ("entry_type", "priority", "actor_type", "actor_id", "embeddable")
+_RELATED: Final = (RELATIONS, RETRACTIONS, SUPERSESSIONS)
 NOISE: Final = 256
-"""Flag of an entry that is no document."""
+"""Flag of an entry that is not a document."""
 
 
 def take(index: HotIndex, rows: Rows) -> None:
-    """Take in rows of the index's workspace; entries that the index has already are passed over."""
+    """Take in rows of the index's workspace; entries that the index has already are skipped."""
     _take_documents(index, rows)
     seqs = index.documents.seq
     for table in index.tables.values():
@@ -40,24 +50,26 @@ def take(index: HotIndex, rows: Rows) -> None:
     _take_priorities(index, rows)
     for matrix in index.matrices():
         fill(matrix, rows, seqs)
-    index.edges.take(rows, seqs)
-    index.set_current(index.standings.take(rows, seqs))
+    if any(rows.may_have(table) for table in _RELATED):
+        index.edges.take(rows, seqs)
+        index.set_current(index.standings.take(rows, seqs))
     _take_agents(index, rows)
 
 
 def _take_documents(index: HotIndex, rows: Rows) -> None:
-    """The documents that are no noise, with their postings."""
+    """The documents that are not noise, with their postings."""
     found = rows.of(ENTRIES, "seq", "id", *_FLAGGED, order="seq")
     if found is None:
         return
     flags = _flags(found)
+    seqs = sequences(found, "seq")
     new = (flags & NOISE) == 0
     if len(index):
-        new &= sequences(found, "seq") > index.documents.seq[-1]
+        new &= seqs > index.documents.seq[-1]
     if not new.any():
         return
     found = kept(found, new)
-    index.append(sequences(found, "seq"), flags[new], texts(found.column("id")), *_postings(rows))
+    index.append(seqs[new], flags[new], texts(found.column("id")), *_postings(rows))
     if index.priorities:
         names = values_of(found, "id")
         index.set_priorities({name: index.priorities[name] for name in names if name in index.priorities})

@@ -174,7 +174,7 @@ async def test_a_hundred_agents_at_once_are_all_let_in(tmp_path: Path) -> None:
 async def test_on_nats_counts_one_agent_only(tmp_path: Path, role: str) -> None:
     async with running_node(tmp_path) as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as owner:
         url = runtime.http_url
-        with pytest.raises(InvalidQuery, match="one agent only"):
+        with pytest.raises(InvalidQuery, match="the token of one agent"):
             await owner.create_token(role=role, workspace_id="acme", nats=True)  # type: ignore[arg-type]  # as parametrised
         admin = await owner.create_token(role="ADMIN", workspace_id="acme")
         async with AsyncCrewJournal(url, admin.token) as other:

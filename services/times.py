@@ -35,7 +35,7 @@ def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool =
         end: Whether a day means its last millisecond, not its first.
 
     Raises:
-        InvalidQuery: If it is none of the three forms, or does not exist.
+        InvalidQuery: If it has none of the three forms, or is not a time that exists.
     """
     try:
         if (ago := span_of(text)) is not None:

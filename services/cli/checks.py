@@ -162,10 +162,10 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
         step = "delete them when you no longer need them: views can be rebuilt"
         yield Finding("old-views", WARN, f"{len(old)} put aside earlier take {size}: {names(old)}", step)
     if ahead := kept(AHEAD):
-        found = f"the journal has lost its end; kept because they know it: {names(ahead)}"
+        found = f"the end of the journal is lost; these files hold it: {names(ahead)}"
         yield Finding("journal", FAIL, found, JournalDamaged.HINT)
     if accepted := kept(BEFORE_LOSS):
-        found = f"kept because they hold entries that the journal has lost: {names(accepted)}"
+        found = f"these files hold entries that the journal has lost: {names(accepted)}"
         step = "delete them once what `crew-journal salvage --out FILE` writes is imported again"
         yield Finding("lost-entries", WARN, found, step)
     if is_owned(settings.data_dir):

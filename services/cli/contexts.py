@@ -1,4 +1,4 @@
-"""``context`` and ``config``: which journals a person works with, and where each setting comes from.
+"""``context`` and ``config``: the journals that a person works with, and where each setting comes from.
 
 Invariant: a token or password is never printed.
 """
@@ -141,4 +141,4 @@ def _origin(name: str) -> str:
 
 def _print_configuration(answer: Mapping[str, Any]) -> None:
     print_table(("setting", "from", "value"), [(one["name"], one["from"], one["value"]) for one in answer["settings"]])
-    say(f"file: {answer['file']}{'' if answer['exists'] else ' (there is none)'}")
+    say(f"file: {answer['file']}{'' if answer['exists'] else ' (it does not exist)'}")

@@ -65,7 +65,7 @@ class ExamSet:
         questions: Those that can be answered, in the order of the file.
         sessions: Workspace → entry id → session (``trace_id``).
         left_out: Questions that no entry can answer; they are in no mean.
-        partly: Questions of which only some entries can be recalled. The others count as not found: recall's denominator
+        partly: Questions with relevant entries that cannot be recalled. These count as not found: recall's denominator
             is all that is judged relevant (as in trec_eval), whether it can be found or not.
     """
 

@@ -43,7 +43,7 @@ class Fields:
 
     Attributes:
         operation: Whose request.
-        without: Fields that are no option of the command.
+        without: Fields that are not options of the command.
     """
 
     operation: Operation[Any, Any]

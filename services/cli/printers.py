@@ -135,7 +135,7 @@ def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _activated(answer: Mapping[str, Any]) -> None:
-    say(f"recall uses {safe(answer['model'])} from here on" if answer["changed"] else "it was active already")
+    say(f"recall uses {safe(answer['model'])} now" if answer["changed"] else "the model was active already")
     if answer["missing"]:
         say(
             f"warning: {counted(answer['missing'], 'entry', 'entries')} of {answer['embeddable']:,} without a vector of it"

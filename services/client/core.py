@@ -53,10 +53,10 @@ class Request:
         method: GET, POST, PUT or DELETE.
         path: Below the service's URL.
         params: Query parameters, repeated ones as several pairs.
-        json: The body; None for none.
+        json: The body; None if there is no body.
         repeatable: Whether doing it twice is the same as once.
         headers: Beside the token's.
-        content: The body where it is JSON already; None for none.
+        content: The body where it is JSON already; None if there is no such body.
     """
 
     method: str
@@ -149,7 +149,7 @@ def pause_after(error: Exception, attempt: int, request: Request) -> float:
         raise error
     raise Unavailable(
         f"the service does not answer: {type(error).__name__}",
-        hint="is `crew-journal up` running, and the URL right?",
+        hint="check that `crew-journal up` runs and that the URL is right",
     ) from None
 
 

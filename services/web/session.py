@@ -29,7 +29,7 @@ def signed_in(request: Request, services: AppServices) -> tuple[Principal, str]:
     """The principal of the token in the cookie, and its form code.
 
     Raises:
-        NotAuthenticated: If there is none or it is not valid any more.
+        NotAuthenticated: If the cookie is absent or the token is no longer valid.
         ViewsBehind: If the tokens have not been folded yet.
     """
     token = request.cookies.get(COOKIE)

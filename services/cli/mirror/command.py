@@ -124,7 +124,7 @@ def _maker(
 
 
 def _registered(journal: CrewJournal, agent: str, workspace: str | None) -> AgentAnswer | None:
-    """The registration of the agent; None if there is none.
+    """The registration of the agent; None if it is not registered.
 
     Raises:
         NotAllowed: If the agent's memory is off.

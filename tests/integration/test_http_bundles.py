@@ -93,7 +93,7 @@ async def test_each_document_is_judged_and_refused_by_itself(tmp_path: Path, mon
         assert statuses(plan)["USER.md"] == ("rejected", "consent")
         assert statuses(await admin.import_bundle(given, agent_id="ada"))["USER.md"] == ("skipped", "person")
         assert statuses(await admin.import_bundle(given, crew_id="core"))["MEMORY.md"] == ("skipped", "agent")
-        with pytest.raises(InvalidEntry, match="no bundle"):
+        with pytest.raises(InvalidEntry, match="format of the files is not known"):
             await admin.import_bundle(files({"README.md": "hello"}), agent_id="ada")
         monkeypatch.setattr(bundles, "MAX_BYTES", 7)
         with pytest.raises(EntryTooLarge, match="8 of 7 bytes"):

@@ -89,7 +89,7 @@ class ChatModel(Protocol):
         Raises:
             ChatUnavailable: Try again later.
             ChatInputRejected: The server refuses this request.
-            ChatBadAnswer: The answer does not have the form.
+            ChatBadAnswer: The answer does not have the requested form.
         """
         ...
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 _PREDICATES: Final = ("is ", "has ", "must ")
-"""Beginnings of problems that read on from the name of the field."""
+"""Beginnings of problems that continue the sentence after the name of the field."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from .errors_core import CrewJournalError, Unavailable
 
 
 class DocumentError(CrewJournalError):
-    """A memory document cannot be read or written as asked; base of the errors that a memory provider names."""
+    """A memory document cannot be read or written as requested; base class of errors of memory providers."""
 
     title = "The memory request is not valid"
     status = 422

@@ -22,7 +22,7 @@ _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or
 
 
 class Role(StrEnum):
-    """What a token may do; matched exactly, case included."""
+    """The rights of a token; matched exactly, case included."""
 
     OWNER = "OWNER"
     ADMIN = "ADMIN"

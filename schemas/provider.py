@@ -86,7 +86,7 @@ class RecallSnippet(BaseModel):
 
 
 class RecallResult(BaseModel):
-    """Hits, best first; ``quarantined`` are labels for operators, whose text is in no hit."""
+    """Hits, best first; ``quarantined`` are labels of blocked documents, for operators; their text is in no hit."""
 
     model_config = _FLAT
     hits: tuple[RecallSnippet, ...] = ()

@@ -1,7 +1,7 @@
 """Sends JSON to one URL of a model server.
 
-Invariant: no answer is read beyond its limit, and what the server says is shown without the key. Redirects are not followed:
-they could lead the key elsewhere.
+Invariant: no answer is read beyond its limit, and errors hold the answer without the key. Redirects are not followed: they
+could send the key to another server.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class JsonServer:
             ) from error
 
     def fault(self, reply: Reply, model: str) -> tuple[str, str]:
-        """What a reply that is not an answer says, and what to do."""
+        """The message and the hint of an error for a reply with another status than 200."""
         said = reply.content.decode("utf-8", "replace")
         said = (said.replace(self._key, "…") if self._key else said)[:SHOWN_CHARS]
         hint = "read the server's log, and check the URL"

@@ -43,7 +43,7 @@ class MeteredChat:
     Args:
         chat: The model; closed with this.
         publisher: Publishes to JOURNAL; not closed here.
-        reactor: ``name@version`` of who asks, the entry's ``actor_id``.
+        reactor: ``name@version`` of the reactor, the entry's ``actor_id``.
     """
 
     def __init__(self, chat: ChatModel, publisher: Publisher, reactor: str) -> None:

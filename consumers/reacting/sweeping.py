@@ -1,9 +1,9 @@
-"""What the reactors that sweep have in common: they wait for a tick, do their work over the views, and say what they did.
+"""Base of the reactors that sweep: they wait for a tick, do their work over the views, and publish its counts.
 
-Invariants: ticks of a workspace are worked off one at a time, in the journal's order, so nights that were slept through are
-caught up in order; each is finished once (a ``sweep.finished`` with counts, or with the error), also when it comes again;
-a sweep that fails is finished with its error, for the next tick begins again, and only broker and views that are away make
-it wait.
+Invariants: ticks of a workspace are handled one at a time, in the journal's order, also those of nights on which the node
+was off; each is finished once (a ``sweep.finished`` with counts, or with the error), also if it is delivered again; a sweep
+that fails is finished with its error, because the next tick begins again; it waits only for a broker or views that are
+unavailable.
 
 Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while the sweep runs), unlimited deliveries, at
 most ``max_ack_pending`` unacked ticks over all processes.
@@ -43,7 +43,7 @@ _FINISHED: Final = (
     f"""SELECT 1 FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ? AND id = ? LIMIT 1"""
 )
 _AWAY: Final = (BrokerError, NatsError, ViewsBehind)
-"""Broker or views are away: no sweep is at fault."""
+"""The broker or the views are unavailable: the sweep is not at fault."""
 _log = structlog.get_logger(__name__)
 
 
@@ -81,7 +81,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep did, and what kept it from doing all of it."""
+    """The counts of a sweep, and the error that ended it early."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
@@ -177,7 +177,7 @@ class SweepReactor(TickReactor):
 
 
 def tick_of(message: Msg, sweep: str) -> Tick | None:
-    """The tick in a message; None if it is none of this sweep (or none at all: the projections park it)."""
+    """The tick in a message; None if it is not a tick of this sweep (the projections park an invalid one)."""
     try:
         seq = message.metadata.sequence.stream
         event = decode(seq, message.subject, message.headers, message.data, 0)

@@ -166,7 +166,7 @@ class ViewsReactor(PullReactor):
         """Handle messages of a workspace; those that it neither acks nor puts off are acked after it.
 
         Raises:
-            Exception: What is held is given back, and the turn is made again after a pause.
+            Exception: The held messages are returned, and after a pause the next turn begins.
         """
 
     def workspace_of(self, message: Msg) -> str | None:

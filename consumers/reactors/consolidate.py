@@ -67,7 +67,8 @@ from .consolidate_reads import (
 )
 
 CREWS_AT_ONCE: Final = 4
-"""Crews of a workspace that are consolidated at once: a model answers after seconds, and its server queues what is more."""
+"""Crews of a workspace that are consolidated at once: a model answers after seconds, and its server queues further
+requests."""
 WORKSPACES_AT_ONCE: Final = 4
 """Workspaces that are consolidated at once, for the same reason."""
 _MODEL_CHARS: Final = 96

@@ -167,7 +167,7 @@ def candidate_of(message: Msg, *, with_chat: bool = False) -> Candidate | None:
         with_chat: Whether its workspace has chosen that chat is embedded.
 
     Raises:
-        FoldError: If the message is no valid entry; the projections park it.
+        FoldError: If the message is not a valid entry; the projections park it.
     """
     if not _may_be_embedded(message, with_chat):
         return None
@@ -182,7 +182,7 @@ def candidate_of(message: Msg, *, with_chat: bool = False) -> Candidate | None:
 
 
 def text_of(entry: JournalEntry) -> str:
-    """What of an entry is embedded: contract §3."""
+    """The text of an entry that is embedded: contract §3."""
     return cap_bytes(embedded_text(entry.summary, entry.payload, entry.entry_type), EMBED_INPUT_BYTES)
 
 

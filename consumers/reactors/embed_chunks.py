@@ -1,14 +1,14 @@
 """Embeds the texts of documents, drawers, facts and entities that have no vector of the active model.
 
 At the start it looks at every workspace, then at those in which something is written.
-Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones;
-and what was written while no model ran, or under a version that did not embed it, is found at the start.
-A vector is stored by text, so what was embedded once is never embedded again. Invariants: it waits until the views have
-passed its cause; ids depend on text and model alone, so running twice publishes once; a model that is away is waited for, a
-text that it refuses gets a tombstone.
+It reads the views and not the writes, because the fold makes the chunks and an append changes only the last ones. Texts
+that were written while no model ran, or under a version that did not embed them, are found at the start. A vector is stored
+by text, so a text is embedded once. Invariants: it waits until the views have folded its cause; ids depend on text and
+model alone, so running twice publishes once; it waits for an unavailable model; a text that the model rejects gets a
+tombstone.
 
 Durable: ack policy explicit, ack wait ``PullLimits.ack_wait_s`` (renewed while texts are embedded), unlimited deliveries;
-the order of causes does not matter, because each is answered by a look at the present chunks.
+the order of causes does not matter, because each leads to a query of the present texts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nats.aio.msg import Msg
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderInputRejected
 from ...schemas.events.chunk_vectors import encode_chunk_vector
-from ...schemas.events.derived import FLOAT_BYTES
+from ...schemas.events.derived import FLOAT_BYTES, OutgoingMessage
 from ...schemas.events.drawers import DrawerFiled, DrawerRestored
 from ...schemas.events.embeddings import MODEL_DECISIONS
 from ...schemas.events.envelope import ChunkVectorDerived
@@ -124,7 +124,7 @@ class EmbedChunksReactor(ViewsReactor):
     _filled_all = False
 
     async def turn(self) -> None:
-        """Handle a batch; before the first one, embed what any workspace lacks."""
+        """Handle a batch; before the first one, embed the missing texts of all workspaces."""
         if not self._filled_all:
             stream = await self._client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)
             await self.caught_up(stream.state.last_seq)
@@ -147,7 +147,7 @@ class EmbedChunksReactor(ViewsReactor):
         """Embed every text of a workspace that has no vector of its active model.
 
         Raises:
-            EmbedderError: If the model is away.
+            EmbedderError: If the model is unavailable.
         """
         await self.caught_up()
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
@@ -198,25 +198,34 @@ class EmbedChunksReactor(ViewsReactor):
         self, workspace_id: str, model: str, generation: int, texts: Sequence[_Text], vectors: Sequence[bytes]
     ) -> None:
         """Publish vectors, or (an empty one) tombstones."""
-        facts = [
-            ChunkVectorDerived(
-                seq=0,
-                workspace_id=workspace_id,
-                model=model,
-                text_hash=one.text_hash,
-                dim=len(vector) // FLOAT_BYTES,
-                vector=vector,
-                write_id=one.write_id,
-                published_ms=0,
-                reactor=self.identity,
-            )
-            for one, vector in zip(texts, vectors, strict=True)
-        ]
         results = await asyncio.gather(
-            *(self.publish(encode_chunk_vector(fact, self.version, generation)) for fact in facts)
+            *(
+                self.publish(
+                    vector_fact(workspace_id, model, generation, one.text_hash, vector, one.write_id, self.identity)
+                )
+                for one, vector in zip(texts, vectors, strict=True)
+            )
         )
-        for fact, result in zip(facts, results, strict=True):
-            self._counts["repeated" if result.duplicate else "written" if fact.dim else "refused"] += 1
+        for vector, result in zip(vectors, results, strict=True):
+            self._counts["repeated" if result.duplicate else "written" if vector else "refused"] += 1
+
+
+def vector_fact(
+    workspace_id: str, model: str, generation: int, text_hash: int, vector: bytes, write_id: str, reactor: str
+) -> OutgoingMessage:
+    """The vector of a text, or (an empty one) a tombstone; its id does not depend on the reactor that publishes it."""
+    fact = ChunkVectorDerived(
+        seq=0,
+        workspace_id=workspace_id,
+        model=model,
+        text_hash=text_hash,
+        dim=len(vector) // FLOAT_BYTES,
+        vector=vector,
+        write_id=write_id,
+        published_ms=0,
+        reactor=reactor,
+    )
+    return encode_chunk_vector(fact, EmbedChunksReactor.version, generation)
 
 
 REACTOR: Final = EmbedChunksReactor.create

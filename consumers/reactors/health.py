@@ -33,7 +33,7 @@ class HealthReactor(SweepReactor):
 
     Args:
         parts: As in ``ViewsReactor``, like ``more``.
-        trouble: What ails the embedder of a model at the moment, None if nothing does.
+        trouble: The present trouble of a model's embedder, None if there is none.
     """
 
     name: ClassVar[str] = "health"
@@ -47,7 +47,7 @@ class HealthReactor(SweepReactor):
 
     @classmethod
     def parts(cls, context: ReactorContext) -> dict[str, Any]:
-        """What ails the embedders."""
+        """The trouble of embedders."""
         return {"trouble": context.embedder_trouble}
 
     async def work(self, tick: Tick) -> Swept:
@@ -79,14 +79,14 @@ class HealthReactor(SweepReactor):
 
 
 def at_that_time(trouble: Trouble | None, due_ms: int) -> Trouble | None:
-    """The trouble if it had begun by then: a night that is caught up knew nothing of today's."""
+    """The trouble if it had begun by then; a sweep of an earlier night leaves out later trouble."""
     if trouble is None or (trouble.since and to_ms(parse_ts(trouble.since)) > due_ms):
         return None
     return trouble
 
 
 def judged(measured: Measured, tick: Tick, trouble: Trouble | None) -> HealthRecorded:
-    """What is recorded of a crew or workspace."""
+    """The event about a crew or workspace."""
     figures, legacy = measured.figures, health.measure_legacy(measured.legacy)
     verdict = health.judge(figures, trouble)
     return HealthRecorded(

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import structlog
-from nats.aio.client import Client
 
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderError, EmbedderInputRejected
@@ -41,7 +40,7 @@ RETRY_FIRST_S: Final = 300.0
 RETRY_LAST_S: Final = 86_400.0
 """Seconds, by the ticks' due times, that a text which failed alone is left out of sweeps: doubled with each failure."""
 GIVE_UP_AFTER: Final = 3
-"""Refusals of one text, in as many sweeps, until a tombstone says that the model does not take it; a reindex tries again."""
+"""Refusals of one text, in as many sweeps, until a tombstone records that the model rejects it; a reindex tries again."""
 TROUBLES_KEPT: Final = 10_000
 """Texts whose failures are remembered, about 2 MB; the oldest are forgotten and tried at once."""
 _COUNTED: Final = (
@@ -54,8 +53,8 @@ _COUNTED: Final = (
     "pending",
 )
 _TRIED: Final = ("written", "repeated", "refused", "failed", "put_off")
-"""How an entry that a sweep comes to may fare: each in one of these; in a sweep that is not broken off they add up to
-``proposed``, which until then says how many were missing."""
+"""Outcomes of an entry in a sweep, one of these each; in a complete sweep they add up to ``proposed``, which until then is
+the number of missing vectors."""
 _FIRST_MS: Final = -(2**62)
 _log = structlog.get_logger(__name__)
 
@@ -81,7 +80,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Trouble:
-    """How one text has fared: failures, and the due time from which it is tried again, milliseconds since the epoch."""
+    """Failures of one text, and the due time from which it is tried again, milliseconds since the epoch."""
 
     failures: int = 0
     not_before_ms: int = 0
@@ -91,7 +90,6 @@ class IndexReactor(SweepReactor):
     """Consumes ``sweep.ticked`` of the index sweep.
 
     Args:
-        client: A connection that reconnects for ever; not closed here.
         parts: As in ``ViewsReactor``, like ``more``.
         embed_unsettled: What this process's embed reactor on a durable took and did not ack yet; None where none runs.
     """
@@ -103,23 +101,21 @@ class IndexReactor(SweepReactor):
 
     def __init__(
         self,
-        client: Client,
         *parts: Any,
         embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None,
         **more: Any,
     ) -> None:
-        super().__init__(client, *parts, **more)
-        self._client = client
+        super().__init__(*parts, **more)
         self._embed_unsettled = embed_unsettled
         self._troubles: dict[tuple[str, int], _Trouble] = {}
 
     @classmethod
     def parts(cls, context: ReactorContext) -> dict[str, Any]:
-        """What the embed reactors of this process have in hand."""
+        """The unsettled messages of the embed reactors of this process."""
         return {"embed_unsettled": context.embed_unsettled}
 
     async def work(self, tick: Tick) -> Swept:
-        """Embed what is missing, batch by batch, oldest first."""
+        """Embed entries without a vector, batch by batch, oldest first."""
         counts = Counter(dict.fromkeys(_COUNTED, 0))
         name = active_in(await asyncio.to_thread(read_active_models, self._views), tick.workspace_id)
         generation, dim = await asyncio.to_thread(known, self._views, name or "")
@@ -143,7 +139,7 @@ class IndexReactor(SweepReactor):
         return Swept(counts)
 
     async def _part(self, tick: Tick, model: str | None, generation: int) -> _Part:
-        """What of the workspace is not left to the embed reactor."""
+        """The part of the workspace that is not left to the embed reactor."""
         backlog = Backlog()
         if model is not None:
             durable = durable_name(EmbedReactor.version, model, generation)

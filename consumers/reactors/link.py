@@ -5,7 +5,7 @@ entries, its relation and our version, so running twice publishes once; an entry
 that happens here touches the embedding. Facts of a model that is not the workspace's active one make no links.
 
 Durable: ack policy explicit, ack wait ``LinkLimits.ack_wait_s`` (renewed while a batch is in hand), unlimited deliveries, at
-most ``max_ack_pending`` unacked; order does not matter, as only what came before a fact counts for it.
+most ``max_ack_pending`` unacked; order does not matter, because only entries before a fact count for it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .link_finder import LinkFinder
 
 FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
 _AWAY: Final = (BrokerError, Unavailable, NatsError)
-"""Broker or views are away: no entry is at fault."""
+"""The broker or the views are unavailable: no entry is at fault."""
 _log = structlog.get_logger(__name__)
 
 
@@ -81,7 +81,7 @@ class LinkReactor(PullReactor):
         publisher: Publishes to JOURNAL; not closed here.
         finder: Finds an entry's links.
         judge: Closed at the end; None if there is none.
-        judge_trouble: Why there is no judge although one was asked for; ``status`` says so where nothing worse is wrong.
+        judge_trouble: Why there is no judge although one is configured; ``status`` shows it unless there is another error.
         clock: The time for ``status``.
         limits: Sizes and times.
         draw: Uniform in [0, 1), spreads the pauses of several processes.
@@ -124,7 +124,7 @@ class LinkReactor(PullReactor):
             await self._judge.close()
 
     async def status(self) -> ReactorStatus:
-        """How it is doing, or why it has no judge."""
+        """The status, or why there is no judge."""
         status = await super().status()
         return replace(status, last_error=status.last_error or self._judge_trouble)
 
@@ -145,7 +145,7 @@ class LinkReactor(PullReactor):
             await self._put_off(cause, error)
 
     async def _sort(self, messages: Sequence[Msg]) -> list[_Cause]:
-        """Ack what makes no links; the rest is in our hands."""
+        """Ack messages that lead to no links; hold and return the others."""
         causes = []
         for message in messages:
             fact = _fact_of(message)
@@ -201,7 +201,7 @@ def create(context: ReactorContext) -> Reactor | None:
 
 
 def _judge_of(context: ReactorContext) -> tuple[Judge | None, str | None]:
-    """The judge, or why there is none although one is set: a second opinion is no reason to keep a node from starting."""
+    """The judge, or why there is none although one is set; a node starts without its judge."""
     settings = context.settings
     if not settings.judge_model:
         return None, None

@@ -1,4 +1,4 @@
-"""Which links a newly embedded entry gets: its nearest earlier entries, and those of them that it contradicts.
+"""Finds the links of a newly embedded entry: its nearest earlier entries, and those of them that it contradicts.
 
 Invariant: a function of the fact and of what came before it; every link leads from the newer entry to the older. A
 correction (``refs.parent_entry_id``) supersedes what it corrects and does not contradict it.
@@ -39,7 +39,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A contradiction that the rule sees between an entry and another, and the two texts."""
+    """A contradiction that the rule finds between two entries, and their texts."""
 
     other: SimilarEntry
     newer: str
@@ -91,7 +91,7 @@ class LinkFinder:
         return found.confirmed() if verdict else None
 
     def _contradicted(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> list[_Seen]:
-        """Which of the nearest the rule sees contradicted; blocking: it reads, and hostile text may take milliseconds."""
+        """The nearest entries that the rule finds contradicted; blocking: hostile text may take milliseconds."""
         texts = self._texts(fact, near)
         own = texts.get(fact.entry_seq)
         seen = []

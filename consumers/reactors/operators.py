@@ -1,7 +1,7 @@
-"""Refreshes the models of operators once a day from what they said of themselves in their own turns.
+"""Refreshes the models of operators once a day from statements about themselves in their own turns.
 
-Invariant: only facts with a quote from the person's own turns are stored; a key about which the turns say nothing keeps its
-fact; of a person who opted out nothing is read or published. What is published depends on the tick alone.
+Invariant: only facts with a quote from the person's own turns are stored; a key that the turns do not mention keeps its
+fact; nothing of a person who opted out is read or published. What is published depends on the tick alone.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class OperatorsReactor(SweepReactor):
     async def _propose(
         self, tick: Tick, person: Person, turns: Sequence[OwnTurn], counts: dict[str, int]
     ) -> list[Proposed]:
-        """What the chat model proposes; what rules find without one, or while it gives no answer."""
+        """The facts that the chat model proposes; those that rules find if there is no model or it fails."""
         if self._chat is not None:
             try:
                 answer = await self._chat.complete(

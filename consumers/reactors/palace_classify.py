@@ -1,16 +1,16 @@
 """Classifies the drawers that were filed: the cold path of the palace (contract of the palace, §3 and §4).
 
-A chat model reads drawers together: type, importance, summary and entities of those whose type is not decided, entities
-alone of important ones that the words decided. Then each newly classified drawer is compared with its neighbours. Without
-a chat model, what the words said is final.
+A chat model reads several drawers in one call. It gives type, importance, summary and entities of drawers without a final
+type, and only the entities of important drawers that the word lists classified. Then each newly classified drawer is
+compared with its neighbours. Without a chat model, the type from the word lists is final.
 
-Invariants: ``drawer.filed`` is acked once its drawer is done, so a crash at any step strands nothing, and what is
-recorded is not asked again: at most the call in flight is repeated. A model that is away is waited for; only its unusable
-answers about one drawer alone are counted, and the third makes the drawer ``failed``.
+Invariants: ``drawer.filed`` is acked once its drawer is done, so a crash at any step loses no drawer; recorded answers are
+not requested again, so at most one call is repeated. The reactor waits for an unavailable model. Only unusable answers
+about a single drawer are counted; the third makes the drawer ``failed``.
 
 Durable: ack policy explicit, ack wait ``ClassifyLimits.ack_wait_s`` (renewed while it works), unlimited deliveries, at
-most ``MAX_ACK_PENDING`` unacked; order of age but for drawers that come again after an unusable answer. With and without
-a chat model it has different durables: a model that is configured later gets to see all drawers.
+most ``max_ack_pending`` unacked; in stream order, except for drawers that were put off after an unusable answer. With and
+without a chat model it has different durables, so that a model that is configured later reads all drawers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClassifyLimits(ViewsLimits):
 
     Attributes:
         window_s: Seconds in which drawers are collected for one call.
-        retry_s: Seconds after which a model is asked again about a drawer of which its answer was unusable.
+        retry_s: Seconds until a model is asked again about a drawer after an unusable answer.
     """
 
     window_s: float = 2.0
@@ -111,7 +111,7 @@ class PalaceClassifyReactor(ViewsReactor):
             await self._leases.ack(message)
 
     async def _classify(self, workspace_id: str, chat: MeteredChat, drawers: Sequence[Waiting]) -> set[str]:
-        """Classify drawers; returns the entries of those that are to come again."""
+        """Classify drawers; returns the entries of those to put off."""
         if not drawers:
             return set()
         graph = await asyncio.to_thread(graph_of, self._views, workspace_id)
@@ -145,7 +145,7 @@ class PalaceClassifyReactor(ViewsReactor):
         return later
 
     async def _ask(self, workspace_id: str, chat: MeteredChat, drawers: Sequence[Waiting]) -> list[Understood] | None:
-        """What a model says of drawers; None if its answer is unusable."""
+        """The model's answer about drawers; None if it is unusable."""
         prompt = classification([one.content for one in drawers])
         try:
             answer = await chat.complete(workspace_id, PURPOSE, prompt, ReadDrawers)
@@ -158,7 +158,7 @@ class PalaceClassifyReactor(ViewsReactor):
 
 
 def _parts(drawers: Sequence[Waiting]) -> Iterator[list[Waiting]]:
-    """Drawers in calls."""
+    """Split drawers into calls."""
     part: list[Waiting] = []
     chars = 0
     for one in drawers:

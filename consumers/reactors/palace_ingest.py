@@ -1,14 +1,14 @@
-"""Files what users and agents say to each other: the hot path of the palace (contract of the palace, §2).
+"""Files conversations of users and agents as drawers: the hot path of the palace (contract of the palace, §2).
 
 Steps of a chunk: classify, embed, compare with live drawers, choose a tier, publish its vector and then ``drawer.filed``.
 Ids follow from the exchange and the chunk, so a run that is repeated files nothing twice.
 
 Invariants: an exchange is filed once it has ended, and its first turn is acked only then, so a crash at any step loses
-nothing; what is not filed (no choice of the workspace, a full palace) is in the journal and can be asked for again. Without
-a model, drawers are filed without vectors, which ``embed_chunks`` adds.
+nothing. Turns that are not filed (the workspace does not file chat, or its palace is full) stay in the journal and can be
+filed later on request. Without a model, drawers are filed without vectors, which ``embed_chunks`` adds.
 
-Durable: ack policy explicit, ack wait ``PullLimits.ack_wait_s`` (renewed while it works), unlimited deliveries; order of
-age but for exchanges that have not ended.
+Durable: ack policy explicit, ack wait ``PullLimits.ack_wait_s`` (renewed while it works), unlimited deliveries; in stream
+order, except for exchanges that have not ended.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLOCKS_DIFFER_MS: Final = 5_000
 """How much the clocks of this process and of the broker may differ."""
 EXCHANGES_AT_ONCE: Final = 128
 DONE_KEPT: Final = 16_384
-"""Exchanges remembered as done, about 2 MB; of others the views say it."""
+"""Exchanges remembered as done, about 2 MB; for others the views are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PalaceIngestReactor(ViewsReactor):
 
     Args:
         parts: As in ``ViewsReactor``, like ``more``.
-        thresholds: Who decides the types.
+        thresholds: Confidences that decide how a type is found.
     """
 
     name = "palace_ingest"
@@ -87,7 +87,7 @@ class PalaceIngestReactor(ViewsReactor):
         return {"thresholds": thresholds_of(context.settings)}
 
     async def status(self) -> ReactorStatus:
-        """How it is doing, with the exchanges in hand and the turns that wait."""
+        """The status, with the exchanges that are being filed and the turns that wait."""
         status = await super().status()
         return replace(status, counts={**status.counts, "running": self._running, "waiting": status.pending})
 
@@ -118,7 +118,7 @@ class PalaceIngestReactor(ViewsReactor):
                 await self._leases.put_off(message, max(left_ms, 1) / 1_000)
 
     async def _replay(self, workspace_id: str, message: Msg) -> None:
-        """File what is not filed of a workspace."""
+        """File the exchanges of a workspace that are not filed yet."""
         asked = PalaceIngestAsked.model_validate(from_json(message.data)["payload"])
         now_ms = to_ms(self._clock()) - self._limits.clocks_differ_ms
         sessions = await asyncio.to_thread(turns_since, self._views, workspace_id, asked.since_seq or 0)

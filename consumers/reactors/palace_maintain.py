@@ -1,10 +1,9 @@
 """Prunes drawers every night and computes centroids on Sundays (contract of the palace, §5 and §6).
 
-The decay itself is a fold of the tick (``folds/drawer_upkeep``); this comes after it, on the same tick.
-``sweep.finished`` of that tick is published for the journal's decay, so this adds entries only when it changes something.
+A fold of the same tick (``folds/drawer_upkeep``) lets the drawers decay before. ``sweep.finished`` of the tick belongs to
+the journal's decay, so this reactor publishes only changes.
 
-Invariant: what it publishes has ids that follow from the workspace and the day, so a second sweep of a day prunes nothing
-more.
+Invariant: ids of events follow from the workspace and the day, so a second sweep of a day publishes nothing more.
 
 Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while it works), unlimited deliveries, one tick
 at a time.

@@ -1,14 +1,13 @@
-"""Lets a drawer that somebody adds reinforce similar ones (contract of the palace, §5).
+"""Reinforces drawers that are similar to one that was added by hand (contract of the palace, §5).
 
 Of the five nearest live drawers that were filed before it, those with a cosine above 0.7 gain 0.5 of importance. Only
-``palace add`` reinforces: not conversations, diaries, devices and imports. Entries of a diary gain nothing.
+``palace add`` reinforces; conversations, diaries, devices and imports do not. Entries of a diary gain nothing.
 
-Invariants: a drawer reinforces once, however often it is added or the reactor runs, as the id of the event follows from the
-drawer. Without an embedding model nothing is reinforced, then or later.
+Invariants: a drawer reinforces once, however often it is added or the reactor runs, because the id of the event follows
+from the drawer. A drawer that is added while there is no embedding model never reinforces.
 
 Durable: ack policy explicit, ack wait ``ReinforceLimits.ack_wait_s`` (renewed while it works), unlimited deliveries, at most
-``MAX_ACK_PENDING`` unacked; order of age but for drawers that wait for
-the vectors of earlier ones.
+``max_ack_pending`` unacked; in stream order, except for drawers that wait for the vectors of earlier ones.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from nats.aio.msg import Msg
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.entry import MAX_SUMMARY
 from ...schemas.events import headers as h
-from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.drawers import LAST_MS, DrawerFiled, DrawerReinforced
 from ...schemas.ids import derived_id
 from ...schemas.rules.palace.upkeep import DIARY, REINFORCE_ABOVE, REINFORCE_AMONG, REINFORCE_BOOST
@@ -35,7 +33,7 @@ from ..reacting.backoff import doubled
 from ..reacting.control_facts import encode_control
 from ..reacting.leases import deliveries
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
-from .palace_classify_reads import NEEDS
+from .palace_classify_reads import NEEDS, matrix_of
 from .palace_filing import ADDED_BY
 
 PATIENCE: Final = 10
@@ -81,16 +79,15 @@ class _Embedded:
     @classmethod
     def of(cls, live: Sequence[_Live]) -> _Embedded:
         """These, in their order."""
-        size = len(live[0].vector or b"") // FLOAT_BYTES if live else 0
         return cls(
             [one.drawer_id for one in live],
             np.array([one.filed_ms for one in live], np.int64),
             np.array([one.memory_type == DIARY for one in live], np.bool_),
-            np.frombuffer(b"".join(one.vector or b"" for one in live), "<f4").reshape(len(live), size),
+            matrix_of([one.vector or b"" for one in live]),
         )
 
     def similar(self, drawer_id: str, filed_ms: int) -> list[str]:
-        """Of the nearest that were filed before a drawer, those that it reinforces."""
+        """The ids of the earlier drawers that a drawer reinforces."""
         if drawer_id not in self.ids:
             return []
         own = self.ids.index(drawer_id)
@@ -136,7 +133,7 @@ class PalaceReinforceReactor(ViewsReactor):
                 if deliveries(messages[entry_id]) < PATIENCE:
                     later.append(entry_id)
                     continue
-                await embedder.probe()  # a model that is away is waited for, a text that it cannot embed is not
+                await embedder.probe()  # wait for an unavailable model, but not for a text that it rejects
             self._counts["compared"] += 1
             await self._reinforce(workspace_id, drawer_id, entry_id, embedded.similar(drawer_id, filed_ms))
         return later

@@ -8,7 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field, StrictFloat, StrictInt, StringConstraints
+from pydantic import AfterValidator, Field, StrictFloat, StrictInt, StringConstraints
+from pydantic.config import JsonDict
 
 from ..entry import Id
 from ..events.drawers import CONTENT_CHARS, PLACE_CHARS
@@ -38,8 +39,22 @@ MOST_PAGE: Final = 200
 
 _VIEWS: Final = (DRAWERS_PROJECTION,)
 
+_TEXT_FIX: Final[JsonDict] = {"x-fix": f"send 1 to {CONTENT_CHARS:,} characters that are not all blanks"}
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is required and must not be blank")
+    return text
+
+
 Place = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=PLACE_CHARS)]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=CONTENT_CHARS)]
+Text = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=CONTENT_CHARS),
+    AfterValidator(_not_blank),
+    Field(json_schema_extra=_TEXT_FIX),
+]
 DrawerId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=320)]
 Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=512)]
 _Wing = Annotated[Place | None, Field(description="Only this wing.")]

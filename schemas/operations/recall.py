@@ -117,7 +117,7 @@ class HitExplanation(Answer):
     """Explanation of a hit's rank; the recipe ranks by the sum of the shares.
 
     ``meant`` has the words of the query that occur nowhere in scope, each with the words that were looked up instead
-    and count half: parts of an identifier, what a short name stands for, or words one typing error away.
+    and count half: parts of an identifier, the long form of a short name, or words one typing error away.
     """
 
     lexical: ArmShare

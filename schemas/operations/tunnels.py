@@ -10,10 +10,9 @@ from ..events.tunnels import LABEL_CHARS
 from ..views.drawers import DRAWERS_PROJECTION
 from ..views.tunnels import TUNNELS_PROJECTION
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
-from .palace import Place
+from .palace import DrawerId, Place
 
 _VIEWS: Final = (DRAWERS_PROJECTION, TUNNELS_PROJECTION)
-_DrawerId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=320)]
 _TunnelId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
 
 
@@ -30,10 +29,10 @@ class CreateTunnelRequest(Request):
     label: Annotated[str, StringConstraints(strip_whitespace=True, max_length=LABEL_CHARS)] = Field(
         default="", description="What connects them."
     )
-    source_drawer_id: _DrawerId | None = Field(
+    source_drawer_id: DrawerId | None = Field(
         default=None, description="The drawer of the first room that the tunnel points to."
     )
-    target_drawer_id: _DrawerId | None = Field(
+    target_drawer_id: DrawerId | None = Field(
         default=None, description="The drawer of the second room that the tunnel points to."
     )
     workspace_id: Workspace = None

@@ -1,4 +1,4 @@
-"""Proposes an evidence floor from a workspace's own receipts: the highest that keeps the hits that were used.
+"""Proposes an evidence floor from a workspace's own receipts: the highest floor that keeps most of the used hits.
 
 Invariant: pure; a floor is proposed only where enough hits are known to have been used.
 """

@@ -33,7 +33,7 @@ VERSION: Final = (
 Scanner = Literal["memory", "recall", "technique"]
 
 SPACED_LETTERS: Final = 12
-"""Single letters in a row from which on letter-spacing is a disguise, not an abbreviation."""
+"""Minimum number of single letters in a row that count as a disguise and not as an abbreviation."""
 _LETTER_SPACED: Final = re.compile(rf"(?<!\S)[^\W\d_](?: [^\W\d_]){{{SPACED_LETTERS - 1},}}(?!\S)")
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 

@@ -1,7 +1,7 @@
 """Operator models and peer cards: slug, eligibility, checks of proposed facts, merging, and the text (contract §13).
 
-Invariant: every fact is the person's own statement: its quote stands in one of their turns. A key about which new
-turns say nothing keeps its fact. Pure.
+Invariant: every fact is the person's own statement: its quote stands in one of their turns. A key that new turns do
+not mention keeps its fact. Pure.
 """
 
 from __future__ import annotations

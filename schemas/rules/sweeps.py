@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ..timestamps import DAY_MS
+
 _HOUR_MS: Final = 3_600_000
-DAY_MS: Final = 24 * _HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ from ...schemas.rules.context.tokens import Count, estimate
 from ...schemas.rules.salience import Freshness, state_of
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
+from ..kept import Kept
 from ..query.chunks.documents import RecordSearch
 from .choices import LayeredChoices
 from .fact_index import FactIndexes
 from .facts import shown_conflicts
-from .kept import Kept
 from .memories import Asked, Gathered, Memories
 from .moment import Moments
 
@@ -70,7 +70,7 @@ class Assembling:
         memories: Memories,
         indexes: FactIndexes,
         record: RecordSearch,
-        choices: Kept[LayeredChoices],
+        choices: Kept[str, LayeredChoices],
         tokenizer: Tokenizer,
         moments: Moments,
     ) -> None:

@@ -22,7 +22,7 @@ from ...schemas.ports import ViewReader
 from ...schemas.rules.context.budget import Budget
 from ...schemas.rules.salience import Weights
 from ...schemas.views import WORKSPACE_SETTINGS
-from .kept import Kept, in_thread
+from ..kept import Kept, in_thread
 
 UNBOUNDED_TOKENS: Final = 1_000_000
 """The budget of a node whose context budget is switched off."""
@@ -71,7 +71,7 @@ class LayeredChoices:
         return replace(self, weights=weights, budget=budget, episodic_ttl_hours=ttl)
 
 
-def kept_choices(node: LayeredChoices, views: ViewReader) -> Kept[LayeredChoices]:
+def kept_choices(node: LayeredChoices, views: ViewReader) -> Kept[str, LayeredChoices]:
     """The settings of each workspace."""
 
     def read(workspace_id: str) -> LayeredChoices:

@@ -36,11 +36,11 @@ from ...schemas.timestamps import format_ms
 from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from ..kept import Kept
 from ..palace.graph import KnowledgeGraph, Layered, fact_fields
 from ..query.query_embedding import QueryVector
 from .choices import LayeredChoices
 from .fact_index import FactIndex, FactIndexes, KnownFact
-from .kept import Kept
 from .moment import Moments
 from .uses import NEVER, UseCounts, Uses
 
@@ -109,7 +109,7 @@ class LayeredFacts:
         journal: Recorder,
         graph: KnowledgeGraph,
         indexes: FactIndexes,
-        choices: Kept[LayeredChoices],
+        choices: Kept[str, LayeredChoices],
         uses: UseCounts,
         moments: Moments,
         embed: Embed,

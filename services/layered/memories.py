@@ -30,6 +30,7 @@ from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.timestamps import format_ms, from_ms, parse_ts, to_ms
 from ...schemas.views.drawers import PALACE_IDENTITIES
 from ..desk import Caller
+from ..kept import Kept
 from ..memory.block import DocumentsByOwner
 from ..memory.documents.addressing import check_own
 from ..memory.documents.owned import OwnedDocuments
@@ -39,7 +40,6 @@ from ..palace.use_cases import Palace
 from ..query.recall import RecallService
 from .choices import LayeredChoices
 from .facts import LayeredFacts, RankedFact, ranked
-from .kept import Kept
 from .runs import Runs
 from .uses import NEVER, UseCounts, Uses
 

@@ -20,6 +20,7 @@ from ...schemas.rules.text import Analyzer
 from ...schemas.views import FACTS_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from ..kept import Kept
 from ..memory.block import DocumentsByOwner
 from ..memory.documents.use_cases import Documents
 from ..memory.registry import Registry
@@ -32,7 +33,6 @@ from .assembling import Assembling, Tokenizer
 from .choices import LayeredChoices, kept_choices
 from .fact_index import FactIndexes
 from .facts import LayeredFacts
-from .kept import Kept
 from .memories import Memories
 from .moment import Moments
 from .procedures import Procedures
@@ -49,7 +49,7 @@ class Layered:
     runs: Runs
     assembling: Assembling
     uses: UseCounts
-    choices: Kept[LayeredChoices]
+    choices: Kept[str, LayeredChoices]
     views: ViewReader
     moments: Moments
 

@@ -34,7 +34,7 @@ from ...schemas.timestamps import to_ms
 from .arms.walk import Walked, walk
 from .arranging import Shown, arranged
 from .asking import no_table, query_of
-from .evidence.floors import Floors
+from .evidence.floors import kept_floors
 from .evidence.judging import Judgement, Weighed, judgement, weighed
 from .evidence.names import names_in
 from .hot.cache import HotCache
@@ -134,7 +134,7 @@ class RecallService:
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
         self._unsubscribe = views.subscribe(self._queries.follow)
-        self._floors = Floors(views)
+        self._floors = kept_floors(views)
         self._analyzer = analyzer
         self._min_seq_wait_s = min_seq_wait_s
         self._clock = clock

@@ -90,6 +90,8 @@ async def test_a_text_in_almost_the_same_words_is_a_duplicate(palace: Stack) -> 
 
 async def test_noise_and_drawers_beyond_the_limit_are_refused(palace: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     async with palace.client() as owner:
+        with pytest.raises(InvalidEntry, match=r"entry is required and must not be blank .*not all blanks"):
+            await owner.diary_write("ada", " \n")
         with pytest.raises(InvalidEntry, match="content is too short"):
             await owner.add_drawer("team", "storage", "sounds good!")
         with pytest.raises(InvalidEntry, match="10000"):

@@ -32,7 +32,7 @@ from crew_journal.schemas.rules.palace.texts import CHUNK_CHARS, LEAST_CHARS, ch
 
 
 @pytest.mark.parametrize(
-    "text", ["", "hi", "Hello!!! ...", "thank you ..", "Sounds good ?!", "Guten Morgen!", "Alles klar. !"]
+    "text", ["", " " * 20, "hi", "Hello!!! ...", "thank you ..", "Sounds good ?!", "Guten Morgen!", "Alles klar. !"]
 )
 def test_a_text_that_says_nothing_is_noise(text: str) -> None:
     assert is_noise(text)
@@ -132,6 +132,7 @@ def test_each_type_has_its_room_and_anything_else_is_general() -> None:
 
 def test_an_id_names_place_and_content() -> None:
     assert drawer_id("my team", "roadmap", "abc") == "drawer_my_team_roadmap_ba7816bf8f01cfea"
+    assert drawer_id("仕事", "メモ", "abc") != drawer_id("個人", "メモ", "abc")
     assert agent_slug("  O'Brien the  Second ") == "obrien_the_second"
 
 

@@ -74,7 +74,7 @@ class Allocation:
 
 
 def phase_of(step: int | None, max_steps: int | None) -> Phase:
-    """The phase of a step, counted from 0: the first quarter plans, the last reviews; executing if not known."""
+    """The phase of a step, counted from 0: planning in the first quarter, reviewing in the last; executing if not known."""
     if step is None or not max_steps:
         return Phase.EXECUTING
     done = step / max_steps

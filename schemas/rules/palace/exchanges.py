@@ -102,7 +102,7 @@ def exchanges_of(turns: Sequence[Turn], now_ms: int, quiet_ms: int = QUIET_MS) -
 
     Args:
         turns: In stream order.
-        now_ms: An exchange has ended if another began, or its last turn is older than this by the silence.
+        now_ms: An exchange has ended if another began, or if its last turn is more than ``quiet_ms`` before this.
         quiet_ms: The silence.
     """
     starts = [

@@ -23,8 +23,8 @@ _SKIPPED: Final = "delegation"
 
 
 def is_noise(text: str) -> bool:
-    """Whether a text is noise: very short, or only a greeting, thanks, assent or the like."""
-    return len(text) < LEAST_MEANING_CHARS or lexicon().filler.fullmatch(text.strip()) is not None
+    """Whether a text is noise: very short, blank, or only a greeting, thanks, assent or the like."""
+    return len(text) < LEAST_MEANING_CHARS or not text.strip() or lexicon().filler.fullmatch(text.strip()) is not None
 
 
 def exchange(user: str, replies: Sequence[tuple[str, str]]) -> str | None:

@@ -34,7 +34,7 @@ from ...journal.publishing.acks import WrongLastSequence
 from .addressing import Address
 from .answers import CONSOLIDATE, shown, usage
 from .checks import Checks
-from .configs import MemoryConfigs
+from .configs import kept_configs
 from .drafts import Draft
 from .grouped import Grouped
 from .history import History
@@ -80,7 +80,7 @@ class Storing:
         self._wait_s = wait_s
         self._checks = Checks(views, journal, quarantine)
         self._present = PresentDocuments(views)
-        self._configs = MemoryConfigs(views)
+        self._configs = kept_configs(views)
         self._in_hand: dict[tuple[str, str], asyncio.Future[None]] = {}
 
     def close(self) -> None:

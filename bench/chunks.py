@@ -115,7 +115,7 @@ def _fill(path: Path, corpus: Corpus, chunks: int) -> None:
     with duckdb.connect(str(path)) as con:
         for table, columns in _rows(corpus, chunks).items():
             unsigned = {column.name for column in table.columns if column.type == "UBIGINT"}
-            arrow = pa.table(  # Arrow reads large numbers as floating point unless told
+            arrow = pa.table(  # without a type, Arrow reads large numbers as floating point
                 {
                     name: pa.array(np.array(values, np.uint64)) if name in unsigned else pa.array(values)
                     for name, values in columns.items()

@@ -215,7 +215,7 @@ def similar(memory: Memory, hits: Answered, weight: float) -> Floats:
 
 
 def proper_noun(memory: Memory, hits: Answered, weight: float) -> Floats:
-    """A capitalised word of the query that is no speaker's name stands in the entry."""
+    """Whether the entry has a capitalised word of the query other than a speaker's name."""
     words = [word.lower() for word in re.findall(r"(?<!\A)\b[A-Z]\w+", hits.asked.text)]
     wanted = {word for word in words if word not in memory.speakers and word not in STOP_WORDS}
     bears = [not wanted.isdisjoint(tokens_of(memory.texts[doc])) for doc in hits.docs]

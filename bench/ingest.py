@@ -21,7 +21,7 @@ from bench.figures import Report
 
 CALLERS: Final = 256
 CONNECTIONS: Final = 32
-"""Of HTTP/1.1, which has one request under way on each; more are no faster."""
+"""Connections of HTTP/1.1, each with one request under way; more are not faster."""
 LIST: Final = 500
 LISTS_AT_ONCE: Final = 4
 FULL: Final = 10_000, 40_000

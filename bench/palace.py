@@ -213,9 +213,9 @@ async def _hot_path(report: Report, node: _Node, texts: Sequence[str]) -> None:
     filed, work, folding, worked = 0, 0.0, 0.0, time.process_time()
     for at in range(0, len(exchanges), GROUP):
         began = time.perf_counter()
-        outcome = await filing.file(workspace, exchanges[at : at + GROUP])
+        counts = await filing.file(workspace, exchanges[at : at + GROUP])
         work += time.perf_counter() - began
-        filed += outcome.counts["filed"]
+        filed += counts["filed"]
         began = time.perf_counter()
         await node.fold()
         folding += time.perf_counter() - began
@@ -246,7 +246,7 @@ async def _locomo(report: Report, path: Path, folder: Path) -> None:
         for workspace in sorted({str(one["agent_id"]) for one in records}):
             found = _exchanges([one for one in records if one["agent_id"] == workspace])
             for at in range(0, len(found), GROUP):
-                drawers += (await filing.file(workspace, found[at : at + GROUP])).counts["filed"]
+                drawers += (await filing.file(workspace, found[at : at + GROUP]))["filed"]
                 await node.fold()
         texts = {str(one["id"]): str(one["summary"]) for one in records}
         for recipe in PalaceRecipe:

@@ -1,7 +1,7 @@
 """How precise recall is: silence where nothing answers, confidence that holds, statements, and beliefs that must not come.
 
 Sets (``../shared/data``, evaluation only; said plainly when absent): ``locomo_dev`` with its own questions and those of the
-other conversations, speakers' names exchanged; ``vehicle_dev``, situations told as statements; ``precision_dev``
+other conversations, speakers' names exchanged; ``vehicle_dev``, situations written as statements; ``precision_dev``
 (PrecisionMemBench). Each conversation is judged by constants fitted on the two others; beliefs and statements by those
 of the product, which were fitted on neither set.
 """

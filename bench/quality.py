@@ -6,7 +6,7 @@ workspace, its chat included, alone and with the development conversations poure
 messages of our own between a user and an assistant, with 56 questions as the user would ask them (``data/long_*.jsonl``).
 
 Leave one conversation out: of a small grid around the recipe's constants, the best on the other conversations is scored on
-the one left out. Where that is no better than the constants as they stand, the constants stand on a plateau.
+the one left out. Where that is not better than the present constants, the constants stand on a plateau.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def _conversations(
 
 
 def _amid(journal: Set, sample: Sequence[dict[str, object]]) -> Set:
-    """The conversations with everything of the sample journal that is no turn in the scope of every question."""
+    """The conversations with everything of the sample journal other than turns in the scope of every question."""
     others = [
         {**record, "id": f"{agent}-{record['id']}"[:64], "agent_id": agent}
         for agent in sorted({question.cluster for question in journal.questions})

@@ -27,7 +27,7 @@ from crew_journal.services.journal.broker.connection import connect
 TARGET: Final = 12_000
 MEMORY_MB: Final = 512
 DRAIN: Final = 3
-"""Raw pulls, of which the median counts."""
+"""Raw pulls; the median counts."""
 
 
 async def run(quick: bool, folder: Path) -> Report:

@@ -32,7 +32,7 @@ class StandIn(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to answer."""
-        self._transport = transport  # type: ignore[assignment]  # uvloop's is no subclass of WriteTransport
+        self._transport = transport  # type: ignore[assignment]  # uvloop's is not a subclass of WriteTransport
 
     def data_received(self, data: bytes) -> None:
         """Answer every request that is complete."""

@@ -1,1 +1,1 @@
-"""What happens next: projections fold the journal into DuckDB, reactors publish further events."""
+"""The consumers of the journal: projections fold it into DuckDB, reactors publish further events."""

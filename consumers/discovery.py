@@ -1,6 +1,6 @@
-"""Finds every projection and reactor: a file in ``consumers/views`` or ``consumers/reactors`` is all it takes.
+"""Finds every projection in ``consumers/views`` and every reactor in ``consumers/reactors``.
 
-Invariant: names and tables are owned once; the order is that of the module names, the same everywhere.
+Invariant: each name and each table has one owner; the order is that of the module names.
 """
 
 from __future__ import annotations

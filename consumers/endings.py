@@ -1,9 +1,9 @@
 """How a background task is ended.
 
-``services/endings.py`` says the same: the two may not import each other, and ``schemas`` knows no event loop.
+``services/endings.py`` has the same function: the two may not import each other, and ``schemas`` has no event loop.
 
-Why: ``asyncio.wait_for`` of Python 3.11, which nats-py waits for answers in, now and then swallows a cancellation that comes
-with the answer; a caller that cancels once then waits for ever. Invariant: when ``end_task`` returns, the task is done.
+Why: ``asyncio.wait_for`` of Python 3.11, which nats-py uses, sometimes swallows a cancellation that arrives together with
+the answer; a caller that cancels once then waits for ever. Invariant: when ``end_task`` returns, the task is done.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class ReactorStatus:
 
 @runtime_checkable
 class Reactor(Protocol):
-    """A process of its own or one inside ``up``; several of one kind share the load through one durable."""
+    """Runs in a process of its own or inside ``up``; several of one kind share the load through one durable."""
 
     name: ClassVar[str]
     version: ClassVar[int]
@@ -51,24 +51,24 @@ class Reactor(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Finish what is in hand, then stop."""
+        """Finish the current work, then stop."""
         ...
 
     async def status(self) -> ReactorStatus:
-        """How it is doing."""
+        """The status."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReactorContext:
-    """What a reactor is built from; its maker also closes what is in it.
+    """The parts of a reactor; the caller closes them.
 
     Attributes:
         client: A connection to the broker that reconnects for ever, to consume with.
         publisher: Publishes to JOURNAL.
         embedder: The active model, None where there is none.
         embedding_dim: Dimensions that the journal has recorded of the active model, None if none are.
-        clock: The time now, UTC; for status, never for what is published.
+        clock: The time now, UTC; for status, never for events.
         settings: The node's settings.
         views: The node's views, read only; None in a process that has none (``work``), where reactors that search
             views have nothing to do.
@@ -78,7 +78,7 @@ class ReactorContext:
         embed_unsettled: Name of a durable → sequences that the embed reactor on it, in this process, took and did not ack
             yet; None where none runs here.
         subject_key: The key of the hash that names people in events; empty in a process without views.
-        embedder_trouble: What ails a model's embedder (its last outcome) and since when, None if nothing does.
+        embedder_trouble: The trouble of a model's embedder (its last outcome) with its begin, None if there is none.
     """
 
     client: Client

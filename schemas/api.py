@@ -15,8 +15,7 @@ from .operations.retractions import Standing
 class Receipt(Answer):
     """An acked entry: id and sequence; ``duplicate`` if the journal already held it.
 
-    ``warnings`` says what does not have the effect that the entry asks for: an id in ``supersedes`` that names no entry
-    which it supersedes.
+    ``warnings`` names ids in ``supersedes`` whose entries this one cannot supersede.
     """
 
     id: Id
@@ -35,8 +34,8 @@ class EntryRecord(JournalEntry):
     """A stored entry with its sequence, its live priority, and why it does not count any more (null if it counts).
 
     An archived entry (``archived``) has the beginning of its summary and payload; a payload that was cut is
-    ``{"truncated": "<its beginning>"}``. ``bucket_id`` names the ``memory.compacted`` that archived it, ``original_bytes``
-    is the size of its message in the stream.
+    ``{"truncated": "<its beginning>"}``. ``bucket_id`` names the ``memory.compacted`` that archived it,
+    ``original_bytes`` is the size of its message in the stream.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", title="EntryRecord")

@@ -49,6 +49,7 @@ def body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Field
         for name, field in model.model_fields.items()
         if isinstance(field.json_schema_extra, dict) and "x-fix" in field.json_schema_extra
     }
+    required = {name for name, field in model.model_fields.items() if field.is_required()}
     found = []
     for item, problem in zip(error.errors(include_input=False, include_url=False), problems_of(error), strict=True):
         kind = item["type"]
@@ -61,6 +62,9 @@ def body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Field
             found.append(FieldProblem(problem.field, "no such field", f"leave it out; {instead}"))
         elif kind == "missing":
             found.append(FieldProblem(problem.field, problem.problem, problem.fix or f"add {problem.field}"))
+        elif kind == "string_too_short" and item["ctx"]["min_length"] == 1 and problem.field in required:
+            fix = own.get(problem.field) or "send at least one character"
+            found.append(FieldProblem(problem.field, "is required and must not be blank", fix))
         else:
             fix = own.get(problem.field) or problem.fix or _by_kind(kind, item.get("ctx", {}), problem.problem)
             found.append(FieldProblem(problem.field, problem.problem, fix))

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Publisher(StrEnum):
-    """Who may publish a type.
+    """The callers that may publish a type.
 
     ``agents``: every token. ``vouched``: OWNER, ADMIN and tokens that were granted the type (decisions of keepers,
     orchestrators, sidecars and systems). ``operators``: OWNER and ADMIN. ``service``: the service alone. ``reserved``:
@@ -40,8 +40,8 @@ class EntryTypeInfo(BaseModel):
     """Properties of an entry type.
 
     ``noise``: left out of recall by default. ``quiet``: left out of the realtime feed. ``conversation``: a turn of a
-    conversation, to which the rules about sessions and speakers apply. ``private``: no list or search has its payload,
-    because it must leave every view at once when a person asks for it.
+    conversation, to which the rules about sessions and speakers apply. ``private``: its payload is in no list or
+    search, because every view must drop it at once when the person asks.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,6 +1,6 @@
-"""The port of chat models: one question, one answer in the form of a pydantic model, with what it cost.
+"""The port of chat models: one question, one answer in the form of a pydantic model, and its cost.
 
-Invariant: an answer has the requested form or there is none. A failure says whether trying again later can help:
+Invariant: an answer without the requested form is an error. A failure says whether trying again later can help:
 ``ChatUnavailable`` (try again), ``ChatInputRejected`` and ``ChatBadAnswer`` (do not).
 """
 
@@ -19,7 +19,7 @@ A = TypeVar("A", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is asked.
+    """The question to a model.
 
     Attributes:
         system: The task.
@@ -34,7 +34,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a call cost: tokens as the server counts them (None if it does not), milliseconds until the answer."""
+    """The cost of a call: tokens as the server counts them (None if it does not), milliseconds until the answer."""
 
     tokens_in: int | None = None
     tokens_out: int | None = None
@@ -43,14 +43,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Completion(Generic[A_co]):
-    """An answer and what it cost."""
+    """An answer and its cost."""
 
     answer: A_co
     usage: Usage
 
 
 class ChatError(CrewJournalError):
-    """A chat model gave no answer; ``usage`` is what the call cost all the same."""
+    """A chat model gave no answer; ``usage`` is the cost of the call."""
 
     title = "The chat model gave no answer"
     status = 503
@@ -89,7 +89,7 @@ class ChatModel(Protocol):
         Raises:
             ChatUnavailable: Try again later.
             ChatInputRejected: The server refuses this request.
-            ChatBadAnswer: The answer does not have the form.
+            ChatBadAnswer: The answer does not have the requested form.
         """
         ...
 

@@ -83,7 +83,7 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
         try:
             entry = JournalEntry.model_validate(record, extra="ignore")  # a newer version may have written more
         except ValidationError as error:
-            fields = "; ".join(f"{p.field}: {p.problem}" for p in problems_of(error)[:5])
+            fields = "; ".join(map(str, problems_of(error)[:5]))
             raise FoldError(f"the entry at {seq} is not valid: {fields}") from None
     control = subject.family is _CONTROL
     if not control and (entry.priority is not _NORMAL or _is_control_type(entry.entry_type)):

@@ -31,13 +31,13 @@ from .subjects import ENTRY_TYPE_PATTERN, MAX_ENTRY_TYPE
 from .timestamps import RFC3339_PATTERN, format_ts, parse_ts
 
 MAX_SUMMARY: Final = 2_000
-"""Characters of a summary."""
+"""Maximum length of a summary in characters."""
 MAX_ENTRY_BYTES: Final = 256 * 1024
-"""Bytes of a whole entry as stored JSON."""
+"""Maximum size of a whole entry as stored JSON, in bytes."""
 MAX_NAME: Final = 128
-"""Characters of an actor's or data subject's name."""
+"""Maximum length of an actor's or data subject's name, in characters."""
 MAX_SUPERSEDED: Final = 100
-"""Ids of entries that one entry may supersede."""
+"""Maximum number of entries that one entry may supersede."""
 
 NOT_BLANK_PATTERN: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """Matches a character that is not white space for ``str.isspace``; readers of JSON Schema disagree about ``\\s``."""
@@ -55,7 +55,7 @@ class Severity(StrEnum):
 
 
 class Priority(StrEnum):
-    """Priority of an entry; only operators set another than ``normal``."""
+    """Priority of an entry; only operators can set a value other than ``normal``."""
 
     NORMAL = "normal"
     HIGH = "high"
@@ -197,6 +197,7 @@ _FIXES: Final[dict[str, str]] = {
     "valid_at": "write it like 2026-11-21T09:30:00.000Z, or leave it out",
     "schema_version": "an integer from 1",
 }
+_REQUIRED: Final = "is required"
 _FIXES_LIKE_CREW: Final = ("agent_id", "mission_id", "trace_id", "span_id")
 
 
@@ -214,7 +215,7 @@ def problems_of(error: ValidationError, prefix: str = "") -> tuple[FieldProblem,
     for item in error.errors(include_input=False, include_url=False, include_context=False):
         location = [str(part) for part in item["loc"]]
         field = ".".join(location) or "entry"
-        message = item["msg"].removeprefix("Value error, ")
+        message = _REQUIRED if item["type"] == "missing" else item["msg"].removeprefix("Value error, ")
         problems.append(
             FieldProblem(f"{prefix}{field}", message, fix_for(location[0] if location else "", item["type"]))
         )

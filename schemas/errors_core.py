@@ -6,7 +6,10 @@ Invariant: each error names what is wrong, with the id or field, and says in ``h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_PREDICATES: Final = ("is ", "has ", "must ")
+"""Beginnings of problems that continue the sentence after the name of the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,10 @@ class FieldProblem:
     field: str
     problem: str
     fix: str = ""
+
+    def __str__(self) -> str:
+        """The field and its problem: ``query is required``, ``limit: Input should be a valid integer``."""
+        return f"{self.field}{' ' if self.problem.startswith(_PREDICATES) else ': '}{self.problem}"
 
     def as_dict(self) -> dict[str, str]:
         """The problem as JSON for a problem+json body."""
@@ -53,7 +60,7 @@ class InvalidEntry(CrewJournalError):
     exit_code = 2
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
-        shown = "; ".join(f"{p.field}: {p.problem}" for p in problems[:20])
+        shown = "; ".join(map(str, problems[:20]))
         fixes = "; ".join(dict.fromkeys(p.fix for p in problems[:20] if p.fix))
         super().__init__(shown, hint=fixes, field=problems[0].field if problems else None)
         self.problems = problems
@@ -82,14 +89,18 @@ class EntryTooLarge(CrewJournalError):
 
 
 class EntryConflict(CrewJournalError):
-    """The journal holds an entry with this id and other content."""
+    """The journal holds an entry with this id and other content; ``seq`` is its sequence, 0 if not known."""
 
     title = "The id belongs to another entry"
     status = 409
 
+    def __init__(self, message: str, *, hint: str = "", field: str | None = None, seq: int = 0) -> None:
+        super().__init__(message, hint=hint, field=field)
+        self.seq = seq
+
 
 class PalaceFull(CrewJournalError):
-    """The workspace has as many drawers as it may have."""
+    """The workspace has the maximum number of drawers."""
 
     title = "The palace is full"
     status = 409
@@ -124,7 +135,7 @@ class EvidenceGone(CrewJournalError):
 
 
 class BrokerNotOurs(CrewJournalError):
-    """The node does not run the broker, so it cannot change its users; ``hint`` says where to do it."""
+    """The node does not manage the broker, so it cannot change its users; ``hint`` says where to do that."""
 
     title = "The broker is not managed by this node"
     status = 409

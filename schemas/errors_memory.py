@@ -9,7 +9,7 @@ from .errors_core import CrewJournalError, Unavailable
 
 
 class DocumentError(CrewJournalError):
-    """A memory document cannot be read or written as asked; base of the errors that a memory provider names."""
+    """A memory document cannot be read or written as requested; base class of errors of memory providers."""
 
     title = "The memory request is not valid"
     status = 422
@@ -17,7 +17,7 @@ class DocumentError(CrewJournalError):
 
 
 class InvalidTier(DocumentError):
-    """There is no such tier, or it is a rendering that nothing writes."""
+    """There is no such tier, or it is a rendering, which cannot be written."""
 
     title = "Not a tier that can be written"
 
@@ -84,7 +84,7 @@ class FileRefused(DocumentError):
 
 
 class PathTaken(DocumentConflict):
-    """Another memory has the path, or is where the path needs a folder."""
+    """Another memory has the path, or a part of the path is a file instead of a folder."""
 
     title = "The path is taken"
 
@@ -120,7 +120,7 @@ class SelectorConflict(DocumentError):
 
 
 class CascadeUnsupported(DocumentError):
-    """This provider cannot forget a person; ``hint`` says what can."""
+    """This provider cannot forget a person; ``hint`` says what it can do."""
 
     title = "Forgetting a person is not supported here"
     status = 501
@@ -128,7 +128,7 @@ class CascadeUnsupported(DocumentError):
 
 
 class NotByProvider(DocumentError):
-    """The memory provider of the workspace cannot answer this; the journal can."""
+    """The memory provider of the workspace cannot answer this request; the provider ``journal`` can."""
 
     title = "The memory provider does not offer this"
     status = 501

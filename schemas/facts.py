@@ -1,7 +1,7 @@
 """Names and dates of the knowledge graph: ids of entities, and when a fact holds.
 
 Invariant: pure. Two names of an entity that differ in case or blanks only give one id; punctuation counts
-(``O'Brien`` is not ``OBrien``). Both ends of an interval belong to it.
+(``O'Brien`` is not ``OBrien``). Intervals include both ends.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from .timestamps import DAY_MS, to_ms
 
 GENERAL_TYPE: Final = "entity"
-"""Type of an entity of which nothing more is known."""
+"""Type of an entity until a fact gives another one."""
 MAX_ENTITIES: Final = 5_000
 MAX_FACTS: Final = 50_000
-"""Most entities and facts of a workspace (seed 5)."""
+"""Maximum number of entities and facts of a workspace (seed 5)."""
 _ID_CHARS: Final = 32
 _HASH_DIGITS: Final = 8
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
@@ -57,7 +57,7 @@ def normal_date(text: str) -> str:
 
 
 def span_of(text: str) -> Span:
-    """What a date or time covers: a date its whole day, a time its second.
+    """The interval of a date or time: a date covers its whole day, a time its second.
 
     Raises:
         ValueError: As ``normal_date``.

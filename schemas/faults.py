@@ -1,6 +1,6 @@
 """problem+json → the error tree of ``schemas.errors``, so that callers of the service catch the same errors as inside it.
 
-Invariant: every status of 400 or more raises; one that no error of the tree stands for raises the root.
+Invariant: every status of 400 or more raises; a status without an error in the tree raises the root.
 """
 
 from __future__ import annotations

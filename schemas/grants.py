@@ -13,7 +13,7 @@ from .catalogue import SERVICE_ALONE, Publisher, publishers_of
 from .subjects import MAX_ENTRY_TYPE
 
 MAX_GRANTS: Final = 32
-"""Most patterns, and most actors, of one token."""
+"""Maximum number of patterns, and of actors, of one token."""
 TYPE_PATTERN: Final = r"^[a-z0-9_]+(\.[a-z0-9_]+){0,2}(\.[a-z0-9_]+|\.\*)?$"
 SPEAKER_PATTERN: Final = r"^(agent|user|system|keeper|sidecar|orchestrator)(:[A-Za-z0-9_-]{1,64})?$"
 

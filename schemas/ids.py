@@ -59,7 +59,7 @@ def uuid7_hex(unix_ms: int | None = None) -> str:
 
 
 def slug_of(name: str) -> str:
-    """An id made of a name for people: ``My Agent`` → ``my-agent``; empty if no letter or digit of it can stand in one."""
+    """An id made of a name for people: ``My Agent`` → ``my-agent``; empty if none of its characters may be in an id."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain)[:64].strip("-")
 

@@ -16,7 +16,7 @@ from .rules.context.budget import SYSTEM_DEFAULT, TOTAL_DEFAULT, Budget
 from .rules.salience import RECENCY_HALF_LIFE_HOURS, Weights
 
 EPISODIC_TTL_HOURS: Final = 720.0
-"""Hours for which episodes are returned where the store is one with a time to live."""
+"""Hours for which episodes are returned if the store has a time to live."""
 _UNITS_H: Final = {"m": 1 / 60, "h": 1.0, "d": 24.0}
 
 
@@ -73,7 +73,7 @@ class LayeredSettings(BaseSettings):
     )
     context_budget_enabled: bool = Field(
         default_factory=_cruvero("CONTEXT_BUDGET_ENABLED", True),
-        description="Bound contexts; if false, only a request's own budget does.",
+        description="Limit contexts to a budget; if false, only a budget in the request limits them.",
     )
     context_budget_tokens: int = Field(
         default_factory=_cruvero("CONTEXT_BUDGET_TOKENS", TOTAL_DEFAULT), description="Tokens of a whole context."
@@ -88,7 +88,7 @@ class LayeredSettings(BaseSettings):
     )
     memory_episodic_store: Literal["journal", "postgres", "redis", "dragonfly"] = Field(
         default_factory=_cruvero("MEMORY_EPISODIC_STORE", "journal"),
-        description="journal or postgres: episodes are kept; redis or dragonfly: those of the time to live are returned.",
+        description="journal or postgres: all episodes are returned; redis or dragonfly: those within the time to live.",
     )
     memory_episodic_ttl: Hours = Field(
         default_factory=_cruvero("MEMORY_EPISODIC_TTL", EPISODIC_TTL_HOURS),

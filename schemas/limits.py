@@ -1,6 +1,6 @@
 """Limits of requests that the service and its clients share.
 
-Invariant: no module but this one is needed to know them, so a client needs no library that reads settings.
+Invariant: this module imports nothing else of ours, so a client needs no library that reads settings.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import Final
 
 DEFAULT_WORKSPACE: Final = "default"
 MAX_BATCH: Final = 1_000
-"""Entries of one HTTP batch (DESIGN §10)."""
+"""Maximum number of entries of one HTTP batch (DESIGN §10)."""
 MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of one HTTP request body."""
+"""Maximum size of an HTTP request body in bytes."""
 REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of entries in one request of a client: a quarter of what the service accepts."""
+"""Maximum bytes of entries in one request of a client: a quarter of the limit of the service."""
 ATOMIC_BATCH: Final = 500
 """Messages of one atomic batch; 1,000 reach 23,000 messages/s with fsync, 500 lose less on an error."""
 

@@ -48,7 +48,7 @@ class Embedder(Protocol):
         """Test the model with a short text.
 
         Raises:
-            EmbedderError: What is wrong.
+            EmbedderError: A subclass that says what failed.
         """
         ...
 
@@ -94,13 +94,12 @@ class TokenEmbedder(Protocol):
 
 @dataclass(slots=True)
 class TableChanges:
-    """What one commit changed in a table, so that hot indexes follow it without a query.
+    """The changes of one commit to a table, so that hot indexes follow it without a query.
 
     Attributes:
-        written: Rows that were appended or took the place of those with the same key, as the columns that
-            the fold gave.
+        written: Columns of the rows that were appended or that replaced rows with the same key.
         removed: Rows with these values in these columns were deleted.
-        rewritten: Workspaces of which so many rows were changed in place that they are read again.
+        rewritten: Workspaces with so many changed rows that their rows are read again.
     """
 
     written: list[Mapping[str, Any]] = field(default_factory=list)
@@ -108,26 +107,26 @@ class TableChanges:
     rewritten: set[str] = field(default_factory=set)
 
     def rows(self, row: type[R]) -> Iterator[R]:
-        """The rows that were written, of a table into which rows and no columns are written."""
+        """The rows that were written, if the fold wrote rows and not columns."""
         names: tuple[str, ...] = row._fields  # type: ignore[attr-defined] # a NamedTuple
         for columns in self.written:
             yield from map(row._make, zip(*(columns[name] for name in names), strict=True))  # type: ignore[attr-defined]
 
 
 Changes = dict[str, TableChanges]
-"""By table."""
+"""The changes by table."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """What one transaction committed: sequences ``first_seq`` to ``last_seq``, folded by ``projections``.
+    """A committed transaction: sequences ``first_seq`` to ``last_seq``, folded by ``projections``.
 
     Attributes:
         first_seq: First stream sequence covered.
         last_seq: Last stream sequence covered.
         entries: Admitted entries among them.
         projections: Names of the projections that committed.
-        changes: Table → what they changed in it.
+        changes: Table → its changes.
         documents: Writes of documents among them, repeats included.
     """
 
@@ -154,7 +153,7 @@ class SimilarReader(Protocol):
     async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
         """The best ``k`` earlier entries with a cosine of at least ``threshold``.
 
-        Compares vectors of the same workspace, crew (or both without one), model and length whose facts came earlier.
+        Compares vectors of earlier facts with the same workspace, crew (or none), model and length.
         Order: cosine descending, then newer, then id. Waits until the views have reached the fact.
 
         Raises:

@@ -22,7 +22,7 @@ _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or
 
 
 class Role(StrEnum):
-    """What a token may do; matched exactly, case included."""
+    """The rights of a token; matched exactly, case included."""
 
     OWNER = "OWNER"
     ADMIN = "ADMIN"
@@ -77,7 +77,7 @@ class Principal(BaseModel):
             if named not in (None, self.workspace_id):
                 raise NotAllowed(
                     f"the token is for workspace {self.workspace_id}, the request names another",
-                    hint="leave workspace_id out, or use a token of that workspace",
+                    hint="leave the workspace out, or use a token of that workspace",
                     field="workspace_id",
                 )
             return self.workspace_id

@@ -1,8 +1,8 @@
 """The port of a memory provider: Retain, Recall, Forget, Health (seed 2, contract §18).
 
-Invariant: requests and results are flat, and fields are only ever added. Every method may be called concurrently. Errors are
+Invariant: requests and results are flat, and only gain fields. Every method may be called concurrently. Errors are
 those below ``errors.DocumentError`` and ``errors.Unavailable`` (``UpstreamTimeout``, ``BackendFailed``) and
-``errors.NotAllowed``; nothing else leaves a provider.
+``errors.NotAllowed``; a provider raises no others.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 RECALL_LIMIT_MAX: Final = 20
-"""Most hits of one recall."""
+"""Maximum number of hits of one recall."""
 SNIPPET_CHARS: Final = 500
-"""Most characters of a snippet."""
+"""Maximum number of characters of a snippet."""
 HEALTH_DEADLINE_S: Final = 1.0
 """Seconds after which ``health`` answers that it timed out."""
 HEALTH_TIMEOUT_MESSAGE: Final = "health check timeout"
@@ -48,7 +48,7 @@ class RetainRequest(BaseModel):
 
 
 class RetainResult(BaseModel):
-    """What was persisted: ``id`` is the label for ``forget`` (``daily/2026-05-21.md``), ``bytes`` those of the document."""
+    """A persisted write: ``id`` is the label for ``forget`` (``daily/2026-05-21.md``), ``bytes`` those of the document."""
 
     model_config = _FLAT
     id: str
@@ -86,7 +86,7 @@ class RecallSnippet(BaseModel):
 
 
 class RecallResult(BaseModel):
-    """Hits, best first; ``quarantined`` are labels for operators, whose text is in no hit."""
+    """Hits, best first; ``quarantined`` are labels of blocked documents, for operators; their text is in no hit."""
 
     model_config = _FLAT
     hits: tuple[RecallSnippet, ...] = ()
@@ -106,7 +106,7 @@ class ForgetRequest(BaseModel):
 
 
 class ForgetResult(BaseModel):
-    """How many items were removed; 0 if they were absent. ``cascades``: whether what was derived from them went, too."""
+    """How many items were removed; 0 if they were absent. ``cascades``: whether data derived from them was removed, too."""
 
     model_config = _FLAT
     removed: int
@@ -135,7 +135,7 @@ class ReadResult(BaseModel):
 
 
 class LabelsRequest(BaseModel):
-    """Name the documents of one scope: ``agent``, ``crew`` or ``workspace``."""
+    """List the documents of one scope: ``agent``, ``crew`` or ``workspace``."""
 
     model_config = _FLAT
     workspace_id: str
@@ -161,7 +161,7 @@ class HealthStatus(BaseModel):
 
 
 class ProviderScope(BaseModel):
-    """Whom a provider is bound to: a request that names another is a ``ScopeMismatch``."""
+    """The caller that a provider is bound to; a request that names another one is a ``ScopeMismatch``."""
 
     model_config = _FLAT
     workspace_id: str
@@ -183,7 +183,7 @@ class MemoryProvider(Protocol):
         ...
 
     async def forget(self, asked: ForgetRequest) -> ForgetResult:
-        """Forget a document or a person; what is absent counts 0."""
+        """Forget a document or a person; ``removed`` is 0 if there is none."""
         ...
 
     async def health(self) -> HealthStatus:
@@ -192,17 +192,17 @@ class MemoryProvider(Protocol):
 
 
 ProviderFactory = Callable[[ProviderScope], MemoryProvider]
-"""Makes a provider that is bound to a scope: what ``module:factory`` names."""
+"""Creates a provider that is bound to a scope; ``module:factory`` names such a callable."""
 
 
 @runtime_checkable
 class DocumentReader(Protocol):
-    """What a provider may offer besides: whole documents. Without it there is no prompt block, and reading is refused."""
+    """Optional methods of a provider: whole documents. Without them there is no prompt block, and reading is refused."""
 
     async def read(self, asked: ReadRequest) -> ReadResult:
         """Read a document; one that was never written is empty."""
         ...
 
     async def labels(self, asked: LabelsRequest) -> LabelsResult:
-        """Name the documents of a scope."""
+        """List the documents of a scope."""
         ...

@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from .entry import Id
 
 MAX_TEXT: Final = 65_536
-"""Characters of the ranges of one part, enough for 5,000 ranges of sequences of six digits."""
+"""Maximum length of the ranges of one part, in characters, enough for 5,000 ranges of sequences of six digits."""
 MAX_IDS: Final = 1_000
-"""Ids of one part: at most 67 KB of JSON."""
+"""Maximum number of ids of one part: at most 67 KB of JSON."""
 MAX_SEQUENCE: Final = 2**63 - 1
 SHOWN_CHARS: Final = 200
-"""Characters of ranges in a message for people."""
+"""Maximum length of the ranges in a message for people, in characters."""
 
 _RANGE: Final = re.compile(r"([1-9][0-9]{0,18})(?:-([1-9][0-9]{0,18}))?", re.ASCII)
 

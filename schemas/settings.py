@@ -63,7 +63,7 @@ REST_LOOK_S: Final = 0.5
 REST_CPU_SHARE: Final = 0.1
 """CPU use between two checks below which the node is idle, as a share of one core; without requests it is .01."""
 GIVE_BACK_GROWTH_BYTES: Final = 32 * 1024 * 1024
-"""Growth of the process that makes returning memory worth its cost."""
+"""Growth of the process from which on memory is returned."""
 MIN_SEQ_WAIT_S: Final = 5.0
 """Seconds a query waits for ``min_seq``."""
 FREE_DISK_FLOOR_BYTES: Final = 256 * 1024 * 1024
@@ -105,7 +105,7 @@ JUDGE_TIMEOUT_S: Final = 20.0
 LLM_TIMEOUT_S: Final = 120.0
 """Seconds for an answer of a chat model; a small one on a CPU reads 20,000 tokens in about a minute."""
 LLM_DEFAULT_MODEL: Final = "gpt-4o-mini"
-"""The model of an OpenAI-compatible endpoint if none is named (seed 5)."""
+"""The chat model of an OpenAI-compatible endpoint if none is named (seed 5)."""
 
 
 def _cache_home() -> Path:
@@ -176,7 +176,7 @@ class Settings(LayeredSettings):
     )
     llm_model: str | None = Field(
         default_factory=lambda: os.environ.get("CRAWBL_CLASSIFY_MODEL") or None,
-        description="Chat model of Ollama, or of llm_base_url; no text is sent to a model without one of both.",
+        description="Chat model of Ollama, or of llm_base_url; without either, no text is sent to a chat model.",
     )
     llm_base_url: str | None = Field(
         default_factory=lambda: os.environ.get("CRAWBL_LLM_BASE_URL") or None,
@@ -190,11 +190,12 @@ class Settings(LayeredSettings):
     heuristic_high: str | None = Field(
         default_factory=lambda: os.environ.get("CRAWBL_MEM_HEURISTIC_HIGH"),
         description="Confidence from which the classifier of the palace decides a type alone; CRAWBL_MEM_HEURISTIC_HIGH is "
-        "read too. If absent, 0.8 without a chat model, else 999 (never); what is no number counts as 999.",
+        "read too. If absent, 0.8 without a chat model, else 999 (never); a value that is not a number counts as 999.",
     )
     heuristic_low: str | None = Field(
         default_factory=lambda: os.environ.get("CRAWBL_MEM_HEURISTIC_LOW"),
-        description="The same with the help of a centroid; CRAWBL_MEM_HEURISTIC_LOW is read too. If absent, 0.5 or 999.",
+        description="Confidence from which the nearest centroid may decide the type; CRAWBL_MEM_HEURISTIC_LOW is read "
+        "too. If absent, 0.5 or 999.",
     )
     query_log: bool = Field(
         default=True,
@@ -215,13 +216,13 @@ class Settings(LayeredSettings):
     )
     memory_provider: str = Field(
         default="journal",
-        description="Where memory documents are: journal, disk, http, or module:factory of a provider of your own.",
+        description="Where memory documents are kept: journal, disk, http, or module:factory of a provider of your own.",
     )
     memory_provider_url: str | None = Field(default=None, description="URL of the service, for http.")
     memory_provider_token: str | None = Field(default=None, description="Token for that service.", repr=False)
     memory_provider_root: Path | None = Field(default=None, description="Directory of the files, for disk.")
     memory_file: Path | None = Field(
-        default=None, description="TOML file that chooses the provider of single workspaces."
+        default=None, description="TOML file that chooses the provider of individual workspaces."
     )
     replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
     hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")

@@ -24,7 +24,7 @@ INGEST_SUBJECTS: Final = "ingest.>"
 """First part of the subject of requests to append; no stream stores them."""
 
 MAX_ENTRY_TYPE: Final = 48
-"""Most characters of an entry type, so that the longest subject stays below 256."""
+"""Maximum number of characters of an entry type, so that the longest subject stays below 256."""
 ENTRY_TYPE_PATTERN: Final = r"^[a-z0-9_]+(\.[a-z0-9_]+){0,3}$"
 _entry_type = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+){0,3}\Z")
 _owner = re.compile(r"(w|[ac]-(?!_\Z)[A-Za-z0-9_-]{1,64}|u-[0-9a-f]{16,64})\Z")
@@ -32,7 +32,7 @@ _tier = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 _key_hash = re.compile(r"h-[0-9a-f]{32}\Z")
 _key_part = re.compile(r"(?!\.{1,2}\Z)[^\x00-\x1f\x7f\u0085\u2028\u2029/\\]+\Z")
 MAX_DOCUMENT_KEY: Final = 512
-"""Characters of a document's key."""
+"""Maximum length of a document's key in characters."""
 _KEY_HASH_BYTES: Final = 16
 
 
@@ -64,10 +64,10 @@ class Subject:
 
     Attributes:
         workspace: The workspace; it takes precedence over the body.
-        crew: Of ``journal`` only; None for ``_``. agent: Of ``journal`` only; None for ``_``.
+        crew: For ``journal`` only; None for ``_``. agent: For ``journal`` only; None for ``_``.
         kind: Entry type (journal, control), derived kind, or ``<tier>`` of a document.
-        owner: Of ``document`` only: the owner.
-        key: Of ``document`` only: the part for its key (``key_token``).
+        owner: For ``document`` only: the owner.
+        key: For ``document`` only: the part for its key (``key_token``).
     """
 
     family: Family

@@ -1,1 +1,1 @@
-"""Who asks: append, recall, HTTP, command line, client."""
+"""Use cases and their interfaces: append, recall, HTTP, command line, client."""

@@ -57,9 +57,9 @@ def lock(data_dir: Path) -> Callable[[], None]:
 
 
 def is_owned(data_dir: Path) -> bool:
-    """Whether a process owns the directory now, so that its ``runtime.json`` is no leftover of one that was killed.
+    """Whether a process owns the directory now, so that its ``runtime.json`` is not left over from a killed one.
 
-    Of a lock that is another user's nothing can be seen: then that user's word is taken.
+    A lock of another user cannot be probed; the directory then counts as owned.
     """
     try:
         descriptor = os.open(data_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
@@ -82,7 +82,7 @@ def _took(descriptor: int, kind: int) -> bool:
 
 
 def announce(data_dir: Path, http: str, nats: str) -> Callable[[], None]:
-    """Write ``runtime.json`` in one piece; returns the way to remove it."""
+    """Write ``runtime.json`` atomically; returns a function that removes it."""
     path = data_dir / RUNTIME_FILE
     candidate = path.with_suffix(".tmp")
     candidate.write_text(json.dumps({"http": http, "nats": nats, "pid": os.getpid()}) + "\n")
@@ -107,7 +107,7 @@ def node_id(data_dir: Path) -> str:
 def subject_key(data_dir: Path) -> bytes:
     """The key of the hash that names people in events, made at the first start.
 
-    It is no part of the journal: without it, a hash does not tell whom it names. All nodes of a journal need the same.
+    It is not part of the journal, so a hash alone does not reveal the person. All nodes of a journal need the same key.
     """
     path = data_dir / SUBJECT_KEY_FILE
     with contextlib.suppress(FileNotFoundError):

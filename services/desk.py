@@ -1,4 +1,4 @@
-"""The desk: one path from a raw request to an answer, the same for every shell.
+"""The desk: one path from a raw request to an answer, the same for HTTP, MCP and the command line.
 
 Invariant: role, fields, workspace and ``min_seq`` are checked here, in this order, before a handler runs. A handler decides
 only what depends on its arguments.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,9 +24,23 @@ Q = TypeVar("Q", bound=Request)
 A = TypeVar("A", bound=BaseModel)
 
 
+class ActorFields(TypedDict):
+    """Who decided, as fields of an entry."""
+
+    actor_type: ActorType
+    actor_id: str
+
+
+class AuthorFields(ActorFields):
+    """The same, with the agent and the crew of the token."""
+
+    agent_id: str | None
+    crew_id: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and in which workspace.
+    """The sender of a request and its workspace.
 
     Attributes:
         principal: The binding of the token.
@@ -63,6 +77,17 @@ class Caller:
         if self.administers:
             return ActorType.USER, self.actor
         return ActorType.AGENT, self.principal.agent_id or self.actor
+
+    @property
+    def actor_fields(self) -> ActorFields:
+        """``acts_as`` as fields of an entry."""
+        kind, actor = self.acts_as
+        return {"actor_type": kind, "actor_id": actor}
+
+    @property
+    def author_fields(self) -> AuthorFields:
+        """``actor_fields``, with the agent and the crew of the token."""
+        return {**self.actor_fields, "agent_id": self.principal.agent_id, "crew_id": self.principal.crew_id}
 
 
 Handler = Callable[[Caller, Q], Awaitable[A]]
@@ -138,9 +163,9 @@ def parse(operation: Operation[Q, A], raw: Mapping[str, Any]) -> Q:
 
 
 def for_effect(error: InvalidRequest, operation: Operation[Any, Any]) -> InvalidRequest | InvalidQuery:
-    """The error as it is for operations that change something, or, for those that read, of its first field alone."""
+    """The error itself for an operation that changes something; for one that reads, an error of the first field only."""
     if operation.effect is not Effect.READS:
         return error
     first = error.problems[0]
     hint = f"{first.field}: {first.fix}" if first.fix else ""
-    return InvalidQuery(f"{first.field}: {first.problem}", hint=hint, field=first.field)
+    return InvalidQuery(str(first), hint=hint, field=first.field)

@@ -2,9 +2,9 @@
 
 ``consumers/endings.py`` says the same: the two may not import each other, and ``schemas`` knows no event loop.
 
-Why: ``asyncio.wait_for`` of Python 3.11, which nats-py waits for answers in, now and then swallows a cancellation that comes
-with the answer; a caller that cancels once and waits then waits for ever. Invariant: when ``end_task`` returns, the task is
-done.
+Why: nats-py waits for answers with ``asyncio.wait_for``, which in Python 3.11 sometimes swallows a cancellation that arrives
+together with the answer. A caller that cancels once and then waits would wait for ever. Invariant: when ``end_task``
+returns, the task is done.
 """
 
 from __future__ import annotations

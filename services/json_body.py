@@ -43,7 +43,7 @@ def parse_json(body: bytes | bytearray) -> Any:
 
 
 def _may_exceed_64_bits(body: bytes | bytearray) -> bool:
-    """Whether so many digits follow each other as only a whole number beyond 64 bits needs; in a text they may, too.
+    """Whether there is a run of digits as long as an integer beyond 64 bits; texts may have one, too.
 
     Costs 0.7 ns a byte, half of what reading the body does.
     """

@@ -1,4 +1,4 @@
-"""What a node is made of: parts that are started, stopped, and asked how they are.
+"""The parts of a node: each is started, stopped, and reports figures and trouble.
 
 Invariant: parts are stopped in reverse order of starting; status, readiness and metrics ask every part in the same way.
 """
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 
 class Part:
-    """A part of the node; each overrides what it has."""
+    """A part of the node; a subclass overrides the methods that it needs."""
 
     async def start(self) -> None:
         """Begin to work."""

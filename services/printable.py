@@ -1,7 +1,7 @@
-"""Untrusted text without characters that act on what shows it.
+"""Untrusted text without characters that control a terminal or page.
 
-Invariant: text that came from an agent reaches a terminal or a page only through :func:`safe`; a memory must not be
-able to clear the screen, reverse what comes after it or hide.
+Invariant: text of an agent reaches a terminal or a page only through :func:`safe`, so it cannot clear the screen, reverse
+the text after it or hide itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def safe(text: object, keep: str = "") -> str:
     r"""``text`` with every character that could act on a terminal or a page shown as its escape.
 
     Control characters (ANSI escapes begin with one), bidirectional overrides, line separators and other invisible
-    characters become ``\x1b``, ``\u202e`` and so on; what can be printed and what is in ``keep`` is left as it is.
+    characters become ``\x1b``, ``\u202e`` and so on; printable characters and those in ``keep`` stay.
     """
     plain = str(text)
     if plain.isprintable():

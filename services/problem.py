@@ -1,7 +1,7 @@
 """A fault as the body of an answer (problem+json, RFC 9457), over HTTP or NATS.
 
 Invariant: a body never holds a stack, a path, a query or text of an entry; what happened inside is in the log under the
-same ``trace_id``. ``facts`` of a document that would be too large hold its present text, for the one who may write it.
+same ``trace_id``. ``facts`` of a document that would be too large hold its present text for a caller that may write it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
-    """The body of a fault of our own."""
+    """The body of one of our errors."""
     body: dict[str, Any] = {
         **(error.facts if isinstance(error, CapExceeded) else {}),
         "type": "about:blank",
@@ -40,7 +40,7 @@ def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
 
 
 def problem(status: int, title: str, detail: str, hint: str, trace_id: str) -> dict[str, Any]:
-    """A body that is none of our error tree."""
+    """A body for an error outside of our error tree."""
     return {
         "type": "about:blank",
         "title": title,

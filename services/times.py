@@ -10,9 +10,19 @@ from ..schemas.errors import InvalidQuery
 from ..schemas.timestamps import format_ts, parse_ts
 
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGO: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])\Z")
+_SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])\Z")
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _BARE: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?\Z")
+
+
+def span_of(text: str) -> timedelta | None:
+    """The time span that ``90s``, ``30m``, ``2h``, ``7d`` or ``4w`` says; None if it is not one.
+
+    Raises:
+        OverflowError: If it is too long.
+    """
+    found = _SPAN.match(text)
+    return None if found is None else timedelta(**{UNITS[found[2]]: int(found[1])})
 
 
 def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool = False) -> str:
@@ -25,11 +35,11 @@ def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool =
         end: Whether a day means its last millisecond, not its first.
 
     Raises:
-        InvalidQuery: If it is none of the three forms, or does not exist.
+        InvalidQuery: If it has none of the three forms, or is not a time that exists.
     """
     try:
-        if (ago := _AGO.match(text)) is not None:
-            return format_ts((now or datetime.now(UTC)) - timedelta(**{UNITS[ago[2]]: int(ago[1])}))
+        if (ago := span_of(text)) is not None:
+            return format_ts((now or datetime.now(UTC)) - ago)
         if _DAY.match(text) or _BARE.match(text):
             moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
             last = timedelta(days=1, milliseconds=-1) if end and _DAY.match(text) else timedelta()

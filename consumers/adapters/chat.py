@@ -6,24 +6,19 @@ Invariant: every failure is a ``ChatError``; no request takes longer than its ti
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Final, NoReturn
 
-import httpx
-
 from ...schemas.chat import A, ChatBadAnswer, ChatInputRejected, ChatModel, ChatUnavailable, Completion, Prompt, Usage
 from ...schemas.settings import LLM_DEFAULT_MODEL, LLM_TIMEOUT_S, Settings
 from .chat_answer import answer_of, closed_schema
-from .json_server import AnswerTooLong, JsonServer, Reply
+from .json_server import INPUT_STATUSES, OK, AnswerTooLong, BrokenOff, JsonServer, Naming, Reply
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 """Bytes of a response that are read; an answer of 2,048 tokens has about 10,000."""
-_NOT_FOUND: Final = 404
-_OF_THE_INPUT: Final = frozenset({400, 413, 422})
-_REFUSED: Final = frozenset({401, 403})
+_KEY: Final = "CREW_JOURNAL_LLM_API_KEY"
 _OLLAMA_CONTEXT: Final = 4_096
 """Tokens of context that Ollama gives a model by default; it cuts longer prompts without an error."""
 _BYTES_A_TOKEN: Final = 3
@@ -44,23 +39,14 @@ class HttpChat(ABC):
         ChatUnavailable: ``base_url`` is not a valid URL.
     """
 
-    server: ClassVar[str]
-    variable: ClassVar[str]
-    """The variable that names it."""
+    naming: ClassVar[Naming]
 
     def __init__(
         self, base_url: str, model: str, *, api_key: str | None = None, timeout_s: float = LLM_TIMEOUT_S
     ) -> None:
         self._model = model
         self._timeout_s = timeout_s
-        try:
-            self._http = JsonServer(base_url, self._path, api_key=api_key, max_bytes=MAX_ANSWER_BYTES)
-        except (ValueError, httpx.InvalidURL) as error:
-            raise ChatUnavailable(
-                f"{base_url!r} is not a valid URL of a chat model",
-                hint=f"set {self.variable} to http://HOST:PORT",
-            ) from error
-        self._where = self._http.where
+        self._http = JsonServer(base_url, self._path, self.naming, api_key=api_key, max_bytes=MAX_ANSWER_BYTES)
 
     @property
     def model_id(self) -> str:
@@ -71,21 +57,12 @@ class HttpChat(ABC):
         """Ask the model; see ``ChatModel``."""
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                reply = await self._http.post(self._body(prompt, closed_schema(form)))
+            reply = await self._http.post(self._body(prompt, closed_schema(form)), self._timeout_s)
         except AnswerTooLong:
             raise self._bad(f"is longer than {MAX_ANSWER_BYTES:,} bytes", Usage()) from None
-        except (TimeoutError, httpx.TimeoutException) as error:
-            raise ChatUnavailable(
-                f"{self._model} at {self._where} did not answer within {self._timeout_s:g} s",
-                hint="check whether it is busy or still loading the model",
-            ) from error
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise ChatUnavailable(
-                f"{self.server} at {self._where} cannot be reached ({type(error).__name__})",
-                hint=f"start it, or set {self.variable}",
-            ) from error
-        if reply.status != httpx.codes.OK:
+        except BrokenOff as error:
+            raise ChatUnavailable(f"the answer of {self._model} at {self._http.where} broke off") from error
+        if reply.status != OK:
             self._raise_for_status(reply)
         duration_ms = round(1_000 * (time.monotonic() - began))
         try:
@@ -104,19 +81,13 @@ class HttpChat(ABC):
         await self._http.close()
 
     def _raise_for_status(self, reply: Reply) -> NoReturn:
-        status = reply.status
-        what = f"{self.server} at {self._where} answered {status}: {self._http.said(reply)}"
-        if status in _OF_THE_INPUT:
+        what, hint = self._http.fault(reply, self._model)
+        if reply.status in INPUT_STATUSES:
             raise ChatInputRejected(what, hint=f"check whether {self._model} supports structured output")
-        hint = "read the server's log, and check the URL"
-        if status == _NOT_FOUND:
-            hint = f"check the URL, and whether the server has the model {self._model}"
-        elif status in _REFUSED:
-            hint = "set CREW_JOURNAL_LLM_API_KEY"
         raise ChatUnavailable(what, hint=hint)
 
     def _bad(self, problem: str, usage: Usage) -> ChatBadAnswer:
-        error = ChatBadAnswer(f"the answer of {self._model} at {self._where} {problem}", hint="try another model")
+        error = ChatBadAnswer(f"the answer of {self._model} at {self._http.where} {problem}", hint="try another model")
         error.usage = usage
         return error
 
@@ -136,8 +107,7 @@ class HttpChat(ABC):
 class OllamaChat(HttpChat):
     """Ollama's structured output; needs Ollama 0.5."""
 
-    server = "Ollama"
-    variable = "OLLAMA_HOST"
+    naming = Naming("Ollama", "OLLAMA_HOST to http://HOST:PORT", _KEY, ChatUnavailable)
 
     def _path(self, base: str) -> str:
         return f"{base}/api/chat"
@@ -163,8 +133,7 @@ class OllamaChat(HttpChat):
 class OpenAiChat(HttpChat):
     """``/chat/completions`` with ``response_format`` ``json_schema``; a URL without a path gets ``/v1``."""
 
-    server = "The endpoint"
-    variable = "CREW_JOURNAL_LLM_BASE_URL"
+    naming = Naming("the endpoint", "CREW_JOURNAL_LLM_BASE_URL to http://HOST:PORT", _KEY, ChatUnavailable)
 
     def _path(self, base: str) -> str:
         return f"{base or '/v1'}/chat/completions"

@@ -1,6 +1,6 @@
 """Reads the answer of a chat model: JSON of a requested form, alone or inside a code fence or other text.
 
-Invariant: pure; what does not have the form is no answer.
+Invariant: pure; a text without the form is not an answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a model server is of this machine, and whether anything listens there at all.
+"""Whether a model server runs on this machine, and whether its port is open.
 
 Why: on most machines without Ollama its port is closed, which is known in a millisecond; the HTTP client and Ollama's own
 take 0.3 s of CPU to import. Invariant: imports nothing but the standard library.

@@ -131,7 +131,7 @@ class WeightFile:
         """Offset of a tensor in the file, in bytes, and its shape.
 
         Raises:
-            KeyError: There is no such tensor.
+            KeyError: The file does not have the tensor.
             ValueError: The tensor is not float32.
         """
         entry = self._header[name]

@@ -21,12 +21,10 @@ from ...schemas.errors import (
     EmbedderUnavailable,
 )
 from ...schemas.settings import EMBED_TIMEOUT_S, OLLAMA_DEFAULT_MODEL
+from .json_server import CONNECT_TIMEOUT_S, INPUT_STATUSES, NOT_FOUND, SHOWN_CHARS
 from .loopback import is_loopback
-from .served import CONNECT_TIMEOUT_S, SHOWN_CHARS, ServedEmbedder
+from .served import ServedEmbedder
 
-NOT_FOUND: Final = 404
-INPUT_STATUSES: Final = frozenset({400, 413, 422})
-"""Status codes that concern the input. All others from 400 on concern access, load or a server that is not Ollama."""
 NO_MODEL_MARKERS: Final = ("does not support embed", "invalid model")
 """Texts of Ollama's errors for a model that cannot embed and for an invalid name."""
 NO_NUMBER_MARKER: Final = "unsupported value: NaN"
@@ -42,7 +40,6 @@ class OllamaEmbedder(ServedEmbedder):
         host: URL or HOST[:PORT] of the server; the environment is not read.
         model: The model's name as Ollama lists it.
         timeout_s: As for ``ServedEmbedder``.
-        connect_timeout_s: Time for the connection, in seconds.
         dim: As for ``ServedEmbedder``.
 
     Raises:
@@ -55,7 +52,6 @@ class OllamaEmbedder(ServedEmbedder):
         model: str = OLLAMA_DEFAULT_MODEL,
         *,
         timeout_s: float = EMBED_TIMEOUT_S,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         dim: int | None = None,
     ) -> None:
         super().__init__(model, model, timeout_s=timeout_s, dim=dim)
@@ -64,7 +60,7 @@ class OllamaEmbedder(ServedEmbedder):
             direct = is_loopback(host)  # a proxy from the environment cannot reach the loopback interface
             self._client = AsyncClient(
                 host,
-                timeout=httpx.Timeout(None, connect=connect_timeout_s),
+                timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
                 trust_env=not direct,
                 event_hooks={"response": [_mark_answered]},
             )

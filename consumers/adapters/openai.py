@@ -11,8 +11,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-import httpx
-
 from ...schemas.errors import (
     EmbedderBadAnswer,
     EmbedderInputRejected,
@@ -20,17 +18,19 @@ from ...schemas.errors import (
     EmbedderUnavailable,
 )
 from ...schemas.settings import EMBED_TIMEOUT_S
-from .json_server import AnswerTooLong, BrokenOff, JsonServer, Reply
+from .json_server import INPUT_STATUSES, NOT_FOUND, OK, AnswerTooLong, BrokenOff, JsonServer, Naming, Reply
 from .served import OPENAI_PREFIX, Endpoint, ServedEmbedder
 
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 """Bytes of an answer that are read; 64 vectors of 4,096 numbers have about 6 MB."""
 LONGEST_WAIT_S: Final = 60.0
 """Most seconds that ``Retry-After`` counts for; the reactors' own pauses are as long."""
-_NOT_FOUND: Final = 404
-_REFUSED: Final = frozenset({401, 403})
-_OF_THE_INPUT: Final = frozenset({400, 413, 422})
-_URL_HINT: Final = "set CREW_JOURNAL_EMBED_BASE_URL to a URL such as https://api.openai.com/v1"
+_NAMING: Final = Naming(
+    "the server",
+    "CREW_JOURNAL_EMBED_BASE_URL to a URL such as https://api.openai.com/v1",
+    "CREW_JOURNAL_EMBED_API_KEY",
+    EmbedderUnavailable,
+)
 
 
 class OpenAiEmbedder(ServedEmbedder):
@@ -53,10 +53,7 @@ class OpenAiEmbedder(ServedEmbedder):
         self._http: JsonServer | None = None
         self._not_before_s = 0.0
         if endpoint.url is not None:
-            try:
-                self._http = JsonServer(endpoint.url, _path, api_key=endpoint.key, max_bytes=MAX_ANSWER_BYTES)
-            except (ValueError, httpx.InvalidURL) as error:
-                raise EmbedderUnavailable(f"{endpoint.url!r} is not a valid URL", hint=_URL_HINT) from error
+            self._http = JsonServer(endpoint.url, _path, _NAMING, api_key=endpoint.key, max_bytes=MAX_ANSWER_BYTES)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -66,27 +63,17 @@ class OpenAiEmbedder(ServedEmbedder):
     async def _request(self, inputs: list[str], limit_s: float) -> Sequence[Sequence[float]]:
         http = self._http
         if http is None:
-            raise EmbedderUnavailable(f"no server is set for {self.model_id}", hint=_URL_HINT)
+            raise EmbedderUnavailable(f"no server is set for {self.model_id}", hint=f"set {_NAMING.setting}")
         if (left_s := self._not_before_s - asyncio.get_running_loop().time()) > 0:
             raise EmbedderUnavailable(
                 f"the server at {http.where} asks to wait for {left_s:.0f} s more", hint="check the limits of your key"
             )
         texts = [text or " " for text in inputs]  # OpenAI refuses an empty text
         try:
-            async with asyncio.timeout(limit_s):
-                reply = await http.post({"model": self._model, "input": texts, "encoding_format": "float"})
-        except (TimeoutError, httpx.TimeoutException) as error:
-            raise EmbedderUnavailable(
-                f"the server at {http.where} did not answer within {limit_s:g} s", hint="check whether it is busy"
-            ) from error
+            reply = await http.post({"model": self._model, "input": texts, "encoding_format": "float"}, limit_s)
         except (BrokenOff, AnswerTooLong) as error:
             raise EmbedderBadAnswer(f"the server at {http.where} did not send a whole answer") from error
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise EmbedderUnavailable(
-                f"the server at {http.where} cannot be reached ({type(error).__name__})",
-                hint=f"start it, or {_URL_HINT}",
-            ) from error
-        if reply.status != httpx.codes.OK:
+        if reply.status != OK:
             self._raise_for_status(http, reply)
         try:
             return _in_order(json.loads(reply.content)["data"])
@@ -96,16 +83,12 @@ class OpenAiEmbedder(ServedEmbedder):
             ) from error
 
     def _raise_for_status(self, http: JsonServer, reply: Reply) -> NoReturn:
-        status = reply.status
-        what = f"the server at {http.where} answered {status}: {http.said(reply)}"
-        if status in _OF_THE_INPUT:
+        what, hint = http.fault(reply, self._model)
+        if reply.status in INPUT_STATUSES:
             raise EmbedderInputRejected(what)
-        if status == _NOT_FOUND:
-            raise EmbedderModelMissing(what, hint=f"check the URL, and whether the server has {self._model}")
-        hint = "read the server's log, and check the URL"
-        if status in _REFUSED:
-            hint = "set CREW_JOURNAL_EMBED_API_KEY to a key that may use this model"
-        elif (wait_s := _seconds(reply.headers.get("retry-after", ""))) > 0:
+        if reply.status == NOT_FOUND:
+            raise EmbedderModelMissing(what, hint=hint)
+        if (wait_s := _seconds(reply.headers.get("retry-after", ""))) > 0:
             self._not_before_s = asyncio.get_running_loop().time() + min(wait_s, LONGEST_WAIT_S)
             hint = "check the limits of your key"
         raise EmbedderUnavailable(what, hint=hint)

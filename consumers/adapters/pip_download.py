@@ -1,4 +1,4 @@
-"""A wheel by pip, so that its configured index, mirror and proxy are used; nothing is installed."""
+"""Downloads a wheel with pip, which uses its configured index, mirror and proxy; nothing is installed."""
 
 from __future__ import annotations
 

@@ -16,19 +16,12 @@ from ...schemas.errors import EmbedderBadAnswer
 from ...schemas.rules.embed_text import cap_bytes
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES, EMBED_TIMEOUT_S
 
-CONNECT_TIMEOUT_S: Final = 5.0
-"""Seconds to connect; our event loop may be busy for one second. Starts and recalls have shorter limits of their own.
-"""
 EXTRA_TEXT_TIMEOUT_S: Final = 2.0
 """Seconds added to the time limit for each further text of a batch: a laptop's CPU embeds 4,096 bytes in one to two
 seconds. A full batch of 64 may take 141 s.
 """
 PROBE_TEXT: Final = "Is the embedder there?"
 FLOAT32_LE: Final = np.dtype("<f4")
-SHOWN_CHARS: Final = 200
-"""Characters of a server's error text that are kept."""
-
-
 OPENAI_PREFIX: Final = "openai/"
 """Begins the names of models of the OpenAI-compatible server; a model of Ollama may have the same name without it."""
 

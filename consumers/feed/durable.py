@@ -1,7 +1,7 @@
-"""The live feed's durable consumer: how it is wanted, and when one that is there will do.
+"""The live feed's durable consumer: its configuration, and when an existing one can be used.
 
 Invariant: a durable is kept only if it stands exactly at the checkpoint with nothing in flight; any other is recreated,
-because the checkpoint is the truth and an ack only a hint.
+because the checkpoint decides what was folded, and an ack does not.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Pulls for FastStream's subscriber: a quiet stream's message is handed over at once, a busy stream's in batches.
+"""Pulls for FastStream's subscriber: single messages of a quiet stream at once, those of a busy stream in batches.
 
 FastStream 0.7.8 fills a batch with several calls of nats-py's ``fetch``, whose traps (``jetstream``) cost 46 ms from
 publish to recall, most of it waiting, and 24 of 300 lone messages.
 
-Invariants: what the broker delivered is handed over once, in the order it came; a time-out is raised only while nothing is
-held; between the ends of two batches lie at least ``spacing_s`` seconds, or a full batch.
+Invariants: each delivered message is returned once, in the order of delivery; a time-out is raised only while no message is
+buffered; two batches end at least ``spacing_s`` seconds apart unless the second one is full.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Pulls:
         self._replaced = subscriber.subscription
         subscriber.subscription = self
 
-    def ask_anew(self) -> None:
+    def request_again(self) -> None:
         """Forget the standing request: the connection it was made on is gone."""
         self._asked = 0
         self._arrived.set()
@@ -105,7 +105,7 @@ class Pulls:
         return messages
 
     async def unsubscribe(self) -> None:
-        """End both subscriptions; what is held is delivered again to the next consumer."""
+        """End both subscriptions; buffered messages are delivered again to the next consumer."""
         for subscription in (self._subscription, self._replaced):
             if subscription is not None:
                 await subscription.unsubscribe()

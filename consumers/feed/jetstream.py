@@ -61,7 +61,8 @@ REPLAY_INACTIVE_S: Final = 120.0
 GRACE_S: Final = 0.5
 """Seconds beyond its expiry until a request without any answer counts as lost with its connection."""
 REFUSED_PAUSE_S: Final = 0.25
-"""Seconds after a refusal, e.g. while the durable is being recreated, so that a standing one is no busy loop."""
+"""Seconds after a refusal, e.g. while the durable is being recreated, so that a refusal that persists does not cause a busy
+loop."""
 
 # what the server says instead of a message
 

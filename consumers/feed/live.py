@@ -4,7 +4,7 @@ Ack policy ALL and MANUAL: the last message of a batch is acked after the handle
 every message after ``start_seq`` at least once and never one before an earlier one that it has not finished: a batch
 that fails is kept and tried again, nothing overtakes it. Where the stream's sequence has a gap, what lies in it is read
 from the stream; where the durable is gone, disagrees or has delivered what never came, the consumer is recreated
-after the last message that was handled. That one, not the ack, is the truth.
+after the last message that was handled. That message, not the ack, decides where the consumer goes on.
 
 A feed that is far behind (a bulk import) lets ``catch_up`` read the stream as a rebuild does, decoding one batch while the
 one before it is committed, and restarts its consumer where that ended: four times as fast as batch by batch.
@@ -258,14 +258,14 @@ class LiveFeed:
                     return
                 self._next = last + 1
             await self._recreate("it was far behind")
-        except (NatsError, JetStreamError) as error:  # the next look at the durable finds what is missing
+        except (NatsError, JetStreamError) as error:  # the next check of the durable finds missing messages
             self._fails(f"broker: {error}")
 
     async def _last_seq(self) -> int:
         return int((await self._js.stream_info(self._stream)).state.last_seq)
 
     async def _take(self, messages: Sequence[Msg]) -> bool:
-        """Hand on what is new, in order, with what lies in gaps; False if the feed stops before."""
+        """Pass on new messages in order, with those in gaps; False if the feed stops before."""
         due: list[RawMessage] = []
         expected = self._next
         for message in messages:
@@ -379,7 +379,7 @@ class LiveFeed:
 
     async def _on_reconnect(self) -> None:
         if self._pulls is not None:
-            self._pulls.ask_anew()
+            self._pulls.request_again()
         self._works()
 
 

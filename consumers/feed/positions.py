@@ -1,4 +1,4 @@
-"""Where a delivered message stands: read off the reply subject that JetStream gives it, with one split.
+"""The stream position of a delivered message, read from the reply subject that JetStream gives it.
 
 Invariant: the stream sequence and the broker's time of a message are JetStream's, never the body's.
 """
@@ -46,7 +46,7 @@ def position_of(reply: str) -> Position:
     """The position in a reply subject.
 
     Raises:
-        ValueError: If it is no reply subject of JetStream.
+        ValueError: If it is not a reply subject of JetStream.
     """
     return Position(*place_of(reply))
 

@@ -1,1 +1,1 @@
-"""What several folds share, pure like themselves: payloads read, texts cut into tokens, what words say."""
+"""Pure functions that several folds use: they read payloads, cut texts into words, and look words up."""

@@ -1,6 +1,6 @@
-"""What compactions of a batch name, for every fold that keeps something of the archived entries.
+"""The entries that the compactions of a batch archive, for every fold with rows about them.
 
-Invariant: every fold refuses the same events, so an entry is archived in all views or in none.
+Invariant: every fold rejects the same events, so an entry is archived in all views or in none.
 """
 
 from __future__ import annotations

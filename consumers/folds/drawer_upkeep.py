@@ -1,7 +1,6 @@
-"""Folds what the cold path of the palace says about drawers beside their rows: decays, unusable answers, links, centroids.
+"""Folds the upkeep of drawers, which is not in their rows: decays, unusable answers, links, centroids.
 
-Invariant: a drawer decays at most once a day, however many sweeps of the day there are; an importance that is set begins
-again without decays.
+Invariant: a drawer decays at most once a day, however many sweeps a day has; setting an importance resets the decays.
 """
 
 from __future__ import annotations

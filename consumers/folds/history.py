@@ -16,7 +16,7 @@ from ..projection import FoldTransaction
 
 
 def succeed(tx: FoldTransaction, table: Table[R], rows: Sequence[R]) -> None:
-    """Add rows in stream order, each in the place of what counted of its key until then.
+    """Add rows in stream order; each ends the open row of its key.
 
     Args:
         tx: The batch's transaction.
@@ -36,7 +36,7 @@ def succeed(tx: FoldTransaction, table: Table[R], rows: Sequence[R]) -> None:
 
 
 def end(tx: FoldTransaction, table: Table[Any], seq: int, **key: Any) -> None:
-    """Let what counts of a key count no longer, from ``seq`` on."""
+    """End the open row of a key at ``seq``."""
     _end(tx, table, key, seq)
 
 

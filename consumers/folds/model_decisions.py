@@ -1,7 +1,7 @@
-"""What control entries decide about embedding models, for every fold that keeps something of a model.
+"""The decisions about embedding models in control entries, for every fold with rows of a model.
 
-Invariant: models are added and dropped for all workspaces, so only the system workspace's word counts for that; they are
-activated anywhere.
+Invariant: models are added and dropped for all workspaces, so only decisions of the system workspace do so; every workspace
+can activate one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .payloads import payload_of
 
 @dataclass(frozen=True, slots=True)
 class ModelDecision:
-    """What becomes of a model; ``embedder`` is the kind that runs it, None where it is dropped."""
+    """A decision about a model; ``embedder`` is the kind that runs it, None if the model is dropped."""
 
     model: str
     state: ModelState
@@ -25,10 +25,10 @@ class ModelDecision:
 
 
 def model_decision(event: EntryRecorded) -> ModelDecision | None:
-    """What a control entry of ``MODEL_DECISIONS`` decides; None where its word does not count.
+    """The decision of a control entry of ``MODEL_DECISIONS``; None if its workspace may not make it.
 
     Raises:
-        FoldError: If its payload is none.
+        FoldError: If its payload is not valid.
     """
     kind = event.entry.entry_type
     if kind == EmbeddingsActivated.ENTRY_TYPE:

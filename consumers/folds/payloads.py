@@ -22,7 +22,7 @@ def payload_of(event: EntryRecorded, model: type[P]) -> P:
     """The payload of a control entry.
 
     Raises:
-        FoldError: If it is no ``model``; names the fields, never their text.
+        FoldError: If it is not a valid ``model``; names the fields, never their text.
     """
     try:
         return model.model_validate(event.entry.payload)
@@ -37,7 +37,7 @@ def shown_payload(entry: JournalEntry) -> dict[str, Any]:
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """``value`` as compact JSON; orjson knows no integer beyond 64 bits, JSON does."""
+    """``value`` as compact JSON; unlike orjson, with integers beyond 64 bits."""
     if not value:
         return "{}"
     try:

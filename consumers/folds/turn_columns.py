@@ -1,6 +1,6 @@
 """What a batch's turns of conversation show, as columns: word pieces, flags, the days they speak of.
 
-Invariant: row for row what ``rules.turns`` and ``rules.word_pieces`` say of each entry by itself (a test says so). It
+Invariant: each row is what ``rules.turns`` and ``rules.word_pieces`` give for its entry alone (a test proves it). It
 works on the distinct words of the whole batch, as ``tokenise`` does, because asking each text costs ten times as much.
 """
 
@@ -108,7 +108,7 @@ def _words(batch: Batch, chosen: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _flags(word: Ints, counts: Ints, facts: WordColumns) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Flags of each turn in its own language, and which one that is."""
+    """The flags of each turn in its language, and that language."""
     n, spoken = len(counts), len(languages())
     if not len(word):
         return np.full(n, TURN, np.uint8), np.zeros(n, np.int64)

@@ -1,9 +1,9 @@
-"""What words are, looked up once in a process and kept as columns: their terms in the full text, what they say of a turn.
+"""A cache of words as columns: their terms in the full text, and their meanings in a turn.
 
 Why: a batch of 5,000 entries has 20,000 distinct words and one of 50 has 900. Asking the rules for each costs 15 µs an
 entry; finding it in a dict of this size is a miss of the processor's cache, 0.4 µs, so it is looked up once for all folds.
 
-Invariant: only ever a memory of ``Analyzer``, ``rules.turns.meanings_of`` and ``rules.word_pieces.pieces_of``; it is
+Invariant: it only caches ``Analyzer``, ``rules.turns.meanings_of`` and ``rules.word_pieces.pieces_of``; it is
 emptied when full, and shared by the threads of all hosts.
 """
 
@@ -23,9 +23,9 @@ from ...schemas.rules.turns import meanings_of
 from ...schemas.rules.word_pieces import pieces_of
 
 WORDS_KEPT: Final = 200_000
-"""Words until all are forgotten: some 30 MB. English conversation of 4 million words has 50,000."""
+"""Words after which the cache is emptied: some 30 MB. English conversation of 4 million words has 50,000."""
 CHARS_KEPT: Final = 8_000_000
-"""Their characters until then, for a word is as long as its author makes it: a dump in hexadecimal is one word."""
+"""Characters after which the cache is emptied, because a word may be of any length: a hexadecimal dump is one word."""
 PIECES_DTYPE: Final = np.dtype("<u2")
 _FEW: Final = 1_024
 """Rows that a column has room for at first."""
@@ -73,7 +73,7 @@ class _Column:
 
 
 class _Words:
-    """The words met so far: a number for each, columns by that number, and columns of those that stood in a turn."""
+    """The words so far: a number for each, columns by that number, and further columns of words in turns."""
 
     def __init__(self) -> None:
         import Stemmer
@@ -95,7 +95,7 @@ class _Words:
         self.pieces = _Column(PIECES_DTYPE)
 
     def find(self, words: list[str]) -> Ints:
-        """The number of each word; those that are not known yet are learned."""
+        """The number of each word; new words are added."""
         numbers = self.numbers
         found: list[Any] = list(map(numbers.get, words))
         if None in found:
@@ -130,14 +130,14 @@ class _Words:
 
 
 class _Memory:
-    """The one memory of this process; made at its first use."""
+    """The cache of this process; created at its first use."""
 
     lock = threading.Lock()
     words: _Words | None = None
 
 
 class KnownWords:
-    """Distinct words, as the memory knew them when they were looked up."""
+    """Distinct words with their columns as of the lookup."""
 
     def __init__(self, words: list[str]) -> None:
         """Look words up; each is named once.

@@ -1,1 +1,4 @@
-"""What folds run in: messages decoded and admitted once, one transaction a batch, rebuild and verify with the same code."""
+"""The host of the folds: it decodes and admits messages once, and commits a batch in one transaction.
+
+Rebuild and verify use the same code.
+"""

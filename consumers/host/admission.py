@@ -2,7 +2,7 @@
 
 Invariant: an entry is canonical iff the index's sequence for its key is its own. The first one in the stream wins, so
 the decision is a function of the log alone: projections at other checkpoints, replays and retries all decide alike, and
-an index that is ahead of what is committed does no harm.
+an index that is ahead of the commits changes no decision.
 
 Memory: 40 bytes an entry in sorted arrays, plus a dict of at most ``TAIL_ENTRIES`` recent ones.
 """

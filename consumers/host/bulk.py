@@ -1,6 +1,6 @@
-"""Bulk replay: the stream, decoding and DuckDB side by side, for rebuild, verify and catching up.
+"""Bulk replay for rebuild, verify and catching up; reading, decoding and commits run in parallel.
 
-Invariant: batches are committed one after the other in stream order; what runs ahead only reads and computes.
+Invariant: batches are committed one after the other in stream order; only reading and computing run ahead.
 """
 
 from __future__ import annotations

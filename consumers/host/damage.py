@@ -1,8 +1,8 @@
-"""Tells a damaged file from every other fault that DuckDB reports.
+"""Distinguishes a damaged file from every other fault that DuckDB reports.
 
-Invariant: only what no retry, no room on the disk and no permission can mend counts as damage: a file that is none of
-DuckDB's, ends too early, fails its checksums or is a directory. A full disk, a missing right, another process's lock, a disk
-that cannot be read and a file of a newer DuckDB are not: folding again would not help there, or would lose what can be read.
+Invariant: only a fault that no retry, disk space or permission can fix counts as damage: a file that is not a DuckDB file,
+ends too early, fails its checksums or is a directory. A full disk, a missing right, another process's lock, a disk that
+cannot be read and a file of a newer DuckDB are not: folding again would not help there, or would lose what can be read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Canonical digests of a projection's rows, and the first row in which two copies differ.
 
 Invariant: equal sets of rows (repeats counted) give equal digests whatever their order, layout or file; a changed, missing
-or repeated row gives another one. It is the count and two sums of 64-bit row hashes with different salts: made against
-faults, not against an attacker who can write the file.
+or repeated row gives another one. It is the count and two sums of 64-bit row hashes with different salts: it detects
+faults, not an attacker who can write the file.
 """
 
 from __future__ import annotations

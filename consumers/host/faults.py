@@ -1,4 +1,4 @@
-"""Whose fault a failed fold is: the event's, the environment's, or the projection's own.
+"""The cause of a failed fold: the event, the environment, or the projection.
 
 Invariant: only a fault that the same event would cause again on any machine parks the event; the environment's faults
 (disk, memory, a broken file) stop the host, for parking would then lose good events; everything else is a bug of the

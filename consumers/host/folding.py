@@ -1,4 +1,4 @@
-"""One batch into DuckDB: one transaction for the group, alone where that fails, the poison found and parked.
+"""Folds one batch into DuckDB in one transaction; if that fails, each projection alone, and parks the event at fault.
 
 Invariant: a checkpoint passes an event only after every fold took it or after its parking was acked; what fails for the
 environment's fault commits nothing and parks nothing. No parking answers the record of a parking, for that would go on
@@ -88,7 +88,7 @@ class Folder:
         Args:
             store: Where to.
             park: Hands one message to the dead letters.
-            replays: Whether everything was folded before elsewhere (rebuild, verify): a parking is no news then.
+            replays: Whether everything was folded before elsewhere (rebuild, verify): a parking is not published then.
         """
         self._store = store
         self._park = park
@@ -221,7 +221,7 @@ class Folder:
         *,
         quiet: bool,
     ) -> None:
-        """Park the one event of ``batch`` and pass it, or suspend the projection where a parking is no answer."""
+        """Park the one event of ``batch`` and pass it, or suspend the projection if parking is not allowed."""
         event, why = batch.events[0], describe(error)
         foreseen = isinstance(error, FoldError)
         if _records_a_parking(event):

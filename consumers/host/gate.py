@@ -1,4 +1,4 @@
-"""A gate that many readers pass and one swap closes, so that a file is replaced while there are no readers.
+"""A lock that readers share and a swap holds alone, so that a file is replaced while no reader uses it.
 
 Invariant: inside ``closed()`` no reader is inside ``reading()``; readers that come meanwhile wait, bounded.
 """
@@ -61,7 +61,7 @@ class ReadGate:
             if not self._condition.wait_for(lambda: not self._readers, WAIT_S):
                 self._closed = False
                 self._condition.notify_all()
-                raise Unavailable("a reader does not leave the views", hint="try again")
+                raise Unavailable("a reader still uses the views", hint="try again")
         try:
             yield
         finally:

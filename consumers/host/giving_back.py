@@ -1,8 +1,8 @@
-"""What the libraries under the views have freed and still keep goes back to the system.
+"""Returns memory to the system that DuckDB, Arrow and the C library have freed but keep.
 
 Why: after 100,000 entries were folded DuckDB's allocator kept 130 MiB of freed pages and Arrow's default one 170 (in a heap
 for each thread that ever used it, which only that thread can empty); after loading their hot index the C library's kept 140
-and Arrow's 110. Each waits for work to come before it lets go, and a node at rest has none.
+and Arrow's 110. Each returns it only during further work, and an idle node has none.
 
 Invariant: nothing in use is touched and no result changes; only the next allocations have to ask the system again.
 """
@@ -17,7 +17,7 @@ import structlog
 
 _SET_LIMIT: Final = "SET memory_limit = '{limit}'"
 """Setting the limit, be it to the same value, makes DuckDB purge its allocator and trim the C library's. The settings named
-for it (``allocator_flush_threshold``) heed DuckDB's own threads only, of which we have none."""
+for it (``allocator_flush_threshold``) apply to DuckDB's own threads only, and this process has none."""
 
 _log = structlog.get_logger(__name__)
 

@@ -1,7 +1,7 @@
-"""The host: one order of messages, one writer, every projection's rows and checkpoint in one transaction.
+"""The host: one order of messages, one writer, and one transaction for the rows and checkpoints of all projections.
 
-Invariant: ``fold`` returns after the commit, and only then may the feed ack. The checkpoint in DuckDB is the truth;
-what lies at or below it is skipped, so redelivery is harmless. The group's checkpoint is admission's.
+Invariant: ``fold`` returns after the commit, and only then may the feed ack. The checkpoint in DuckDB decides: messages at
+or below it are skipped, so redelivery is harmless. The group's checkpoint is admission's.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Host:
             projections: Who folds, in this order.
             park: Hands a message to the dead letters and returns after the ack; the same parking may come again.
             housekeeping: Whether to checkpoint and merge when idle.
-            replays: Whether this host only repeats what another has folded: its parkings are no news.
+            replays: Whether this host only repeats what another has folded: its parkings are not published again.
         """
         self.store = store
         self.projections = tuple(projections)
@@ -159,7 +159,7 @@ class Host:
         return tuple(p.name for p in self.projections if known.get(p.name, p.version) != p.version)
 
     async def open(self, *, hold: str | None = None) -> None:
-        """Create what is missing, read checkpoints and identities; a new version, or one without its tables, starts at 0.
+        """Create missing tables, read checkpoints and identities; a new version, or one without its tables, starts at 0.
 
         Args:
             hold: Why projections of a new version must not start at 0: they keep the rows of the former one and are
@@ -219,7 +219,7 @@ class Host:
             self.lagging.set()
 
     async def close(self) -> None:
-        """Finish what is in hand; the store stays open."""
+        """Finish the current batch; the store stays open."""
         if self._tidying is not None:
             self._tidying.stop()
         async with self._lock:
@@ -269,7 +269,7 @@ class Host:
         """Fold a batch; returns after the commit.
 
         Args:
-            messages: Messages of JOURNAL; what is at or below the checkpoint is skipped.
+            messages: Messages of JOURNAL; those at or below the checkpoint are skipped.
             last_seq: Last sequence the batch stands for, if the stream has a gap behind the last message.
 
         Raises:
@@ -354,7 +354,7 @@ class Host:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            await asyncio.wait([task])  # memory must not fall behind what is committed
+            await asyncio.wait([task])  # memory must not fall behind the commit
             raise
         except FoldingStopped as error:
             self._stop(error, prepared)

@@ -1,10 +1,10 @@
 """How many events a projection may have parked for faults that it did not foresee, before it is the projection's fault.
 
 Why: every parking is an entry in the journal and a letter in DEADLETTER, kept for ever. A ``KeyError`` in a new view would
-write one for each of a million entries. A fold that refuses an event by ``FoldError`` has judged it; that is not counted.
+write one for each of a million entries. An event that a fold rejects with ``FoldError`` is not counted.
 
 Invariant: the count follows from the events in stream order alone, however they were batched, and is committed with the
-checkpoint; so a restart, a crash or another attempt to catch up buys no further parkings.
+checkpoint; so a restart, a crash or another attempt to catch up allows no further parkings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables that a projection has made and that are gone, for example by hand: the projection is folded again."""
+"""Finds tables of a projection that are gone, for example dropped by hand: the projection is then folded again."""
 
 from __future__ import annotations
 

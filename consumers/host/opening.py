@@ -20,7 +20,7 @@ from .provenance import StreamAtHand, stamp, why_not_of
 from .store import ViewStore
 
 AHEAD: Final = ".ahead-"
-"""Begins what is added to the name of a views file that knows what the stream has lost."""
+"""Begins the suffix of the name of a view file with events that the stream has lost."""
 _DAMAGED: Final = ".damaged-"
 _WAL: Final = ".wal"
 _log = structlog.get_logger(__name__)
@@ -71,17 +71,17 @@ def open_views(path: Path, *, memory_mb: int, stream: StreamAtHand) -> tuple[Vie
             raise
     except ViewsDamaged as damage:
         aside = put_damaged_aside(path, damage)
-        return _open_anew(path, memory_mb, stream), aside
+        return _open_new(path, memory_mb, stream), aside
     store.close()
     now = datetime.now(UTC)
     suffix = f"{AHEAD}{now:%Y%m%dT%H%M%S.%fZ}" if wrong.ahead else f".of-{seq}"
     aside = replace(_put_aside(path, suffix, wrong.reason), ahead=wrong.ahead)
     said = {"views_seq": seq, "stream_seq": stream.last_seq, "reason": wrong.reason, "kept_as": aside.name}
     _log.error("journal.lost_its_end" if wrong.ahead else "views.of_another_stream", **said)
-    return _open_anew(path, memory_mb, stream), aside
+    return _open_new(path, memory_mb, stream), aside
 
 
-def _open_anew(path: Path, memory_mb: int, stream: StreamAtHand) -> ViewStore:
+def _open_new(path: Path, memory_mb: int, stream: StreamAtHand) -> ViewStore:
     store = ViewStore.open(path, memory_mb=memory_mb)
     try:
         _bind(store, stream)

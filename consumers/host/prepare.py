@@ -1,4 +1,4 @@
-"""Messages → the events that folds see: decoded once, repeats left out, faults named.
+"""Converts messages to the events that folds read: decoded once, without repeats, with their faults.
 
 Invariant: a function of the log alone (the identity index only speeds up "which one was first"), so live feed, bulk
 replay and catch-up hand the same events to the same projection, however they cut their batches.
@@ -18,7 +18,7 @@ from ..feed.messages import RawMessage
 from .admission import ADMISSION_VERSION, IdentityIndex
 
 DECODE_NAME: Final = DECODE_STAGE
-"""Stands for a projection in dead letters of messages that are no event of any version we know."""
+"""Stands for a projection in dead letters of messages that are not an event of a known version."""
 DECODE_VERSION: Final = 1
 
 

@@ -9,7 +9,7 @@ made (to the nanosecond; it survives restarts and a copied store), and no other 
 from. The second holds off the same stream when it was restored from an older copy and has grown differently since. A stream
 whose metadata was lost is recreated by the broker around the blocks that are there: it is known by its messages. A file
 of before there were stamps has only the second: an id in a workspace, 128 bits of their hash, and 128 bits of the
-content's at the same sequence of two streams by chance is no risk to reckon with.
+content's do not agree by chance at the same sequence of two streams.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None
         return NotOf(f"views of another stream, which went to {seq}; this one ends at {stream.last_seq}", False)
     newest = _entries(store, seq, "DESC", 1)
     if not newest:
-        return None if known else NotOf("views that do not tell of which stream they are", False)
+        return None if known else NotOf("views without the stamp of a stream", False)
     at, identity, content = newest[0]
     stored = stream.message(at)
     if stored is None:  # deleted since, or another stream's gap
         if known:
             return None
-        return NotOf(f"views of which nothing shows that they are of this stream: {at} is gone", False)
+        return NotOf(f"views that cannot be compared with this stream: {at} is gone", False)
     if _entry_of(stored) != (identity, content):
         where = "views of another stream, or of this one before it was restored"
         return NotOf(f"{where}: it holds another message at {at}", known)
@@ -116,7 +116,7 @@ def _is_held(store: ViewStore, stream: StreamAtHand) -> bool:
 
 
 def stamp(con: duckdb.DuckDBPyConnection, made: str) -> bool:
-    """Write in one transaction of which stream the views are; whether that is news to the file."""
+    """Write the stamp of the stream in one transaction; returns whether it is new to the file."""
     with transaction(con):
         con.execute(STREAM_DDL)
         if con.execute(f"SELECT stream, made FROM {STREAM_TABLE}").fetchall() == [(JOURNAL_STREAM, made)]:

@@ -39,7 +39,7 @@ from .transaction import read_checkpoints, transaction, write_checkpoints
 
 _SUFFIX: Final = {"rebuild": REBUILD_SUFFIX, "verify": ".verify", "salvage": ".salvage"}
 BEFORE_LOSS: Final = ".before-loss-"
-"""Begins what is added to the name of a views file that knew more than the stream that replaced it."""
+"""Begins the suffix of the name of a view file that had more events than the stream that replaced it."""
 _log = structlog.get_logger(__name__)
 
 
@@ -176,7 +176,7 @@ async def rebuild(
     A projection that comes to a halt on the way is left where it is, and named.
 
     Raises:
-        NotFound: If a name is no projection.
+        NotFound: If a name is not that of a projection.
         JournalDamaged: If the stream lacks what nothing explains, or what the views know, and that is not accepted.
         ViewNotRebuilt: If all were to be replaced and one that works would not.
         Unavailable: If the disk is too full or the stream cannot be read; the live views are as they were.
@@ -287,7 +287,7 @@ async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: 
                 found.append(Verified(name, seq, mine.digest == theirs.digest, mine, theirs))
         if all(result.equal for result in found):
             missing = without(account.missing, explained(live.store).ranges)
-            return Verification(found, Lack(missing, [], []))  # identities are among what is equal
+            return Verification(found, Lack(missing, [], []))  # identities are compared with the tables
         async with live.paused():
             await fold_range(fresh.host, source, live.checkpoint, progress)
             lack = await asyncio.to_thread(_lack, live, fresh, account)

@@ -1,4 +1,4 @@
-"""Opens the views again when DuckDB has given their file up, so that a full disk does not take a restart.
+"""Opens the views again when DuckDB has given their file up, so that a full disk does not require a restart.
 
 Why: when DuckDB 2.0 cannot write a checkpoint it refuses everything from then on, reads included ("database has been
 invalidated because of a previous fatal error"), until the file is closed and opened. Opening takes no room on the disk, and

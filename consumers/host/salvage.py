@@ -1,4 +1,4 @@
-"""What the views, and views files that were kept, still know of entries that the stream has lost.
+"""Reads entries that the stream has lost from the views and from view files that were kept.
 
 Invariant: nothing is changed, and nothing that was erased is written. The identities that the stream holds are folded
 from it into a file of their own, so what counts as lost does not depend on what the damage looks like.

@@ -1,4 +1,4 @@
-"""What follows from the declaration of a table: its DDL, the columns an older file lacks, and what its digest covers."""
+"""Derives from the declaration of a table its DDL, the columns that an older file lacks, and the columns of its digest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a view file needs while the host is idle: checkpoints, and projections' own housekeeping.
+"""Maintains a view file while the host is idle: DuckDB checkpoints, and the housekeeping of projections.
 
 Invariant: it changes no digest, so when it runs affects latency alone.
 """
@@ -50,7 +50,7 @@ class Tidying:
             await self._checkpoint()
 
     def stop(self) -> None:
-        """Cancel what is planned; what runs ends by itself."""
+        """Cancel planned work; work that runs is completed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

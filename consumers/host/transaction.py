@@ -1,4 +1,4 @@
-"""What folds write through: rows and checkpoints of one batch, all or nothing.
+"""The transaction of a batch, in which folds write rows and checkpoints.
 
 Invariant: a projection's checkpoint is written in the transaction of its rows. That a fold reads and writes only its own
 tables is proven by the contract suite, not checked here.

@@ -1,1 +1,1 @@
-"""What language models are asked, one task a file: the prompt, the model of the answer, a version."""
+"""Prompts of language models, one task a file: the prompt, the model of the answer, a version."""

@@ -75,7 +75,7 @@ def cited(answer: ProposedRules, count: int) -> list[Cited]:
     """What of an answer counts.
 
     Left out are blank patterns, patterns that occur twice, text that the injection scanners block, references that do not
-    exist, and rules with fewer than two of those that do. Confidence is bounded to [0, 1]; what is not a number is 0.
+    exist, and rules with fewer than two of those that do. Confidence is bounded to [0, 1]; NaN is 0.
 
     Args:
         answer: The answer.

@@ -1,1 +1,1 @@
-"""What reactors have in common: a durable shared by processes, pauses, leases, facts published once, sweeps."""
+"""Shared by reactors: durables, pauses, leases, facts that are published once, sweeps."""

@@ -1,7 +1,7 @@
-"""Growing pauses between attempts, so that a failing neighbour is neither hammered nor forgotten.
+"""Growing pauses between attempts.
 
 Invariant: the n-th pause in a row lies between half and all of ``min(first * 2**n, last)`` seconds; the random half
-keeps processes that failed together from coming back together. Randomness is the caller's, so tests are exact.
+keeps processes that failed together from retrying together. The caller provides the randomness, so tests are exact.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ class Backoff:
         return full * (0.5 + 0.5 * self._random())
 
     def reset(self) -> None:
-        """It worked: the next failure begins with the first pause."""
+        """Reset after a success: the next failure begins with the first pause."""
         self._failures = 0

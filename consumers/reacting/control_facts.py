@@ -1,4 +1,4 @@
-"""How reactors write down what they found or did: control entries as messages.
+"""Encodes facts of reactors as control entries.
 
 Invariant: a fact's id and content hash follow from its cause alone, so a reactor that runs again, with other figures
 perhaps, repeats the fact and does not contradict it: the first one counts.

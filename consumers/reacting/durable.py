@@ -1,6 +1,6 @@
-"""The durables that reactors share: how one is wanted, declared and read back, and what it has left to do.
+"""The durables of reactors: their configuration, declaration and backlog.
 
-Invariant: what was read back of a durable is what was asked for; one that cannot be had so is an error, not a surprise.
+Invariant: a durable is read back after its declaration; a difference from the request is an error.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _filters(client: Client, wanted: Durable) -> tuple[str, ...]:
 
 
 async def info_of(client: Client, durable: str, timeout_s: float = API_TIMEOUT_S) -> ConsumerInfo | None:
-    """What the broker knows of a durable of JOURNAL; None if there is no such durable.
+    """The state of a durable of JOURNAL at the broker; None if it does not exist.
 
     Raises:
         BrokerUnavailable: If the broker does not answer within ``timeout_s`` seconds.
@@ -137,7 +137,7 @@ async def info_of(client: Client, durable: str, timeout_s: float = API_TIMEOUT_S
 
 
 async def remaining(client: Client, durable: str) -> Remaining:
-    """What a durable of JOURNAL has left to do; nothing if there is no such durable.
+    """The backlog of a durable of JOURNAL; zeros if the durable does not exist.
 
     Raises:
         BrokerUnavailable: If the broker does not answer.
@@ -155,6 +155,6 @@ async def remaining(client: Client, durable: str) -> Remaining:
 
 
 def unavailable(error: BaseException) -> BrokerUnavailable:
-    """What a failed request to the broker means to who waits for its answer."""
+    """The error for a request that the broker did not answer."""
     what = "no JetStream" if isinstance(error, NoRespondersError) else str(error) or type(error).__name__
     return BrokerUnavailable(f"the broker does not answer: {what}", hint="see the broker's log; it is tried again")

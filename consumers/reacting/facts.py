@@ -18,7 +18,7 @@ async def publish_fact(publisher: Publisher, source: PullConsumer, fact: Outgoin
 
     Args:
         publisher: Publishes to JOURNAL.
-        source: Any consumer of JOURNAL, to look at what a duplicate is one of.
+        source: Any consumer of JOURNAL, to read the stored message of a duplicate.
         fact: The fact, its deterministic ``Nats-Msg-Id`` included.
 
     Raises:

@@ -1,14 +1,14 @@
-"""The messages a reactor has in hand: kept from other processes while it works, and given back unless it settles them.
+"""The messages that a reactor holds: their ack wait is renewed while it works, and they are returned unless it settles them.
 
-Invariants: what is held is settled (acked or put off) by its reactor, or given back, oldest first, at the latest when
-its reactor falls back or stops; a message counts as settled only once the broker knows.
+Invariants: a held message is settled (acked or put off) by its reactor, or returned to the broker, oldest first, at the
+latest when the reactor pauses or stops; a message counts as settled only after the broker was informed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -18,14 +18,14 @@ from nats.errors import Error as NatsError
 from ..endings import end_task
 
 PARTED_KEPT: Final = 8_192
-"""Messages remembered that were put off or given back, about 1 MB: twice what a durable leaves unacked. Those that another
-process settled stay among them until they are the oldest."""
+"""Messages remembered that were put off or returned, about 1 MB: twice as many as a durable leaves unacked. Those that
+another process settled are kept until they are the oldest."""
 RENEWALS: Final = 3
 """Renewals within one ack wait: two may be lost before the broker delivers a message to another process."""
 
 
 class Leases:
-    """What one reactor has in hand, by stream sequence.
+    """The messages that one reactor holds, by stream sequence.
 
     Args:
         ack_wait_s: Seconds until the broker delivers to another process what was not renewed.
@@ -41,28 +41,32 @@ class Leases:
 
     @property
     def unsettled(self) -> frozenset[int]:
-        """Sequences that were in hand and are not acked by us: held, put off or given back."""
+        """Sequences of messages that were received and not acked here: held, put off or returned."""
         return frozenset(self._held) | frozenset(self._parted)
 
     def hold(self, message: Msg) -> None:
-        """Have a message in hand from now on."""
+        """Hold a message."""
         seq = message.metadata.sequence.stream
         self._held[seq] = message
         self._parted.pop(seq, None)
 
+    def held(self, messages: Sequence[Msg]) -> list[Msg]:
+        """The messages among these that are held."""
+        return [one for one in messages if one.metadata.sequence.stream in self._held]
+
     async def ack(self, message: Msg) -> None:
-        """Be done with a message."""
+        """Ack a message and stop holding it."""
         await message.ack()
         self._held.pop(message.metadata.sequence.stream, None)
 
     async def put_off(self, message: Msg, delay_s: float) -> None:
-        """Let a message come again, to this process or another, in ``delay_s`` seconds."""
+        """Put a message off: it is delivered again, to any process, in ``delay_s`` seconds."""
         await message.nak(delay=delay_s)
         self._part(message.metadata.sequence.stream)
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator[None]:
-        """Keep what is in hand from being delivered to another while the block runs."""
+        """Renew the ack wait of held messages while the block runs."""
         renewing = asyncio.create_task(self._renew(), name=f"{self._name} renewing")
         try:
             yield
@@ -70,7 +74,7 @@ class Leases:
             await end_task(renewing)
 
     async def give_back(self) -> None:
-        """Let others, or a later attempt, have what is in hand, oldest first."""
+        """Return the held messages to the broker, oldest first."""
         for seq in sorted(self._held):
             with contextlib.suppress(NatsError):
                 await self._held[seq].nak()
@@ -88,3 +92,8 @@ class Leases:
             for message in list(self._held.values()):
                 with contextlib.suppress(NatsError):
                     await message.in_progress()
+
+
+def deliveries(message: Msg) -> int:
+    """How often a message was delivered, this time included."""
+    return message.metadata.num_delivered or 1

@@ -17,10 +17,24 @@ from ...schemas.events import headers as h
 from ...schemas.events.derived import OutgoingMessage
 from ...schemas.ids import message_id, mint_entry_id
 from ...schemas.ports import Publisher
+from ...schemas.settings import Settings
 from ...schemas.subjects import journal_subject
 
 LLM_CALL: Final = "llm.call"
 _CONTENT_BYTES: Final = 16
+
+
+def chat_of(settings: Settings) -> ChatModel | None:
+    """The chat model that the settings name; None if they name none.
+
+    Raises:
+        ChatUnavailable: The URL is not valid.
+    """
+    if not (settings.llm_model or settings.llm_base_url):
+        return None
+    from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
+
+    return chat_model_of(settings)
 
 
 class MeteredChat:
@@ -29,7 +43,7 @@ class MeteredChat:
     Args:
         chat: The model; closed with this.
         publisher: Publishes to JOURNAL; not closed here.
-        reactor: ``name@version`` of who asks, the entry's ``actor_id``.
+        reactor: ``name@version`` of the reactor, the entry's ``actor_id``.
     """
 
     def __init__(self, chat: ChatModel, publisher: Publisher, reactor: str) -> None:

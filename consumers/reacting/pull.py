@@ -1,13 +1,14 @@
 """A durable pull consumer that several processes share, for reactors.
 
 nats-py's ``fetch`` has traps (``feed/jetstream``). Here a request for many stands for a short window only, and the long
-one is for a single message. Invariants: a message is taken by one caller at a time and comes back unless acked; a lost
-connection or a deleted durable is healed by the next ``take``; what was read back of the durable is what was asked for.
+one is for a single message. Invariants: a message is taken by one caller at a time and comes back unless acked; the next
+``take`` recovers from a lost connection or a deleted durable; a durable that is read back differs in nothing from the
+request.
 
-Filters save work, but a caller must be ready for other messages: older servers filter so slowly that we do without.
+Filters save work, but a caller must be ready for other messages: for older servers, which filter slowly, none are set.
 
-Ack policy explicit, ack wait and acks pending as the caller states, deliveries unlimited; order is the stream's, but
-what was given back comes again between newer messages.
+Ack policy explicit, ack wait and acks pending as the caller states, deliveries unlimited; in stream order, but returned
+messages come again between newer ones.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class PullConsumer:
             raise unavailable(error) from error
 
     async def close(self) -> None:
-        """Stop listening and give back what was not taken. The durable stays."""
+        """Stop listening and return the messages that were not taken. The durable stays."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             with contextlib.suppress(NatsError):
@@ -182,7 +183,7 @@ class PullConsumer:
         return reply
 
     async def _within(self, seconds: float, limit: int) -> list[Msg]:
-        """Up to ``limit`` messages that are there or arrive within ``seconds``."""
+        """Up to ``limit`` messages that are available or arrive within ``seconds``."""
         loop = asyncio.get_running_loop()
         taken: list[Msg] = []
         reply = ""

@@ -1,8 +1,8 @@
-"""What all reactors on a durable have in common: life, pauses, status; each adds what it decides.
+"""Base of all reactors on a durable: start and stop, pauses, status.
 
-Invariants: an error never ends a reactor: what is in hand is given back, and after a growing pause it begins again; what was
-not settled when it stops is given back, so nothing is lost. Only a fault of ours is logged as an error; a broker, model or
-views that are away are waited for.
+Invariants: an error never ends a reactor: the held messages are returned, and after a growing pause it begins again;
+messages that are not settled when it stops are returned, so nothing is lost. Only a fault of our code is logged as an
+error; for a broker, model or views that are unavailable it waits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PullLimits:
         ack_wait_s: Seconds until messages of a killed process come to another; renewed three times in it.
         backoff_first_s: Seconds of the first pause when what the reactor needs is away.
         backoff_last_s: Seconds of the longest such pause.
-        stop_s: Seconds ``stop`` waits for what is in hand before it gives it back.
+        stop_s: Seconds that ``stop`` waits for the current turn before the held messages are returned.
     """
 
     wait_s: float = REACTOR_WAIT_S
@@ -74,7 +74,7 @@ class PullReactor(ABC):
     name: ClassVar[str]
     version: ClassVar[int]
     waits_for: ClassVar[tuple[type[Exception], ...]] = (BrokerError, NatsError)
-    """Errors of what it needs: they say that something is away, not that something is wrong."""
+    """Errors that say that the broker, the views or a model is unavailable."""
 
     def __init__(
         self,
@@ -99,19 +99,20 @@ class PullReactor(ABC):
         self._last_error: str | None = None
         self._since: datetime | None = None
         self._pending = 0
+        self._written = 0
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
     async def turn(self) -> None:
-        """Take what there is, work on it, settle it; returns also when nothing came.
+        """Take messages, handle and settle them; returns also if there are none.
 
         Raises:
-            Exception: What is held is given back, and the turn is made again after a pause.
+            Exception: The held messages are returned, and after a pause the next turn begins.
         """
 
     async def open(self) -> None:
-        """What must go well before the first turn, and again after every pause: the durable is as wanted."""
+        """Prepare for the first turn, and again after every pause: declare the durable."""
         await self._source.open()
 
     @property
@@ -130,17 +131,19 @@ class PullReactor(ABC):
         Raises:
             BrokerUnavailable: If no ack came within the bound.
         """
-        return await publish_fact(self._publisher, self._source, fact)
+        published = await publish_fact(self._publisher, self._source, fact)
+        self._written = max(self._written, published.seq)
+        return published
 
     async def start(self) -> None:
-        """Begin; returns at once, whether or not what it needs is there."""
+        """Begin; returns at once, even if the broker or a model is unavailable."""
         if self._task is None:
             self._stopping.clear()
             self._state = "waiting"
             self._task = asyncio.create_task(self._run(), name=self._durable)
 
     async def stop(self) -> None:
-        """Finish what is in hand, at most ``stop_s`` seconds, give back the rest, and stop."""
+        """Finish the current turn within ``stop_s`` seconds, return the held messages, and stop."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -151,7 +154,7 @@ class PullReactor(ABC):
         self._state = "stopped"
 
     async def status(self) -> ReactorStatus:
-        """How it is doing; ``pending`` is the last known where the broker does not answer."""
+        """The status; ``pending`` is the last known value if the broker does not answer."""
         if self._state != "stopped":
             with contextlib.suppress(BrokerError):
                 self._pending = await self._source.pending()
@@ -168,7 +171,7 @@ class PullReactor(ABC):
                         self._recovered()
                 except self.waits_for as error:
                     await self._fall_back(error)
-                except Exception as error:  # a fault of ours: said aloud, and tried again
+                except Exception as error:  # a fault of our code: logged, and tried again
                     _log.error("reactor.fault", durable=self._durable, error=type(error).__name__, at=places(error))
                     await self._fall_back(error)
         finally:

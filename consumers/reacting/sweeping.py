@@ -1,26 +1,23 @@
-"""What the reactors that sweep have in common: they wait for a tick, do their work over the views, and say what they did.
+"""Base of the reactors that sweep: they wait for a tick, do their work over the views, and publish its counts.
 
-Invariants: ticks of a workspace are worked off one at a time, in the journal's order, so nights that were slept through are
-caught up in order; each is finished once (a ``sweep.finished`` with counts, or with the error), also when it comes again;
-a sweep that fails is finished with its error, for the next tick begins again, and only broker and views that are away make
-it wait.
+Invariants: ticks of a workspace are handled one at a time, in the journal's order, also those of nights on which the node
+was off; each is finished once (a ``sweep.finished`` with counts, or with the error), also if it is delivered again; a sweep
+that fails is finished with its error, because the next tick begins again; it waits only for a broker or views that are
+unavailable.
 
 Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while the sweep runs), unlimited deliveries, at
-most ``at_once`` unacked ticks over all processes.
+most ``max_ack_pending`` unacked ticks over all processes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import ClassVar, Final
 
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
@@ -31,14 +28,13 @@ from ...schemas.errors import BrokerError, CrewJournalError, FoldError, ViewsBeh
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.sweeps import SweepFinished, SweepTicked
 from ...schemas.ids import derived_id
-from ...schemas.ports import Publisher, ViewReader
 from ...schemas.subjects import Family
 from ...schemas.timestamps import parse_ts, to_ms
 from ...schemas.views import ENTRIES
 from ..feed.jetstream import SWEEP_ACK_PENDING
 from .control_facts import encode_control
-from .durable import Durable
-from .pull_reactor import PullLimits, PullReactor, places
+from .pull_reactor import places
+from .views_reactor import ViewsLimits, ViewsReactor
 
 FILTER_SUBJECTS: Final = (f"{Family.CONTROL.value}.*.{SweepTicked.ENTRY_TYPE}",)
 _ERROR_CHARS: Final = 500
@@ -47,20 +43,15 @@ _FINISHED: Final = (
     f"""SELECT 1 FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ? AND id = ? LIMIT 1"""
 )
 _AWAY: Final = (BrokerError, NatsError, ViewsBehind)
-"""Broker or views are away: no sweep is at fault."""
+"""The broker or the views are unavailable: the sweep is not at fault."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SweepLimits(PullLimits):
-    """Times of a sweeping reactor; a sweep that ``stop`` breaks off comes again.
-
-    Attributes:
-        views_wait_s: Seconds to wait for the views to pass a tick before it is given back.
-    """
+class SweepLimits(ViewsLimits):
+    """Times of a sweeping reactor; a sweep that ``stop`` breaks off comes again."""
 
     window_s: float = 0.01
-    views_wait_s: float = 30.0
     backoff_first_s: float = 0.5
     stop_s: float = 5.0
 
@@ -90,89 +81,62 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep did, and what kept it from doing all of it."""
+    """The counts of a sweep, and the error that ended it early."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
     severity: Severity = Severity.INFO
 
 
-class SweepReactor(PullReactor):
-    """A reactor for one kind of sweep.
+class TickReactor(ViewsReactor):
+    """A reactor on the ticks of one sweep; workspaces are handled at once, the ticks of each in the journal's order."""
 
-    Args:
-        client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        views: The views it looks at.
-        clock: The time for ``status``; sweeps take theirs from the tick.
-        limits: Times.
-        draw: Uniform in [0, 1), spreads the pauses of several processes.
-    """
-
-    waits_for: ClassVar[tuple[type[Exception], ...]] = _AWAY
     sweep: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]]
-    """Projections that must have passed the tick."""
-    at_once: ClassVar[int] = SWEEP_ACK_PENDING
-    """Ticks in hand at once; those of one workspace are worked off one after the other."""
+    filter_subjects = FILTER_SUBJECTS
+    max_ack_pending = SWEEP_ACK_PENDING
+    default_limits = SweepLimits()
 
-    def __init__(
-        self,
-        client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        clock: Callable[[], datetime],
-        limits: SweepLimits | None = None,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        self._limits = limits = limits or SweepLimits()
-        durable = Durable(
-            name=f"sweep-{self.name}-v{self.version}",
-            filter_subjects=FILTER_SUBJECTS,
-            ack_wait_s=limits.ack_wait_s,
-            max_ack_pending=self.at_once,
-            description=f"ticks of the {self.sweep} sweep",
-            sparse=True,
-        )
-        counted = ("swept", "failed", "repeated")
-        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=counted)
-        self._views = views
+    def workspace_of(self, message: Msg) -> str | None:
+        """The workspace of a tick; None if the message is not a tick of this sweep."""
+        tick = tick_of(message, self.sweep)
+        return None if tick is None else tick.workspace_id
+
+    async def handle_all(self, of: Mapping[str, Sequence[Msg]]) -> None:
+        """Handle the ticks of all workspaces at once."""
+        ended = await asyncio.gather(*(self._settle(*one) for one in of.items()), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
+
+    async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
+        """Handle ticks of a workspace, in order."""
+        for message in messages:
+            if tick := tick_of(message, self.sweep):
+                await self.caught_up()
+                await self.on_tick(tick)
+            await self._leases.ack(message)
+
+    @abstractmethod
+    async def on_tick(self, tick: Tick) -> None:
+        """Handle a tick; the views have folded it and what this reactor published before."""
+
+
+class SweepReactor(TickReactor):
+    """A reactor for one kind of sweep; sweeps take their time from the tick."""
+
+    description = "ticks of a sweep"
+    counted = ("swept", "failed", "repeated")
 
     @abstractmethod
     async def work(self, tick: Tick) -> Swept:
-        """Do one sweep; the views have passed the tick.
+        """Do one sweep.
 
         Raises:
             BrokerError, ViewsBehind: It is tried again; anything else ends the sweep with its error.
         """
 
-    async def turn(self) -> None:
-        """Work off the next ticks; those of other sweeps are passed over."""
-        limits = self._limits
-        found: dict[str, list[tuple[Msg, Tick]]] = {}
-        for message in await self._source.take(self.at_once, wait_s=limits.wait_s, window_s=limits.window_s):
-            tick = tick_of(message, self.sweep)
-            if tick is None:
-                await message.ack()
-            else:
-                self._leases.hold(message)
-                found.setdefault(tick.workspace_id, []).append((message, tick))
-        if found:
-            async with self._leases.renewed():
-                ended = await asyncio.gather(*map(self._work_off, found.values()), return_exceptions=True)
-            for error in ended:
-                if error is not None:
-                    raise error
-
-    async def _work_off(self, ticks: Sequence[tuple[Msg, Tick]]) -> None:
-        """The ticks of one workspace, in order."""
-        for message, tick in ticks:
-            await self._views.wait_for(tick.seq, self._limits.views_wait_s, *self.needs)
-            await self._sweep_once(tick)
-            await self._leases.ack(message)
-
-    async def _sweep_once(self, tick: Tick) -> None:
+    async def on_tick(self, tick: Tick) -> None:
+        """Do one sweep, unless it is finished, and publish what it did."""
         fact_id = derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", "finished")
         named = [tick.workspace_id, SweepFinished.ENTRY_TYPE, fact_id]
         if await asyncio.to_thread(self._views.rows, _FINISHED, named):
@@ -195,6 +159,9 @@ class SweepReactor(PullReactor):
         )
         await self.publish(fact)
 
+    def _durable_name(self) -> str:
+        return f"sweep-{self.name}-v{self.version}"
+
     async def _attempt(self, tick: Tick) -> Swept:
         try:
             return await self.work(tick)
@@ -210,7 +177,7 @@ class SweepReactor(PullReactor):
 
 
 def tick_of(message: Msg, sweep: str) -> Tick | None:
-    """The tick in a message; None if it is none of this sweep (or none at all: the projections park it)."""
+    """The tick in a message; None if it is not a tick of this sweep (the projections park an invalid one)."""
     try:
         seq = message.metadata.sequence.stream
         event = decode(seq, message.subject, message.headers, message.data, 0)

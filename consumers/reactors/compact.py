@@ -1,6 +1,6 @@
 """Archives old entries of noisy types when a compaction sweep is due (contract §11).
 
-Why the event names sequences: what is archived must not depend on when a fold runs. Invariants: one ``memory.compacted``
+Why the event names sequences: the archived entries must not depend on when a fold runs. Invariants: one ``memory.compacted``
 names entries of one crew, UTC day and type; its id follows from the tick and its first sequence, so a sweep that runs twice
 archives once; nothing is removed except by the folds of these events, each in one transaction with the archive's rows.
 """
@@ -25,7 +25,7 @@ from ...schemas.rules.compaction import (
     TYPES,
 )
 from ...schemas.sequence_set import SequenceSet, format_ranges, ranges_of
-from ...schemas.timestamps import format_ms
+from ...schemas.timestamps import DAY_MS, format_ms
 from ...schemas.views import (
     ENTRIES,
     ENTRIES_PROJECTION,
@@ -37,25 +37,21 @@ from ...schemas.views import (
 from ...schemas.views.table import PRESENT
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
 
-_DAY_MS: Final = 86_400_000
 _SECOND_MS: Final = 1_000
 _DATE_CHARS: Final = 10
 """``YYYY-MM-DD`` of a formatted time."""
-FOLD_WAIT_S: Final = 30.0
-"""Seconds to wait for the folds of the last event before the tick is given back; 100,000 entries take a few."""
 _OLD: Final = f"""FROM {ENTRIES} AS e
     LEFT JOIN (SELECT entry_id, priority AS live FROM {LIVE_PRIORITIES} WHERE workspace_id = $workspace AND {PRESENT}) AS p
         ON p.entry_id = e.id
-    WHERE workspace_id = $workspace AND NOT control AND seq < $seq AND ts_ms < $cutoff
+    WHERE workspace_id = $workspace AND seq < $seq AND ts_ms < $cutoff
         AND entry_type IN ({", ".join(f"'{name}'" for name in TYPES)})
         AND coalesce(p.live, e.priority) <> '{Priority.PERMANENT.value}'"""
-_BUCKETS: Final = f"""SELECT crew_id, floor(ts_ms / {_DAY_MS})::BIGINT AS day, entry_type, count(*) {_OLD}
+_BUCKETS: Final = f"""SELECT crew_id, floor(ts_ms / {DAY_MS})::BIGINT AS day, entry_type, count(*) {_OLD}
     GROUP BY ALL HAVING count(*) >= {LEAST_BUCKET} ORDER BY day, crew_id NULLS FIRST, entry_type"""
-_MEMBERS: Final = f"""SELECT crew_id, floor(ts_ms / {_DAY_MS})::BIGINT AS day, entry_type, seq, ts_ms, size,
+_MEMBERS: Final = f"""SELECT crew_id, floor(ts_ms / {DAY_MS})::BIGINT AS day, entry_type, seq, ts_ms, size,
         strlen(summary) - strlen(left(summary, {SUMMARY_CHARS})) + strlen(payload) - strlen(left(payload, {PAYLOAD_CHARS}))
-    {_OLD} AND ts_ms >= $first_day::BIGINT * {_DAY_MS} AND ts_ms < ($last_day::BIGINT + 1) * {_DAY_MS} ORDER BY seq"""
+    {_OLD} AND ts_ms >= $first_day::BIGINT * {DAY_MS} AND ts_ms < ($last_day::BIGINT + 1) * {DAY_MS} ORDER BY seq"""
 _READ_ENTRIES: Final = 10_000
 """Entries from which on no further bucket is read with others: each read scans the entries once."""
 
@@ -72,7 +68,7 @@ class Bucket:
     @property
     def date(self) -> str:
         """The day, ``YYYY-MM-DD``."""
-        return format_ms(self.day * _DAY_MS)[:_DATE_CHARS]
+        return format_ms(self.day * DAY_MS)[:_DATE_CHARS]
 
 
 class CompactReactor(SweepReactor):
@@ -90,10 +86,10 @@ class CompactReactor(SweepReactor):
 
     async def work(self, tick: Tick) -> Swept:
         """Publish an event for each bucket, the oldest days first, and wait until all are folded."""
-        cutoff_ms = tick.due_ms - AGE_DAYS * _DAY_MS
+        cutoff_ms = tick.due_ms - AGE_DAYS * DAY_MS
         old = {"workspace": tick.workspace_id, "seq": tick.seq, "cutoff": cutoff_ms}
         buckets = [Bucket(*row) for row in await asyncio.to_thread(self._views.rows, _BUCKETS, old)]
-        archived = created = freed = last = 0
+        archived = created = freed = 0
         for group in together(buckets):
             if archived >= RUN_ENTRIES:
                 break
@@ -104,11 +100,10 @@ class CompactReactor(SweepReactor):
             for bucket in group:
                 found = members.get((bucket.crew_id, bucket.day, bucket.entry_type), [])[: RUN_ENTRIES - archived]
                 for said in compacted(bucket, found, cutoff_ms):
-                    last = (await self.publish(self._fact(said, bucket, tick))).seq
+                    await self.publish(self._fact(said, bucket, tick))
                     archived, freed = archived + said.count, freed + said.bytes_freed
                 created += bool(found)
-        if last:
-            await self._views.wait_for(last, FOLD_WAIT_S, *self.needs)
+        await self.caught_up()
         counts = {
             "entries_archived": archived,
             "entries_left": sum(bucket.count for bucket in buckets) - archived,
@@ -129,13 +124,13 @@ class CompactReactor(SweepReactor):
             cause=tick.entry_id,
             reactor=self.identity,
             summary=f"archived {said.count} entries {bucket.entry_type} {of}, {bucket.date}",
-            ts_ms=(bucket.day + 1) * _DAY_MS - _SECOND_MS,
+            ts_ms=(bucket.day + 1) * DAY_MS - _SECOND_MS,
             crew_id=bucket.crew_id,
         )
 
 
 def together(buckets: Sequence[Bucket]) -> list[list[Bucket]]:
-    """Buckets by what is read at once: whole days, of at least ``_READ_ENTRIES`` entries but for the last ones."""
+    """Groups of buckets that are read at once: whole days, of at least ``_READ_ENTRIES`` entries except the last group."""
     groups: list[list[Bucket]] = []
     entries = _READ_ENTRIES
     for bucket in buckets:
@@ -178,11 +173,4 @@ def compacted(bucket: Bucket, members: Sequence[tuple[Any, ...]], cutoff_ms: int
     return found
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The compact reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return CompactReactor(context.client, context.publisher, context.views, clock=context.clock)
-
-
-REACTOR: Final = create
+REACTOR: Final = CompactReactor.create

@@ -12,16 +12,13 @@ that is repeated records nothing twice. No run reads what runs record.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import ClassVar, Final
 
 import structlog
-from nats.aio.client import Client
 
-from ...schemas.chat import ChatError, ChatModel
+from ...schemas.chat import ChatError
 from ...schemas.entry import MAX_SUMMARY, Priority, Severity
 from ...schemas.events import headers as h
 from ...schemas.events.derived import OutgoingMessage
@@ -30,7 +27,6 @@ from ...schemas.events.learning import MemoryConsolidated, RuleLearned, RuleProm
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.proposals import RuleProposed
 from ...schemas.ids import derived_id
-from ...schemas.ports import Publisher, ViewReader
 from ...schemas.rules.consolidation import is_worthwhile
 from ...schemas.rules.relations import EVIDENCE_REF
 from ...schemas.rules.sweeps import SCHEDULES
@@ -45,9 +41,7 @@ from ...schemas.views import (
 )
 from ..prompts.consolidation import ProposedRules, question
 from ..reacting.control_facts import encode_control
-from ..reacting.llm_calls import MeteredChat
-from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
+from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .consolidate_find import (
     Learned,
     learned_of,
@@ -73,7 +67,8 @@ from .consolidate_reads import (
 )
 
 CREWS_AT_ONCE: Final = 4
-"""Crews of a workspace that are consolidated at once: a model answers after seconds, and its server queues what is more."""
+"""Crews of a workspace that are consolidated at once: a model answers after seconds, and its server queues further
+requests."""
 WORKSPACES_AT_ONCE: Final = 4
 """Workspaces that are consolidated at once, for the same reason."""
 _MODEL_CHARS: Final = 96
@@ -111,22 +106,13 @@ class Found:
 
 
 class ConsolidateReactor(SweepReactor):
-    """Consumes ``sweep.ticked`` of the consolidation.
-
-    Args:
-        client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        views: The views it looks at.
-        chat: Words the rules; closed at the end; None if there is none.
-        clock: The time for ``status``; sweeps take theirs from the tick.
-        limits: Times.
-        draw: Uniform in [0, 1), spreads the pauses of several processes.
-    """
+    """Consumes ``sweep.ticked`` of the consolidation; ``chat`` words the rules."""
 
     name: ClassVar[str] = "consolidate"
     version: ClassVar[int] = 1
     sweep: ClassVar[str] = "consolidation"
-    at_once: ClassVar[int] = WORKSPACES_AT_ONCE
+    uses_chat = True
+    max_ack_pending = WORKSPACES_AT_ONCE
     needs: ClassVar[tuple[str, ...]] = (
         ENTRIES_PROJECTION,
         STANDINGS_PROJECTION,
@@ -137,32 +123,8 @@ class ConsolidateReactor(SweepReactor):
         DOCUMENTS_PROJECTION,
     )
 
-    def __init__(
-        self,
-        client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        clock: Callable[[], datetime],
-        chat: ChatModel | None = None,
-        limits: SweepLimits | None = None,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        super().__init__(client, publisher, views, clock=clock, limits=limits, draw=draw)
-        self._recorded_seq = 0
-        self._chat = None if chat is None else MeteredChat(chat, publisher, self.identity)
-
-    async def stop(self) -> None:
-        """Stop, then close the model."""
-        await super().stop()
-        if self._chat is not None:
-            await self._chat.close()
-
     async def work(self, tick: Tick) -> Swept:
         """Look at each crew with new entries, or at the one that was asked for."""
-        await self._views.wait_for(
-            self._recorded_seq, self._limits.views_wait_s, LEARNING_PROJECTION, DOCUMENTS_PROJECTION
-        )
         since_ms = tick.since_ms if tick.since_ms is not None else tick.due_ms - SCHEDULES[self.sweep].period_ms
         searches = await asyncio.to_thread(searches_of, self._views, tick)
         turns = asyncio.Semaphore(1 if self._chat is None else CREWS_AT_ONCE)
@@ -195,8 +157,7 @@ class ConsolidateReactor(SweepReactor):
     async def _consolidate_logs(self, tick: Tick, since_ms: int) -> LogsFound:
         found = await asyncio.to_thread(consolidated_logs, self._views, tick, since_ms)
         for write in found.writes:
-            done = await self.publish(encode_document(write))
-            self._recorded_seq = max(self._recorded_seq, done.seq)
+            await self.publish(encode_document(write))
         return found
 
     async def _find(self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search]) -> Found:
@@ -256,8 +217,7 @@ class ConsolidateReactor(SweepReactor):
                     priority=Priority.HIGH,
                     refs=refs,
                 )
-            done = await self.publish(fact)
-            self._recorded_seq = max(self._recorded_seq, done.seq)
+            await self.publish(fact)
             ids.append(fact.headers[h.ENTRY_ID])
             evidence += rule.evidence
         for promotion in found.proven.promoted:
@@ -266,8 +226,7 @@ class ConsolidateReactor(SweepReactor):
         for skill in found.proven.skills:
             refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": [str(skill.skill_of)]}
             said = f"Proposed as a skill: {skill.pattern}"
-            done = await self.publish(self._fact(tick, crew_id, skill, f"skill/{skill.skill_of}", said, refs=refs))
-            self._recorded_seq = max(self._recorded_seq, done.seq)
+            await self.publish(self._fact(tick, crew_id, skill, f"skill/{skill.skill_of}", said, refs=refs))
         if not found.read.worthwhile:
             return
         run = MemoryConsolidated(
@@ -314,16 +273,4 @@ class ConsolidateReactor(SweepReactor):
         )
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The consolidation reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    chat = None
-    if context.settings.llm_model or context.settings.llm_base_url:
-        from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
-
-        chat = chat_model_of(context.settings)
-    return ConsolidateReactor(context.client, context.publisher, context.views, chat=chat, clock=context.clock)
-
-
-REACTOR: Final = create
+REACTOR: Final = ConsolidateReactor.create

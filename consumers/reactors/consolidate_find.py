@@ -1,6 +1,6 @@
-"""Sorts out what a consolidation found: new rules, rules that were found again, rules that proved useful.
+"""Sorts the findings of a consolidation: new rules, rules that were found again, rules that proved useful.
 
-Invariant: pure; what is learned already, by its evidence or its pattern, is not learned again.
+Invariant: pure; a rule that is known by its evidence or its pattern is not learned again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from ...schemas.ids import derived_id
 from ...schemas.rules.consolidation import REPEAT_DAYS, Usefulness, is_promoted, is_skill, normalised, score
 from ...schemas.rules.recurrence import Occurrence, recurrences, terms_of
 from ...schemas.rules.text import Analyzer
+from ...schemas.timestamps import DAY_MS
 from ..prompts.consolidation import ProposedRules, cited
 from ..reacting.sweeping import Tick
-from .consolidate_reads import DAY_MS, Candidate, KnownRule, Search
+from .consolidate_reads import Candidate, KnownRule, Search
 
 _ACTIONS: Final = ("resolution", "fix", "recommendation", "answer", "reason")
 """Fields of a payload that say what to do, the best first."""
@@ -51,7 +52,7 @@ class Learned:
 
 
 def recurring_groups(candidates: Sequence[Candidate]) -> list[Group]:
-    """What recurs among the candidates by their words, the largest first."""
+    """Groups of candidates that share most of their words, the largest first."""
     by_id = {one.entry_id: one for one in candidates}
     analyzer = Analyzer(Stemmer)
     seen = [Occurrence(one.entry_id, one.ts_ms // DAY_MS, terms_of(analyzer, one.summary)) for one in candidates]
@@ -129,7 +130,7 @@ def _is_same(evidence: Collection[str], group: Group) -> bool:
 
 
 def _action(members: Sequence[Candidate]) -> str:
-    """What the newest entry of the evidence says to do; empty if none says so."""
+    """The action that the newest entry of the evidence names; empty if none does."""
     for name in _ACTIONS:
         for one in reversed(members):
             said = one.payload.get(name)

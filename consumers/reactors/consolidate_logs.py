@@ -1,6 +1,6 @@
-"""Promotes what recurs in daily logs into AGENT.md and CREW.md, and archives old logs; blocking, publishes nothing.
+"""Promotes recurring lines of daily logs to AGENT.md and CREW.md, and archives old logs; blocking, publishes nothing.
 
-Invariants: a line that was promoted, or stands in the document, is not promoted again, also if it was removed since; ids of
+Invariants: a line that was promoted or is in the document is not promoted again, even if it was removed later; ids of
 writes follow from the tick and the document, so a run that is repeated writes nothing twice; the newest log of an owner is
 not archived. Logs of agents whose memory is off are neither read nor archived.
 """
@@ -22,10 +22,9 @@ from ...schemas.ids import derived_id
 from ...schemas.ports import ViewReader
 from ...schemas.rules.documents import SCAN_OVERLAP, finding_in
 from ...schemas.rules.recurrence import Occurrence, Recurrence, is_covered, recurrences, terms_of
-from ...schemas.rules.sweeps import DAY_MS
 from ...schemas.rules.text import Analyzer
 from ...schemas.rules.tiers import SOFT_CAP_PERCENT, TIERS, Scope, scope_of
-from ...schemas.timestamps import format_ms
+from ...schemas.timestamps import DAY_MS, format_ms
 from ...schemas.views import AGENTS, DOCUMENTS, VERSIONS
 from ...schemas.views.table import PRESENT
 from ..reacting.sweeping import Tick
@@ -38,7 +37,7 @@ LINES_MAX: Final = 1_000
 LOGS_MAX: Final = 1_000
 """Logs that one run archives, the oldest; the next run archives more."""
 LINE_CHARS: Final = 300
-"""Characters of a line that may be promoted; what is longer is no observation."""
+"""Characters of a line that may be promoted; a longer text is not an observation."""
 _TARGETS: Final = {Scope.AGENT: "AGENT", Scope.CREW: "CREW"}
 _PREFIX: Final = re.compile(r"\s*(?:[-*+]\s+)?(?:\[[ xX]\]\s+)?(?:\d{4}-\d\d-\d\dT\S+\s+—\s+)?")
 _HEADING: Final = re.compile(r"\s*#")
@@ -75,7 +74,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LogsFound:
-    """The writes of a run; how many lines it promotes, for how many there is no room, and how many logs it archives."""
+    """The writes of a run, and its counts: lines promoted, lines without room in their document, logs archived."""
 
     writes: tuple[DocumentWritten, ...] = ()
     promoted: int = 0
@@ -84,7 +83,7 @@ class LogsFound:
 
 
 def consolidated_logs(views: ViewReader, tick: Tick, since_ms: int) -> LogsFound:
-    """What is to be written about the daily logs of a workspace, or of the crew that the tick names and its agents.
+    """The writes for the daily logs of a workspace, or of the crew that the tick names and its agents.
 
     Args:
         views: The views of documents and agents.
@@ -107,7 +106,7 @@ def consolidated_logs(views: ViewReader, tick: Tick, since_ms: int) -> LogsFound
 
 
 def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritten | None, int, int]:
-    """The append of what recurs in the logs of an owner, how many lines it has, and for how many there is no room."""
+    """The append of lines that recur in the logs of an owner, the number of lines, and the number without room."""
     tier = _TARGETS[scope_of(owner)[0]]
     of_target = {"workspace": tick.workspace_id, "owner": owner, "tier": tier}
     content, size, is_closed = next(iter(views.rows(_TARGET, of_target)), ("", 0, False))
@@ -141,13 +140,13 @@ def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritt
 
 
 def _recurring(analyzer: Analyzer, lines: Sequence[Line]) -> list[Recurrence]:
-    """What recurs among lines; occurrences are named by their place."""
+    """Recurring lines; occurrences are named by their index."""
     seen = enumerate((date.fromisoformat(line.date).toordinal(), terms_of(analyzer, line.text)) for line in lines)
     return recurrences([Occurrence(str(at), day, terms) for at, (day, terms) in seen])
 
 
 def _lines(write_id: str, day: str, text: str) -> list[Line]:
-    """The lines of a text, the last first; without headings, blank lines and what is too long."""
+    """The lines of a text, the last first; without headings, blank lines and lines that are too long."""
     found = [
         Line(write_id, day, " ".join(line[match.end() :].split()))
         for line in text.splitlines()

@@ -1,8 +1,8 @@
 """What a consolidation reads of a crew: candidates, the rules it has, and the searches that found them; blocking.
 
-Invariant: candidates and searches are those before the tick, so a run that is repeated finds the same; rules are all there
-are, because of several ticks that come at once the later ones must know what the first one learned. An
-entry that is retracted is no candidate. ``published_ms`` decides what is new, ``ts_ms`` on which day something happened.
+Invariant: candidates and searches are those before the tick, so a run that is repeated finds the same; all rules are read,
+because if several ticks come at once the later ones must know the rules of the first. A retracted entry is not a candidate.
+``published_ms`` decides what is new, ``ts_ms`` on which day something happened.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ...schemas.rules.consolidation import (
     is_candidate,
     normalised,
 )
+from ...schemas.timestamps import DAY_MS
 from ...schemas.views import ENTRIES, LIVE_PRIORITIES, RECEIPTS, RETRACTIONS, WORKSPACE_SETTINGS
 from ...schemas.views.learning import PROPOSALS, RULE_MARKS, RULES
 from ...schemas.views.table import PRESENT
 from ..reacting.sweeping import Tick
 
-DAY_MS: Final = 86_400_000
 _READ_MAX: Final = 10 * MAX_ENTRIES
-"""Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are no denials."""
+"""Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are not denials."""
 _LIVE: Final = f"""{ENTRIES} e LEFT JOIN {LIVE_PRIORITIES} p
     ON p.workspace_id = e.workspace_id AND p.entry_id = e.id AND p.{PRESENT}"""
 _PERMANENT: Final = "coalesce(p.priority, e.priority) = 'permanent'"
@@ -44,18 +44,18 @@ _CANDIDATES: Final = f"""SELECT e.seq, e.id, e.entry_type, e.ts_ms, e.summary, e
     AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
         AND r.target_id = e.id AND r.{PRESENT})
     ORDER BY e.seq DESC LIMIT {_READ_MAX}"""
-_RULES: Final = f"""SELECT rule_id, pattern, action, confidence, evidence, days, learned_ms, seq,
-    (SELECT count(*) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
-        AND m.mark = 'confirmed'),
-    (SELECT max(m.seq) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
+_RULES: Final = f"""SELECT rule_id, pattern, action, confidence, evidence, days, learned_ms,
+    coalesce((SELECT max(m.seq) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
+        AND m.mark = 'confirmed'), seq),
+    (SELECT 1 + count(*) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
         AND m.mark = 'confirmed'),
     EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
         AND m.mark = 'promoted'),
     EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = r.workspace_id AND x.kind = 'entry'
         AND x.target_id = r.rule_id AND x.{PRESENT})
     FROM {RULES} r WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
-_PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidence, days, made_ms, seq FROM {PROPOSALS}
-    WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NULL ORDER BY seq"""
+_PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidence, days, made_ms, seq, 0, false, true
+    FROM {PROPOSALS} WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NULL ORDER BY seq"""
 _STAGED: Final = f"""SELECT skill_of FROM {PROPOSALS}
     WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NOT NULL"""
 _SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
@@ -124,57 +124,17 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
 
 def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
     """The rules of a crew, retracted ones too, oldest first."""
-    params = {"workspace": tick.workspace_id, "crew": crew_id}
-    return [
-        KnownRule(
-            rule_id,
-            pattern,
-            action,
-            confidence,
-            tuple(orjson.loads(evidence)),
-            days,
-            learned_ms,
-            last_seq or seq,
-            1 + confirmed,
-            promoted,
-            retracted,
-        )
-        for (
-            rule_id,
-            pattern,
-            action,
-            confidence,
-            evidence,
-            days,
-            learned_ms,
-            seq,
-            confirmed,
-            last_seq,
-            promoted,
-            retracted,
-        ) in views.rows(_RULES, params)
-    ]
+    return _known(views, _RULES, tick, crew_id)
 
 
 def proposals_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
     """Rules that were proposed, whatever became of them: none is proposed again, and none is found again."""
-    params = {"workspace": tick.workspace_id, "crew": crew_id}
-    return [
-        KnownRule(
-            proposal_id,
-            pattern,
-            action,
-            confidence,
-            tuple(orjson.loads(evidence)),
-            days,
-            made_ms,
-            seq,
-            0,
-            is_promoted=False,
-            is_retracted=True,
-        )
-        for proposal_id, pattern, action, confidence, evidence, days, made_ms, seq in views.rows(_PROPOSALS, params)
-    ]
+    return _known(views, _PROPOSALS, tick, crew_id)
+
+
+def _known(views: ViewReader, sql: str, tick: Tick, crew_id: str) -> list[KnownRule]:
+    rows = views.rows(sql, {"workspace": tick.workspace_id, "crew": crew_id})
+    return [KnownRule(*[*row[:4], tuple(orjson.loads(row[4])), *row[5:]]) for row in rows]
 
 
 def staged_of(views: ViewReader, tick: Tick, crew_id: str) -> frozenset[str]:

@@ -1,12 +1,12 @@
 """Embeds the entries that the policy selects and publishes their vectors as facts.
 
 Invariants: an entry is acked only after its fact was acked, so nothing is lost; a fact's id follows from the entry, its
-sequence, the model and our version, so an entry that comes twice is published once; a model that is away stops the
-reactor and a text it cannot take stops only itself. Each (version, model) has a durable of its own, so another model is
+sequence, the model and our version, so an entry that comes twice is published once; an unavailable model stops the reactor,
+and a text that the model rejects delays no other text. Each (version, model) has a durable of its own, so another model is
 filled from the journal's beginning beside the first.
 
 Durable: ack policy explicit, ack wait ``EmbedLimits.ack_wait_s`` (renewed while the model works), unlimited deliveries,
-at most ``max_ack_pending`` unacked; in order of age but for what was put off.
+at most ``max_ack_pending`` unacked; in stream order, except for entries that were put off.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Trouble:
-    """How one text has fared: failures and the time of the first, seconds of the loop's clock."""
+    """The failures of one text: their number and the time of the first, seconds of the loop's clock."""
 
     failures: int
     since_s: float
@@ -115,16 +115,16 @@ class EmbedReactor(PullReactor):
 
     @property
     def unsettled(self) -> frozenset[int]:
-        """Sequences of the entries that it has in hand, put off or gave back, and still has to settle."""
+        """Sequences of entries that it holds, put off or returned, and that are not settled."""
         return self._leases.unsettled
 
     async def status(self) -> ReactorStatus:
-        """How it is doing, with the texts that are put off; a model may be away as well as the broker."""
+        """The status, with the number of texts that are put off."""
         status = await super().status()
         return replace(status, counts={**status.counts, "put_off": len(self._troubles)})
 
     async def open(self) -> None:
-        """The durable is as wanted, and the model answers."""
+        """Declare the durable and test the model."""
         await super().open()
         await self._embedder.probe()
 
@@ -141,8 +141,8 @@ class EmbedReactor(PullReactor):
     async def _gather(self) -> tuple[list[Candidate], list[Candidate]]:
         """A batch of fresh entries, and the few suspects that are tried this time.
 
-        The broker delivers what was put off before anything new, so what is too much of it is put off once more until
-        something new appears: else many texts that fail would take all our time.
+        The broker delivers entries that were put off before new ones. Of those, all but a few are put off again until new
+        ones appear; otherwise many failing texts would take all the time.
         """
         limits = self._limits
         fresh: list[Candidate] = []
@@ -161,11 +161,11 @@ class EmbedReactor(PullReactor):
         return fresh, suspects
 
     def _is_suspect(self, candidate: Candidate) -> bool:
-        """Whether it is asked for alone: it failed here, or came so often that it may have failed elsewhere."""
+        """Whether it is embedded alone: it failed here, or was delivered so often that it may have failed elsewhere."""
         return candidate.seq in self._troubles or candidate.deliveries >= self._limits.suspect_deliveries
 
     async def _sort(self, messages: Sequence[Msg]) -> list[Candidate]:
-        """Ack what is not to be embedded; the rest is in our hands."""
+        """Ack messages that are not embedded; hold and return the others."""
         candidates = []
         with_chat: dict[str | None, bool] = {None: False}
         for message in messages:
@@ -189,7 +189,7 @@ class EmbedReactor(PullReactor):
         return candidates
 
     async def _embeds_chat(self, workspace_id: str) -> bool:
-        """Whether a workspace has chosen that chat is embedded: asked of the journal, as processes share the durable."""
+        """Whether a workspace embeds chat; read from the journal, because processes share the durable."""
         last = await self._source.last_on(control_subject(workspace_id, WorkspaceConfigured.ENTRY_TYPE))
         if last is None or last.data is None:
             return False

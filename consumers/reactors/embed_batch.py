@@ -28,6 +28,7 @@ from ...schemas.settings import EMBED_INPUT_BYTES
 from ...schemas.subjects import Family, parse_subject
 from ...schemas.upcasters import UPCASTERS
 from ..feed.positions import position_of
+from ..reacting.leases import deliveries
 
 TEXT_HASH_BYTES: Final = 16
 """BLAKE2b-128 of the embedded text, UTF-8."""
@@ -166,7 +167,7 @@ def candidate_of(message: Msg, *, with_chat: bool = False) -> Candidate | None:
         with_chat: Whether its workspace has chosen that chat is embedded.
 
     Raises:
-        FoldError: If the message is no valid entry; the projections park it.
+        FoldError: If the message is not a valid entry; the projections park it.
     """
     if not _may_be_embedded(message, with_chat):
         return None
@@ -177,11 +178,11 @@ def candidate_of(message: Msg, *, with_chat: bool = False) -> Candidate | None:
     entry = event.entry
     if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs, with_chat=with_chat):
         return None
-    return Candidate(seq, entry, event.ts_ms, text_of(entry), message, message.metadata.num_delivered or 1)
+    return Candidate(seq, entry, event.ts_ms, text_of(entry), message, deliveries(message))
 
 
 def text_of(entry: JournalEntry) -> str:
-    """What of an entry is embedded: contract §3."""
+    """The text of an entry that is embedded: contract §3."""
     return cap_bytes(embedded_text(entry.summary, entry.payload, entry.entry_type), EMBED_INPUT_BYTES)
 
 

@@ -1,42 +1,39 @@
-"""Embeds the texts of documents, drawers, facts and entities that have no vector of the active model when one is written.
+"""Embeds the texts of documents, drawers, facts and entities that have no vector of the active model.
 
-Why it looks into the views and not into the writes: chunks are made by the fold, and an append changes only the last ones;
-and what was filed while no model ran is found with the next write.
-A vector is stored by text, so what was embedded once is never embedded again. Invariants: it waits until the views have
-passed its cause; ids depend on text and model alone, so running twice publishes once; a model that is away is waited for, a
-text that it refuses gets a tombstone.
+At the start it looks at every workspace, then at those in which something is written.
+It reads the views and not the writes, because the fold makes the chunks and an append changes only the last ones. Texts
+that were written while no model ran, or under a version that did not embed them, are found at the start. A vector is stored
+by text, so a text is embedded once. Invariants: it waits until the views have folded its cause; ids depend on text and
+model alone, so running twice publishes once; it waits for an unavailable model; a text that the model rejects gets a
+tombstone.
 
 Durable: ack policy explicit, ack wait ``PullLimits.ack_wait_s`` (renewed while texts are embedded), unlimited deliveries;
-the order of causes does not matter, because each is answered by a look at the present chunks.
+the order of causes does not matter, because each leads to a query of the present texts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import structlog
-from nats.aio.client import Client
-from nats.errors import Error as NatsError
+from nats.aio.msg import Msg
 
 from ...schemas.active_models import active_in, read_active_models
-from ...schemas.errors import BrokerError, EmbedderError, EmbedderInputRejected, FoldError, ViewsBehind
+from ...schemas.errors import EmbedderInputRejected
 from ...schemas.events.chunk_vectors import encode_chunk_vector
-from ...schemas.events.derived import FLOAT_BYTES
+from ...schemas.events.derived import FLOAT_BYTES, OutgoingMessage
 from ...schemas.events.drawers import DrawerFiled, DrawerRestored
 from ...schemas.events.embeddings import MODEL_DECISIONS
 from ...schemas.events.envelope import ChunkVectorDerived
 from ...schemas.events.facts import EntityNamed, FactAsserted, FactEnded
 from ...schemas.ids import SYSTEM_WORKSPACE
-from ...schemas.ports import Embedder, Publisher, ViewReader
 from ...schemas.rules.chunks import indexed_text
 from ...schemas.rules.embed_text import cap_bytes
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES
-from ...schemas.subjects import Family, parse_subject
+from ...schemas.subjects import JOURNAL_STREAM, Family
 from ...schemas.views import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,
@@ -55,33 +52,15 @@ from ...schemas.views import (
 )
 from ...schemas.views.entity_texts import entity_texts
 from ...schemas.views.table import PRESENT
-from ..feed.positions import position_of
-from ..reacting.durable import Durable
-from ..reacting.pull_reactor import PullLimits, PullReactor
-from ..reactor import Reactor, ReactorContext
+from ..feed.jetstream import API_TIMEOUT_S
+from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .embed_batch import Embedded, Failed, embed_in_pieces
 from .index_rows import known
 
 _DRAWER_EVENTS: Final = (DrawerFiled.ENTRY_TYPE, DrawerRestored.ENTRY_TYPE)
 _GRAPH_EVENTS: Final = (FactAsserted.ENTRY_TYPE, FactEnded.ENTRY_TYPE, EntityNamed.ENTRY_TYPE)
-FILTER_SUBJECTS: Final = (
-    f"{Family.DOCUMENT.value}.>",
-    *(f"{Family.CONTROL.value}.*.{entry_type}" for entry_type in (*MODEL_DECISIONS, *_DRAWER_EVENTS, *_GRAPH_EVENTS)),
-)
-NEEDS: Final = (
-    DOCUMENTS_PROJECTION,
-    DRAWERS_PROJECTION,
-    ENTRIES_PROJECTION,
-    FACTS_PROJECTION,
-    CHUNK_VECTORS_PROJECTION,
-    VECTORS_PROJECTION,
-)
-TAKEN: Final = 256
-"""Causes of one turn; all of a workspace are answered by one look."""
 WINDOW_S: Final = 0.5
 """Seconds to gather causes: a look at 100,000 chunks costs 50 ms."""
-MAX_ACK_PENDING: Final = 1_024
-VIEWS_WAIT_S: Final = 30.0
 _WORKSPACES: Final = " UNION ".join(
     f"SELECT workspace_id FROM {table}" for table in (CHUNKS, DRAWERS, FACTS, KG_ENTITIES)
 )
@@ -102,12 +81,11 @@ _MISSING: Final = f"""SELECT text_hash, any_value(said).breadcrumb, any_value(sa
     GROUP BY text_hash ORDER BY text_hash LIMIT {EMBED_BATCH}"""
 _KNOWN_HASHES: Final = f"""SELECT text_hash FROM {CHUNK_VECTORS}
     WHERE workspace_id = ? AND model = ? AND text_hash IN (SELECT unnest(?::UBIGINT[]))"""
-_AWAY: Final = (BrokerError, NatsError, ViewsBehind, EmbedderError)
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkLimits(PullLimits):
+class ChunkLimits(ViewsLimits):
     """Times of this reactor."""
 
     window_s: float = WINDOW_S
@@ -122,73 +100,56 @@ class _Text:
     write_id: str
 
 
-class EmbedChunksReactor(PullReactor):
-    """The reactor; it reads the views, so it runs where they are.
+class EmbedChunksReactor(ViewsReactor):
+    """The reactor."""
 
-    Args:
-        client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        views: Where chunks without a vector are looked for.
-        embedder_for: What runs a model, None if nothing does; not closed here.
-        clock: The time for ``status``.
-        limits: Times.
-        draw: Uniform in [0, 1), spreads the pauses of several processes.
-    """
+    name = "embed_chunks"
+    version = 1
+    filter_subjects = (
+        f"{Family.DOCUMENT.value}.>",
+        *(f"{Family.CONTROL.value}.*.{one}" for one in (*MODEL_DECISIONS, *_DRAWER_EVENTS, *_GRAPH_EVENTS)),
+    )
+    description = "writes of documents, drawers and facts whose texts are to be embedded"
+    needs = (
+        DOCUMENTS_PROJECTION,
+        DRAWERS_PROJECTION,
+        ENTRIES_PROJECTION,
+        FACTS_PROJECTION,
+        CHUNK_VECTORS_PROJECTION,
+        VECTORS_PROJECTION,
+    )
+    counted = ("proposed", "written", "repeated", "refused", "failed")
+    default_limits = ChunkLimits()
 
-    name: ClassVar[str] = "embed_chunks"
-    version: ClassVar[int] = 1
-    waits_for: ClassVar[tuple[type[Exception], ...]] = _AWAY
-
-    def __init__(
-        self,
-        client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        embedder_for: Callable[[str], Embedder | None],
-        clock: Callable[[], datetime],
-        limits: ChunkLimits | None = None,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        self._limits = limits = limits or ChunkLimits()
-        durable = Durable(
-            name=f"embed-chunks-v{self.version}",
-            filter_subjects=FILTER_SUBJECTS,
-            ack_wait_s=limits.ack_wait_s,
-            max_ack_pending=MAX_ACK_PENDING,
-            description="writes of documents, drawers and facts whose texts are to be embedded",
-            sparse=True,
-        )
-        counted = ("proposed", "written", "repeated", "refused", "failed")
-        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=counted)
-        self._views = views
-        self._embedder_for = embedder_for
+    _filled_all = False
 
     async def turn(self) -> None:
-        """Embed what the written workspaces lack."""
-        limits = self._limits
-        messages = await self._source.take(TAKEN, wait_s=limits.wait_s, window_s=limits.window_s)
-        if not messages:
-            return
-        for message in messages:
-            self._leases.hold(message)
-        async with self._leases.renewed():
-            await self._views.wait_for(max(position_of(one.reply).seq for one in messages), VIEWS_WAIT_S, *NEEDS)
-            workspaces = {_workspace(message.subject) for message in messages}
-            if None in workspaces:
-                rows = await asyncio.to_thread(self._views.rows, _WORKSPACES)
-                workspaces = {str(name) for (name,) in rows}
-            for workspace_id in sorted(one for one in workspaces if one is not None):
-                await self._fill(workspace_id)
-        for message in messages:
-            await self._leases.ack(message)
+        """Handle a batch; before the first one, embed the missing texts of all workspaces."""
+        if not self._filled_all:
+            stream = await self._client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)
+            await self.caught_up(stream.state.last_seq)
+            await self._fill_all()
+            self._filled_all = True
+        await super().turn()
+
+    async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
+        """Embed the texts without a vector of a workspace, or of all after a decision of the whole service."""
+        if workspace_id == SYSTEM_WORKSPACE:
+            await self._fill_all()
+        else:
+            await self._fill(workspace_id)
+
+    async def _fill_all(self) -> None:
+        for (name,) in sorted(await asyncio.to_thread(self._views.rows, _WORKSPACES)):
+            await self._fill(str(name))
 
     async def _fill(self, workspace_id: str) -> None:
         """Embed every text of a workspace that has no vector of its active model.
 
         Raises:
-            EmbedderError: If the model is away.
+            EmbedderError: If the model is unavailable.
         """
+        await self.caught_up()
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         if model is None or self._embedder_for(model) is None:
             return  # the activation of a model that runs here comes by this durable, too
@@ -237,47 +198,34 @@ class EmbedChunksReactor(PullReactor):
         self, workspace_id: str, model: str, generation: int, texts: Sequence[_Text], vectors: Sequence[bytes]
     ) -> None:
         """Publish vectors, or (an empty one) tombstones."""
-        facts = [
-            ChunkVectorDerived(
-                seq=0,
-                workspace_id=workspace_id,
-                model=model,
-                text_hash=one.text_hash,
-                dim=len(vector) // FLOAT_BYTES,
-                vector=vector,
-                write_id=one.write_id,
-                published_ms=0,
-                reactor=self.identity,
-            )
-            for one, vector in zip(texts, vectors, strict=True)
-        ]
         results = await asyncio.gather(
-            *(self.publish(encode_chunk_vector(fact, self.version, generation)) for fact in facts)
+            *(
+                self.publish(
+                    vector_fact(workspace_id, model, generation, one.text_hash, vector, one.write_id, self.identity)
+                )
+                for one, vector in zip(texts, vectors, strict=True)
+            )
         )
-        for fact, result in zip(facts, results, strict=True):
-            self._counts["repeated" if result.duplicate else "written" if fact.dim else "refused"] += 1
+        for vector, result in zip(vectors, results, strict=True):
+            self._counts["repeated" if result.duplicate else "written" if vector else "refused"] += 1
 
 
-def _workspace(subject: str) -> str | None:
-    """The workspace that a cause concerns; None for all."""
-    try:
-        workspace = parse_subject(subject).workspace
-    except FoldError:
-        return ""  # the projections park it; no workspace has this name
-    return None if workspace == SYSTEM_WORKSPACE else workspace
-
-
-def create(context: ReactorContext) -> Reactor | None:
-    """The reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return EmbedChunksReactor(
-        context.client,
-        context.publisher,
-        context.views,
-        embedder_for=context.embedder_for,
-        clock=context.clock,
+def vector_fact(
+    workspace_id: str, model: str, generation: int, text_hash: int, vector: bytes, write_id: str, reactor: str
+) -> OutgoingMessage:
+    """The vector of a text, or (an empty one) a tombstone; its id does not depend on the reactor that publishes it."""
+    fact = ChunkVectorDerived(
+        seq=0,
+        workspace_id=workspace_id,
+        model=model,
+        text_hash=text_hash,
+        dim=len(vector) // FLOAT_BYTES,
+        vector=vector,
+        write_id=write_id,
+        published_ms=0,
+        reactor=reactor,
     )
+    return encode_chunk_vector(fact, EmbedChunksReactor.version, generation)
 
 
-REACTOR: Final = create
+REACTOR: Final = EmbedChunksReactor.create

@@ -51,7 +51,7 @@ class EmbedLimits(PullLimits):
 
 
 def durable_name(version: int, model: str, generation: int = 0) -> str:
-    """``embed-v<version>-<model>-<hash>``: names a model for the broker, which allows no dots and slashes.
+    """``embed-v<version>-<model>-<hash>``: names a model in characters that the broker allows (no dots and slashes).
 
     After a drop ``-<generation>`` follows, so that the model is filled from the journal's beginning once more.
     """
@@ -59,6 +59,6 @@ def durable_name(version: int, model: str, generation: int = 0) -> str:
 
 
 def model_slug(model: str) -> str:
-    """The part of a durable's name that says which model: a readable piece and a hash of the whole."""
+    """The model in a durable's name: a readable piece and a hash of the whole name."""
     slug = _NOT_SLUG.sub("-", model).strip("-")[:MODEL_SLUG_CHARS]
     return f"{slug}-{hashlib.blake2b(model.encode(), digest_size=4).hexdigest()}"

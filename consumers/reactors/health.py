@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
-from typing import ClassVar, Final
-
-from nats.aio.client import Client
+from typing import Any, ClassVar, Final
 
 from ...schemas.entry import Severity
 from ...schemas.events.derived import OutgoingMessage
 from ...schemas.events.health import HealthRecorded
 from ...schemas.ids import derived_id
-from ...schemas.ports import Publisher, ViewReader
 from ...schemas.rules import health
 from ...schemas.rules.health import Trouble
 from ...schemas.timestamps import format_ms, parse_ts, to_ms
 from ...schemas.views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
 from ..reacting.control_facts import encode_control
-from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
+from ..reacting.sweeping import SweepReactor, Swept, Tick
+from ..reactor import ReactorContext
 from .health_figures import Measured, measure_workspace
 
 _SEVERITY: Final = {"red": Severity.WARN, "yellow": Severity.NOTICE}
@@ -36,12 +32,8 @@ class HealthReactor(SweepReactor):
     """Consumes ``sweep.ticked`` of the health sweep.
 
     Args:
-        client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        views: The views it measures.
-        trouble: What ails the embedder of a model at the moment, None if nothing does.
-        clock: The time for ``status``.
-        limits: Times.
+        parts: As in ``ViewsReactor``, like ``more``.
+        trouble: The present trouble of a model's embedder, None if there is none.
     """
 
     name: ClassVar[str] = "health"
@@ -49,18 +41,14 @@ class HealthReactor(SweepReactor):
     sweep: ClassVar[str] = "health"
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, VECTORS_PROJECTION, RELATIONS_PROJECTION)
 
-    def __init__(
-        self,
-        client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        trouble: Callable[[str | None], Trouble | None],
-        clock: Callable[[], datetime],
-        limits: SweepLimits | None = None,
-    ) -> None:
-        super().__init__(client, publisher, views, clock=clock, limits=limits)
+    def __init__(self, *parts: Any, trouble: Callable[[str | None], Trouble | None], **more: Any) -> None:
+        super().__init__(*parts, **more)
         self._trouble = trouble
+
+    @classmethod
+    def parts(cls, context: ReactorContext) -> dict[str, Any]:
+        """The trouble of embedders."""
+        return {"trouble": context.embedder_trouble}
 
     async def work(self, tick: Tick) -> Swept:
         """Measure, judge, record."""
@@ -91,14 +79,14 @@ class HealthReactor(SweepReactor):
 
 
 def at_that_time(trouble: Trouble | None, due_ms: int) -> Trouble | None:
-    """The trouble if it had begun by then: a night that is caught up knew nothing of today's."""
+    """The trouble if it had begun by then; a sweep of an earlier night leaves out later trouble."""
     if trouble is None or (trouble.since and to_ms(parse_ts(trouble.since)) > due_ms):
         return None
     return trouble
 
 
 def judged(measured: Measured, tick: Tick, trouble: Trouble | None) -> HealthRecorded:
-    """What is recorded of a crew or workspace."""
+    """The event about a crew or workspace."""
     figures, legacy = measured.figures, health.measure_legacy(measured.legacy)
     verdict = health.judge(figures, trouble)
     return HealthRecorded(
@@ -132,13 +120,4 @@ def judged(measured: Measured, tick: Tick, trouble: Trouble | None) -> HealthRec
     )
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The health reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return HealthReactor(
-        context.client, context.publisher, context.views, trouble=context.embedder_trouble, clock=context.clock
-    )
-
-
-REACTOR: Final = create
+REACTOR: Final = HealthReactor.create

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.ports import ViewReader
 from ...schemas.rules.health import SAMPLE, SEARCH_DAYS, LegacyFigures, MemoryFigures
+from ...schemas.timestamps import DAY_MS
 from ...schemas.views import ARCHIVED, EMBEDDINGS, ENTRIES, RECEIPTS, RELATIONS
 
-DAY_MS: Final = 86_400_000
 CHUNK: Final = 4_096
 """Vectors compared with a sample at once: 16 MiB of cosines."""
 _FLOAT32: Final = np.dtype("<f4")
@@ -82,7 +82,7 @@ Seqs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """What is measured and as of when: milliseconds since the epoch, and the sequence that comes after it all."""
+    """The scope of a measurement: its time in milliseconds since the epoch, and the sequence before which entries count."""
 
     workspace_id: str
     seq: int
@@ -91,7 +91,7 @@ class At:
 
     @property
     def params(self) -> dict[str, Any]:
-        """For the queries; a model that cannot be stands for none."""
+        """Parameters of the queries; an impossible name stands for no model."""
         return {"workspace": self.workspace_id, "seq": self.seq, "due": self.due_ms, "model": self.model or ""}
 
 
@@ -118,7 +118,7 @@ def measure_workspace(views: ViewReader, workspace_id: str, seq: int, due_ms: in
     Args:
         views: The views, past ``seq``.
         workspace_id: The workspace.
-        seq: Only what came before it in the journal counts.
+        seq: Only entries before it in the journal count.
         due_ms: Only what was recorded up to then counts, milliseconds since the epoch.
     """
     at = At(workspace_id, seq, due_ms, active_in(read_active_models(views), workspace_id))

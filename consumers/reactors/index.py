@@ -14,24 +14,22 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import structlog
-from nats.aio.client import Client
 
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderError, EmbedderInputRejected
 from ...schemas.events.derived import encode_vector
 from ...schemas.events.token_bits import encode_token_bits
-from ...schemas.ports import Embedder, Published, Publisher, TokenBits, ViewReader
+from ...schemas.ports import Embedder, Published, TokenBits
 from ...schemas.views import (
     ENTRIES_PROJECTION,
     VECTORS_PROJECTION,
 )
 from ..reacting.backoff import doubled
-from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
+from ..reacting.sweeping import SweepReactor, Swept, Tick
+from ..reactor import ReactorContext
 from .embed import EmbedReactor
 from .embed_batch import Embeddable, Embedded, Failed, embed_in_pieces
 from .embed_limits import durable_name
@@ -42,7 +40,7 @@ RETRY_FIRST_S: Final = 300.0
 RETRY_LAST_S: Final = 86_400.0
 """Seconds, by the ticks' due times, that a text which failed alone is left out of sweeps: doubled with each failure."""
 GIVE_UP_AFTER: Final = 3
-"""Refusals of one text, in as many sweeps, until a tombstone says that the model does not take it; a reindex tries again."""
+"""Refusals of one text, in as many sweeps, until a tombstone records that the model rejects it; a reindex tries again."""
 TROUBLES_KEPT: Final = 10_000
 """Texts whose failures are remembered, about 2 MB; the oldest are forgotten and tried at once."""
 _COUNTED: Final = (
@@ -55,8 +53,8 @@ _COUNTED: Final = (
     "pending",
 )
 _TRIED: Final = ("written", "repeated", "refused", "failed", "put_off")
-"""How an entry that a sweep comes to may fare: each in one of these; in a sweep that is not broken off they add up to
-``proposed``, which until then says how many were missing."""
+"""Outcomes of an entry in a sweep, one of these each; in a complete sweep they add up to ``proposed``, which until then is
+the number of missing vectors."""
 _FIRST_MS: Final = -(2**62)
 _log = structlog.get_logger(__name__)
 
@@ -82,7 +80,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Trouble:
-    """How one text has fared: failures, and the due time from which it is tried again, milliseconds since the epoch."""
+    """Failures of one text, and the due time from which it is tried again, milliseconds since the epoch."""
 
     failures: int = 0
     not_before_ms: int = 0
@@ -92,13 +90,8 @@ class IndexReactor(SweepReactor):
     """Consumes ``sweep.ticked`` of the index sweep.
 
     Args:
-        client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        views: Where the missing are looked for.
-        embedder_for: What runs a model, None if nothing does; not closed here.
-        clock: The time for ``status``.
+        parts: As in ``ViewsReactor``, like ``more``.
         embed_unsettled: What this process's embed reactor on a durable took and did not ack yet; None where none runs.
-        limits: Times.
     """
 
     name: ClassVar[str] = "index"
@@ -108,23 +101,21 @@ class IndexReactor(SweepReactor):
 
     def __init__(
         self,
-        client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        embedder_for: Callable[[str], Embedder | None],
-        clock: Callable[[], datetime],
+        *parts: Any,
         embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None,
-        limits: SweepLimits | None = None,
+        **more: Any,
     ) -> None:
-        super().__init__(client, publisher, views, clock=clock, limits=limits)
-        self._client = client
-        self._embedder_for = embedder_for
+        super().__init__(*parts, **more)
         self._embed_unsettled = embed_unsettled
         self._troubles: dict[tuple[str, int], _Trouble] = {}
 
+    @classmethod
+    def parts(cls, context: ReactorContext) -> dict[str, Any]:
+        """The unsettled messages of the embed reactors of this process."""
+        return {"embed_unsettled": context.embed_unsettled}
+
     async def work(self, tick: Tick) -> Swept:
-        """Embed what is missing, batch by batch, oldest first."""
+        """Embed entries without a vector, batch by batch, oldest first."""
         counts = Counter(dict.fromkeys(_COUNTED, 0))
         name = active_in(await asyncio.to_thread(read_active_models, self._views), tick.workspace_id)
         generation, dim = await asyncio.to_thread(known, self._views, name or "")
@@ -148,7 +139,7 @@ class IndexReactor(SweepReactor):
         return Swept(counts)
 
     async def _part(self, tick: Tick, model: str | None, generation: int) -> _Part:
-        """What of the workspace is not left to the embed reactor."""
+        """The part of the workspace that is not left to the embed reactor."""
         backlog = Backlog()
         if model is not None:
             durable = durable_name(EmbedReactor.version, model, generation)
@@ -225,18 +216,4 @@ class IndexReactor(SweepReactor):
             counts["failed"] += 1
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The index reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return IndexReactor(
-        context.client,
-        context.publisher,
-        context.views,
-        embedder_for=context.embedder_for,
-        clock=context.clock,
-        embed_unsettled=context.embed_unsettled,
-    )
-
-
-REACTOR: Final = create
+REACTOR: Final = IndexReactor.create

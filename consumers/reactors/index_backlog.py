@@ -19,7 +19,7 @@ from ..reacting.durable import Remaining, remaining
 
 LOOKS: Final = 5
 PAUSE_S: Final = 0.2
-"""Messages on their way to the reactor, and its acks on theirs, are in no account for some milliseconds."""
+"""Messages and acks in transit are counted on neither side for some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Backlog:
     """What is left to the embed reactor.
 
     Attributes:
-        begins: From this sequence on everything is; None if nothing follows.
-        unsettled: These before it, too: in its hands, put off or given back.
+        begins: All entries from this sequence on; None if there are none.
+        unsettled: Earlier entries that it holds, put off or returned.
     """
 
     begins: int | None = None

@@ -5,7 +5,7 @@ entries, its relation and our version, so running twice publishes once; an entry
 that happens here touches the embedding. Facts of a model that is not the workspace's active one make no links.
 
 Durable: ack policy explicit, ack wait ``LinkLimits.ack_wait_s`` (renewed while a batch is in hand), unlimited deliveries, at
-most ``max_ack_pending`` unacked; order does not matter, as only what came before a fact counts for it.
+most ``max_ack_pending`` unacked; order does not matter, because only entries before a fact count for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import structlog
 from nats.aio.client import Client
@@ -35,17 +35,16 @@ from ..feed.jetstream import LINK_ACK_PENDING
 from ..feed.positions import position_of
 from ..reacting.backoff import doubled
 from ..reacting.durable import Durable
+from ..reacting.judge import ChatJudge, Judge
+from ..reacting.leases import deliveries
 from ..reacting.llm_calls import MeteredChat
 from ..reacting.pull_reactor import PullLimits, PullReactor
 from ..reactor import Reactor, ReactorContext, ReactorStatus
 from .link_finder import LinkFinder
 
-if TYPE_CHECKING:
-    from ..adapters.judge import Judge
-
 FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
 _AWAY: Final = (BrokerError, Unavailable, NatsError)
-"""Broker or views are away: no entry is at fault."""
+"""The broker or the views are unavailable: no entry is at fault."""
 _log = structlog.get_logger(__name__)
 
 
@@ -82,7 +81,7 @@ class LinkReactor(PullReactor):
         publisher: Publishes to JOURNAL; not closed here.
         finder: Finds an entry's links.
         judge: Closed at the end; None if there is none.
-        judge_trouble: Why there is no judge although one was asked for; ``status`` says so where nothing worse is wrong.
+        judge_trouble: Why there is no judge although one is configured; ``status`` shows it unless there is another error.
         clock: The time for ``status``.
         limits: Sizes and times.
         draw: Uniform in [0, 1), spreads the pauses of several processes.
@@ -125,7 +124,7 @@ class LinkReactor(PullReactor):
             await self._judge.close()
 
     async def status(self) -> ReactorStatus:
-        """How it is doing, or why it has no judge."""
+        """The status, or why there is no judge."""
         status = await super().status()
         return replace(status, last_error=status.last_error or self._judge_trouble)
 
@@ -146,7 +145,7 @@ class LinkReactor(PullReactor):
             await self._put_off(cause, error)
 
     async def _sort(self, messages: Sequence[Msg]) -> list[_Cause]:
-        """Ack what makes no links; the rest is in our hands."""
+        """Ack messages that lead to no links; hold and return the others."""
         causes = []
         for message in messages:
             fact = _fact_of(message)
@@ -154,7 +153,7 @@ class LinkReactor(PullReactor):
                 self._counts["skipped"] += 1
                 await message.ack()
                 continue
-            if (message.metadata.num_delivered or 1) == 1:
+            if deliveries(message) == 1:
                 self._counts["proposed"] += 1
             self._leases.hold(message)
             causes.append(_Cause(fact, message))
@@ -173,7 +172,7 @@ class LinkReactor(PullReactor):
         self._counts["failed"] += 1
         fact, message = cause.fact, cause.message
         _log.error("link.put_off", entry_id=fact.entry_id, seq=fact.seq, error=type(error).__name__)
-        times = (message.metadata.num_delivered or 1) - 1
+        times = deliveries(message) - 1
         await self._leases.put_off(message, doubled(self._limits.retry_first_s, self._limits.retry_last_s, times))
 
 
@@ -202,12 +201,11 @@ def create(context: ReactorContext) -> Reactor | None:
 
 
 def _judge_of(context: ReactorContext) -> tuple[Judge | None, str | None]:
-    """The judge, or why there is none although one is set: a second opinion is no reason to keep a node from starting."""
+    """The judge, or why there is none although one is set; a node starts without its judge."""
     settings = context.settings
     if not settings.judge_model:
         return None, None
     from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
-    from ..adapters.judge import ChatJudge
 
     try:
         chat = chat_model_of(settings, settings.judge_model, timeout_s=JUDGE_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Which links a newly embedded entry gets: its nearest earlier entries, and those of them that it contradicts.
+"""Finds the links of a newly embedded entry: its nearest earlier entries, and those of them that it contradicts.
 
 Invariant: a function of the fact and of what came before it; every link leads from the newer entry to the older. A
 correction (``refs.parent_entry_id``) supersedes what it corrects and does not contradict it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic_core import from_json
 
@@ -20,9 +20,7 @@ from ...schemas.rules.embed_text import embedded_text
 from ...schemas.rules.relations import CONTRADICTS, SIMILAR
 from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES
 from ...schemas.views import ENTRIES
-
-if TYPE_CHECKING:
-    from ..adapters.judge import Judge
+from ..reacting.judge import Judge
 
 PARENT_REF: Final = "parent_entry_id"
 _TEXTS: Final = f"""SELECT seq, id, summary, payload, refs FROM (SELECT unnest(?::UBIGINT[]) AS wanted)
@@ -41,7 +39,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A contradiction that the rule sees between an entry and another, and the two texts."""
+    """A contradiction that the rule finds between two entries, and their texts."""
 
     other: SimilarEntry
     newer: str
@@ -93,7 +91,7 @@ class LinkFinder:
         return found.confirmed() if verdict else None
 
     def _contradicted(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> list[_Seen]:
-        """Which of the nearest the rule sees contradicted; blocking: it reads, and hostile text may take milliseconds."""
+        """The nearest entries that the rule finds contradicted; blocking: hostile text may take milliseconds."""
         texts = self._texts(fact, near)
         own = texts.get(fact.entry_seq)
         seen = []

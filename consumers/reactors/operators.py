@@ -1,22 +1,18 @@
-"""Refreshes the models of operators once a day from what they said of themselves in their own turns.
+"""Refreshes the models of operators once a day from statements about themselves in their own turns.
 
-Invariant: only facts with a quote from the person's own turns are stored; a key about which the turns say nothing keeps its
-fact; of a person who opted out nothing is read or published. What is published depends on the tick alone.
+Invariant: only facts with a quote from the person's own turns are stored; a key that the turns do not mention keeps its
+fact; nothing of a person who opted out is read or published. What is published depends on the tick alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import ClassVar, Final
-
-from nats.aio.client import Client
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
 
 from ...schemas.chat import ChatError
 from ...schemas.events.operators import OperatorProfileUpdated, StatedFact
 from ...schemas.ids import derived_id
-from ...schemas.ports import Publisher, ViewReader
 from ...schemas.rules.operator_facts import proposed_facts
 from ...schemas.rules.operators import (
     OwnTurn,
@@ -32,9 +28,8 @@ from ...schemas.views import ENTRIES_PROJECTION, STANDINGS_PROJECTION
 from ...schemas.views.operators import OPERATORS_PROJECTION
 from ..prompts.operator_facts import Facts, question
 from ..reacting.control_facts import encode_control
-from ..reacting.llm_calls import MeteredChat
-from ..reacting.sweeping import SweepLimits, SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
+from ..reacting.sweeping import SweepReactor, Swept, Tick
+from ..reactor import ReactorContext
 from .operators_reads import PEOPLE_MAX, Known, Person, known_of, people_of, turns_of
 
 REFUSALS: Final = ("key", "value", "quote", "injection", "secret")
@@ -43,10 +38,11 @@ REFUSALS: Final = ("key", "value", "quote", "injection", "secret")
 class OperatorsReactor(SweepReactor):
     """Consumes ``sweep.ticked`` of the models of operators.
 
+    Without ``chat``, or when it gives no answer, rules propose facts.
+
     Args:
-        client: As in ``SweepReactor``, like the other arguments.
+        parts: As in ``ViewsReactor``, like ``more``.
         subject_key: The key of the hash that names people.
-        chat: Proposes facts; rules do if it is None, or gives no answer.
     """
 
     name: ClassVar[str] = "operators"
@@ -55,27 +51,16 @@ class OperatorsReactor(SweepReactor):
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, STANDINGS_PROJECTION, OPERATORS_PROJECTION)
     of_agents: ClassVar[bool] = False
     """Whether each agent has a card of its own of a person."""
+    uses_chat = True
 
-    def __init__(
-        self,
-        client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        subject_key: bytes,
-        chat: MeteredChat | None = None,
-        clock: Callable[[], datetime],
-        limits: SweepLimits | None = None,
-    ) -> None:
-        super().__init__(client, publisher, views, clock=clock, limits=limits)
+    def __init__(self, *parts: Any, subject_key: bytes, **more: Any) -> None:
+        super().__init__(*parts, **more)
         self._key = subject_key
-        self._chat = chat
 
-    async def stop(self) -> None:
-        """Stop, then close the model's connections."""
-        await super().stop()
-        if self._chat is not None:
-            await self._chat.close()
+    @classmethod
+    def parts(cls, context: ReactorContext) -> dict[str, Any]:
+        """The key of the node."""
+        return {"subject_key": context.subject_key}
 
     async def work(self, tick: Tick) -> Swept:
         """Look at each person with a new turn; counts facts proposed and refused, and profiles written."""
@@ -117,7 +102,7 @@ class OperatorsReactor(SweepReactor):
     async def _propose(
         self, tick: Tick, person: Person, turns: Sequence[OwnTurn], counts: dict[str, int]
     ) -> list[Proposed]:
-        """What the chat model proposes; what rules find without one, or while it gives no answer."""
+        """The facts that the chat model proposes; those that rules find if there is no model or it fails."""
         if self._chat is not None:
             try:
                 answer = await self._chat.complete(
@@ -154,28 +139,4 @@ class OperatorsReactor(SweepReactor):
         await self.publish(fact)
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The reactor of a node, or None in a process without views."""
-    return made(OperatorsReactor, context)
-
-
-def made(kind: type[OperatorsReactor], context: ReactorContext) -> Reactor | None:
-    """A reactor of either kind."""
-    if context.views is None:
-        return None
-    chat = None
-    if context.settings.llm_model or context.settings.llm_base_url:
-        from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
-
-        chat = chat_model_of(context.settings)
-    return kind(
-        context.client,
-        context.publisher,
-        context.views,
-        subject_key=context.subject_key,
-        chat=None if chat is None else MeteredChat(chat, context.publisher, f"{kind.name}@{kind.version}"),
-        clock=context.clock,
-    )
-
-
-REACTOR: Final = create
+REACTOR: Final = OperatorsReactor.create

@@ -1,7 +1,7 @@
-"""What a sweep of operator models reads: who talked, what they said, what is known of them; blocking.
+"""Reads for a sweep of operator models: the people who talked, their turns, the known facts about them; blocking.
 
-Invariant: as of the tick, so a sweep that is repeated finds the same. Only turns of people themselves are read
-(``chat.user_message`` whose actor is a named user), none that is retracted.
+Invariant: as of the tick, so a repeated sweep reads the same. Only the people's own turns are read (``chat.user_message``
+whose actor is a named user), without retracted ones.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from ...schemas.events.operators import StatedFact
 from ...schemas.ports import ViewReader
 from ...schemas.rules.actors import USER_MESSAGE
 from ...schemas.rules.operators import WINDOW_DAYS, OwnTurn, facts_of
-from ...schemas.rules.sweeps import DAY_MS
 from ...schemas.rules.turns import USER_NAMES
+from ...schemas.timestamps import DAY_MS
 from ...schemas.views import ENTRIES, RETRACTIONS
 from ...schemas.views.operators import OPERATOR_CONSENTS, OPERATOR_FORGOTTEN, OPERATOR_PROFILES
 from ...schemas.views.table import PRESENT
 from ..reacting.sweeping import Tick
 
 PEOPLE_MAX: Final = 1_000
-"""People of one sweep, those who spoke last; the next sweep takes up who speaks again."""
+"""People of one sweep, those who spoke last; the next sweep reads those who speak again."""
 TURNS_MAX: Final = 500
 """Newest turns of a person that are read: at 20,000 characters each, 10 MB."""
 _TURNS: Final = f"""{ENTRIES} e WHERE e.workspace_id = $workspace AND e.seq < $seq AND e.entry_type = '{USER_MESSAGE}'

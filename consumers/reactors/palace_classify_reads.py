@@ -1,4 +1,4 @@
-"""What the cold path of the palace reads in the views: drawers that wait, their neighbours, and the knowledge graph."""
+"""Reads of the cold path of the palace: drawers that wait, their neighbours, and the knowledge graph."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _CENTROIDS: Final = f"SELECT memory_type, source_hash FROM {DRAWER_CENTROIDS} WH
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A live drawer that was filed, and how far it is."""
+    """A live drawer and its state in the cold path."""
 
     drawer_id: str
     entry_id: str
@@ -119,7 +119,7 @@ class Neighbour:
 
 @dataclass(slots=True)
 class Graph:
-    """What of the knowledge graph decides whether a statement is new."""
+    """The part of the knowledge graph that decides whether a statement is new."""
 
     entities: set[str]
     open: set[tuple[str, str, str]]
@@ -142,7 +142,7 @@ def waiting_in(views: ViewReader, workspace_id: str, entry_ids: Sequence[str]) -
 
 
 def neighbours_in(views: ViewReader, workspace_id: str, model: str) -> list[Neighbour]:
-    """The processed drawers, the one that changed last at the end; without those that the model does not take."""
+    """The processed drawers, the one that changed last at the end; without those that the model rejects."""
     return [Neighbour(*row) for row in views.rows(_PROCESSED, [model, workspace_id])]
 
 
@@ -166,7 +166,7 @@ def fading_in(views: ViewReader, workspace_id: str, now_ms: int) -> tuple[list[F
 
 
 def new_centroids(views: ViewReader, workspace_id: str, model: str, now_ms: int) -> list[Centroid]:
-    """The centroids of types with enough drawers that a model classified, as far as these are not those of the last time."""
+    """The centroids of types with enough drawers that a model classified, if these drawers changed since the last time."""
     known = {row[0]: row[1] for row in views.rows(_CENTROIDS, [workspace_id, model])}
     labelled: dict[str, list[tuple[str, bytes]]] = {}
     for memory_type, drawer_id, vector in views.rows(_LABELLED, [model, workspace_id, now_ms - CENTROID_DAYS * DAY_MS]):

@@ -1,7 +1,7 @@
 """Compares a classified drawer with its neighbours: contradictions first, then clusters (contract of the palace, §3).
 
-Invariant: one call a drawer, and none without a neighbour that matters; of two drawers that contradict each other the older
-is superseded, whichever was classified later; without a usable answer nothing is superseded or merged.
+Invariant: at most one call a drawer, and none without a near neighbour; if two drawers contradict each other, the older is
+superseded, whichever was classified later; without a usable answer nothing is superseded or merged.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class Comparing:
     async def neighbourhood(self, workspace_id: str) -> _Neighbourhood | None:
         """What drawers are compared with; None without an embedding model.
 
-        Drawers that ``embed_chunks`` has not come to yet are embedded for the comparison: nothing compares them later.
+        Drawers that ``embed_chunks`` has not embedded yet are embedded here, because nothing compares them later.
 
         Raises:
-            EmbedderError: The model is away; try again later.
+            EmbedderError: The model is unavailable; try again later.
         """
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         if model is None:
@@ -105,7 +105,7 @@ class Comparing:
         """Supersede and merge what one drawer contradicts or repeats.
 
         Raises:
-            ChatUnavailable: The model is away; try again later.
+            ChatUnavailable: Try again later.
         """
         if drawer.drawer_id in around.gone:
             return

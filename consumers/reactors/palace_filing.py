@@ -17,17 +17,15 @@ import structlog
 
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.errors import EmbedderError
-from ...schemas.events.chunk_vectors import encode_chunk_vector
 from ...schemas.events.derived import FLOAT_BYTES, OutgoingMessage
 from ...schemas.events.drawers import MOST_DRAWERS, DrawerFiled
-from ...schemas.events.envelope import ChunkVectorDerived
 from ...schemas.ids import derived_id, hash64
 from ...schemas.ports import Embedder, Published, ViewReader
 from ...schemas.rules.palace.exchanges import SAME_COSINE, WING, Chunk, Exchange, Thresholds, chunk_of, filed_chunks
 from ...schemas.rules.palace.places import drawer_id
 from ..reacting.control_facts import encode_control
 from .embed_batch import Embedded, embed_in_pieces
-from .embed_chunks import EmbedChunksReactor
+from .embed_chunks import vector_fact
 from .index_rows import known
 from .palace_reads import Filed, centroids_in, filed_in
 
@@ -42,17 +40,9 @@ BLOCK: Final = 1_024
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of some exchanges, and the last sequence that was published."""
-
-    counts: Counter[str]
-    last_seq: int
-
-
 @dataclass(slots=True)
 class _Piece:
-    """A chunk of an exchange on its way."""
+    """A chunk of an exchange that is being filed."""
 
     exchange: Exchange
     chunk: Chunk
@@ -68,7 +58,7 @@ class _Piece:
 
 
 class _Live:
-    """What is filed already, and what these pieces add.
+    """The filed drawers and the pieces that are added.
 
     Cosines are computed for all pieces together, which reads the vectors of the drawers once.
     """
@@ -92,7 +82,7 @@ class _Live:
                 np.maximum(self._nearest, cosines.max(axis=0), out=self._nearest)
 
     def has(self, at: int) -> bool:
-        """Whether a live drawer has the text of the piece at a position, or one that is as good as the same."""
+        """Whether a live drawer has the text of the piece at a position, or nearly the same text."""
         piece = self._pieces[at]
         return (
             piece.drawer_id in self._filed.live
@@ -122,7 +112,7 @@ class Filing:
         views: Where drawers are read.
         publish: Publishes a fact; returns after the ack.
         embedder_for: What runs a model, None if nothing does.
-        thresholds: Who decides the types.
+        thresholds: Confidences that decide how a type is found.
         reactor: ``name@version``.
     """
 
@@ -140,8 +130,8 @@ class Filing:
         self._thresholds = thresholds
         self._reactor = reactor
 
-    async def file(self, workspace_id: str, exchanges: Sequence[Exchange]) -> Outcome:
-        """File exchanges; the views have reached what was filed before.
+    async def file(self, workspace_id: str, exchanges: Sequence[Exchange]) -> Counter[str]:
+        """File exchanges; the views have reached what was filed before. Returns counts.
 
         Raises:
             BrokerUnavailable: If an event was not acked; it is safe to file all of them again.
@@ -171,8 +161,8 @@ class Filing:
         counts["without_vector"] = sum(not piece.vector for piece in chosen)
         if counts["put_off"]:
             _log.warning("palace.full", workspace=workspace_id, put_off=counts["put_off"])
-        published = await asyncio.gather(*(self._file(workspace_id, model, generation, piece) for piece in chosen))
-        return Outcome(counts, max((one.seq for one in published), default=0))
+        await asyncio.gather(*(self._file(workspace_id, model, generation, piece) for piece in chosen))
+        return counts
 
     def _pieces(self, workspace_id: str, exchanges: Sequence[Exchange]) -> list[list[_Piece]]:
         return [
@@ -189,7 +179,7 @@ class Filing:
         return _Piece(exchange, chunk, named, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
 
     def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
-        """Let the nearest centroid decide a type of which the words are not certain."""
+        """Take the type of the nearest centroid if the word lists are not certain."""
         if not piece.vector or not self._thresholds.low <= piece.chunk.found.confidence < self._thresholds.high:
             return
         vector = np.frombuffer(piece.vector, "<f4")
@@ -214,21 +204,13 @@ class Filing:
             _log.warning("palace.not_embedded", workspace=workspace_id, error=type(error).__name__)
         return generation
 
-    async def _file(self, workspace_id: str, model: str | None, generation: int, piece: _Piece) -> Published:
+    async def _file(self, workspace_id: str, model: str | None, generation: int, piece: _Piece) -> None:
         exchange, chunk, head = piece.exchange, piece.chunk, piece.exchange.head
         if piece.vector and model is not None:
-            fact = ChunkVectorDerived(
-                seq=0,
-                workspace_id=workspace_id,
-                model=model,
-                text_hash=piece.text_hash,
-                dim=len(piece.vector) // FLOAT_BYTES,
-                vector=piece.vector,
-                write_id=piece.entry_id,
-                published_ms=0,
-                reactor=self._reactor,
+            fact = vector_fact(
+                workspace_id, model, generation, piece.text_hash, piece.vector, piece.entry_id, self._reactor
             )
-            await self._publish(encode_chunk_vector(fact, EmbedChunksReactor.version, generation))
+            await self._publish(fact)
         filed = DrawerFiled(
             drawer_id=piece.drawer_id,
             wing=WING,
@@ -242,7 +224,7 @@ class Filing:
             pipeline_tier=chunk.tier,
             state=chunk.state,
         )
-        return await self._publish(
+        await self._publish(
             encode_control(
                 workspace_id,
                 filed,

@@ -1,10 +1,9 @@
 """Prunes drawers every night and computes centroids on Sundays (contract of the palace, §5 and §6).
 
-The decay itself is a fold of the tick (``folds/drawer_upkeep``); this comes after it, on the same tick.
-``sweep.finished`` of that tick is published for the journal's decay, so this adds entries only when it changes something.
+A fold of the same tick (``folds/drawer_upkeep``) lets the drawers decay before. ``sweep.finished`` of the tick belongs to
+the journal's decay, so this reactor publishes only changes.
 
-Invariant: what it publishes has ids that follow from the workspace and the day, so a second sweep of a day prunes nothing
-more.
+Invariant: ids of events follow from the workspace and the day, so a second sweep of a day publishes nothing more.
 
 Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while it works), unlimited deliveries, one tick
 at a time.
@@ -14,26 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import random
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import ClassVar, Final
-
-from nats.aio.client import Client
+from typing import Final
 
 from ...schemas.active_models import active_in, read_active_models
-from ...schemas.errors import ViewsBehind
 from ...schemas.events.drawers import CentroidComputed, DrawerPruned
 from ...schemas.events.payload import ControlPayload
 from ...schemas.ids import derived_id
-from ...schemas.ports import Publisher, ViewReader
 from ...schemas.rules.palace.upkeep import DECAY, pruned
 from ...schemas.timestamps import DAY_MS
 from ..reacting.control_facts import encode_control
-from ..reacting.durable import Durable
-from ..reacting.pull_reactor import PullReactor
-from ..reacting.sweeping import FILTER_SUBJECTS, SweepLimits, Tick, tick_of
-from ..reactor import Reactor, ReactorContext
+from ..reacting.sweeping import Tick, TickReactor
 from .palace_classify_reads import NEEDS, fading_in, new_centroids
 
 PRUNED_AT_ONCE: Final = 1_000
@@ -41,60 +31,21 @@ PRUNED_AT_ONCE: Final = 1_000
 _SUNDAY: Final = 6
 
 
-class PalaceMaintainReactor(PullReactor):
-    """The reactor; it reads the views, so it runs where they are.
+class PalaceMaintainReactor(TickReactor):
+    """The reactor; the work takes its time from the tick."""
 
-    Args:
-        client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        views: Where drawers are read.
-        clock: The time for ``status``; the work takes its time from the tick.
-        limits: Times.
-        draw: Uniform in [0, 1), spreads the pauses of several processes.
-    """
+    name = "palace_maintain"
+    version = 1
+    sweep = DECAY
+    description = "nights after which drawers are pruned"
+    needs = NEEDS
+    counted = ("pruned", "centroids")
 
-    name: ClassVar[str] = "palace_maintain"
-    version: ClassVar[int] = 1
-    waits_for: ClassVar[tuple[type[Exception], ...]] = (*PullReactor.waits_for, ViewsBehind)
-
-    def __init__(
-        self,
-        client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        clock: Callable[[], datetime],
-        limits: SweepLimits | None = None,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        self._limits = limits = limits or SweepLimits()
-        durable = Durable(
-            name=f"palace-maintain-v{self.version}",
-            filter_subjects=FILTER_SUBJECTS,
-            ack_wait_s=limits.ack_wait_s,
-            max_ack_pending=1,
-            description="nights after which drawers are pruned",
-            sparse=True,
-        )
-        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=("pruned", "centroids"))
-        self._views = views
-        self._written = 0
-
-    async def turn(self) -> None:
-        """Work off the next tick; those of other sweeps are passed over."""
-        limits = self._limits
-        for message in await self._source.take(1, wait_s=limits.wait_s, window_s=limits.window_s):
-            tick = tick_of(message, DECAY)
-            if tick is None:
-                await message.ack()
-                continue
-            self._leases.hold(message)
-            async with self._leases.renewed():
-                await self._views.wait_for(max(tick.seq, self._written), limits.views_wait_s, *NEEDS)
-                await self._prune(tick)
-                if datetime.fromtimestamp(tick.due_ms / 1_000, UTC).weekday() == _SUNDAY:
-                    await self._compute_centroids(tick)
-            await self._leases.ack(message)
+    async def on_tick(self, tick: Tick) -> None:
+        """Prune drawers, and on Sundays compute centroids."""
+        await self._prune(tick)
+        if datetime.fromtimestamp(tick.due_ms / 1_000, UTC).weekday() == _SUNDAY:
+            await self._compute_centroids(tick)
 
     async def _prune(self, tick: Tick) -> None:
         ids = pruned(*await asyncio.to_thread(fading_in, self._views, tick.workspace_id, tick.due_ms))
@@ -130,14 +81,7 @@ class PalaceMaintainReactor(PullReactor):
             reactor=self.identity,
             summary=summary,
         )
-        self._written = max(self._written, (await self.publish(fact)).seq)
+        await self.publish(fact)
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return PalaceMaintainReactor(context.client, context.publisher, context.views, clock=context.clock)
-
-
-REACTOR: Final = create
+REACTOR: Final = PalaceMaintainReactor.create

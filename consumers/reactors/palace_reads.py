@@ -1,4 +1,4 @@
-"""What the hot path of the palace reads in the views: turns of conversations, and drawers with their vectors."""
+"""Reads of the hot path of the palace: turns of conversations, and drawers with their vectors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def files_chat(views: ViewReader, workspace_id: str) -> bool:
 def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[Turn]]:
     """The turns of the sessions that some turns belong to, by session, from an hour before the first of them.
 
-    What may be the rest of an exchange that began earlier is left out.
+    Turns that may belong to an exchange that began earlier are left out.
     """
     rows = views.rows(_AROUND, {"workspace": workspace_id, "seqs": list(seqs)})
     sessions = _by_session(rows)

@@ -1,7 +1,8 @@
-"""Publishes what the cold path of the palace finds: types, facts of the knowledge graph, links, contradictions and merges.
+"""Publishes the findings of the cold path of the palace: types, facts, links, contradictions and merges.
 
-Invariant: ids follow from the drawer and what is said, so a call that is repeated after a crash contradicts nothing; of a
-drawer's events ``drawer.classified`` or ``drawer.linked`` comes last, so a drawer that has it needs no second call.
+Invariant: ids follow from the drawer and the kind of finding, so a call that is repeated after a crash adds no second
+finding; ``drawer.classified`` or ``drawer.linked`` is the last event of a call, so a drawer that has it needs no second
+call.
 """
 
 from __future__ import annotations
@@ -56,10 +57,9 @@ class PalaceRecord:
         self._name = name
         self._reactor = reactor
         self._counts = counts
-        self.last_seq = 0
 
     async def settled(self, workspace_id: str, drawer: Waiting) -> None:
-        """What the words of a drawer say of its type is final."""
+        """The type from the word lists is final."""
         said = DrawerClassified(
             drawer_id=drawer.drawer_id,
             memory_type=drawer.memory_type,
@@ -69,7 +69,7 @@ class PalaceRecord:
         await self._say(workspace_id, drawer, said, "settled", f"{drawer.drawer_id} stays {drawer.memory_type}")
 
     async def classified(self, workspace_id: str, drawer: Waiting, found: Understood, graph: Graph) -> None:
-        """What a model says of a drawer; of one whose type is decided, only its entities count."""
+        """A model classified a drawer; if the type was decided before, only the entities count."""
         triples = await self._facts(workspace_id, drawer, found, graph)
         linked = DrawerLinked(drawer_id=drawer.drawer_id, entity_count=found.entities, triple_count=triples)
         await self.linked(workspace_id, drawer, linked)
@@ -88,7 +88,7 @@ class PalaceRecord:
         await self._say(workspace_id, drawer, said, "classified", f"{drawer.drawer_id} is classified as {memory_type}")
 
     async def linked(self, workspace_id: str, drawer: Waiting, said: DrawerLinked | None = None) -> None:
-        """A model was asked for a drawer's entities."""
+        """A model looked for a drawer's entities."""
         said = said or DrawerLinked(drawer_id=drawer.drawer_id)
         await self._say(workspace_id, drawer, said, "linked", f"{said.entity_count} entities in {drawer.drawer_id}")
 
@@ -105,13 +105,13 @@ class PalaceRecord:
         await self._say(workspace_id, cause, said, f"superseded/{older}/{newer}", f"{newer} supersedes {older}")
 
     async def merged(self, workspace_id: str, into: Waiting, drawer_ids: Sequence[str], summary: str) -> None:
-        """Drawers say what a newer one says."""
+        """Drawers are merged into a newer one that says the same."""
         said = DrawerMerged(into=into.drawer_id, drawer_ids=tuple(drawer_ids), summary=summary)
         name = f"merged/{'/'.join(sorted(drawer_ids))}"
         await self._say(workspace_id, into, said, name, f"{len(drawer_ids)} drawers are merged into {into.drawer_id}")
 
     async def _facts(self, workspace_id: str, drawer: Waiting, found: Understood, graph: Graph) -> int:
-        """Assert what is not known yet; returns the number of statements that the graph has of these."""
+        """Assert statements that are new; returns how many of the statements the graph then has."""
         held = 0
         for one in found.statements:
             named = (entity_id(one.subject), one.predicate, entity_id(one.object))
@@ -147,4 +147,4 @@ class PalaceRecord:
             reactor=self._reactor,
             summary=summary[:MAX_SUMMARY],
         )
-        self.last_seq = max(self.last_seq, (await self._publish(fact)).seq)
+        await self._publish(fact)

@@ -1,54 +1,41 @@
-"""Lets a drawer that somebody adds reinforce similar ones (contract of the palace, §5).
+"""Reinforces drawers that are similar to one that was added by hand (contract of the palace, §5).
 
 Of the five nearest live drawers that were filed before it, those with a cosine above 0.7 gain 0.5 of importance. Only
-``palace add`` reinforces: not conversations, diaries, devices and imports. Entries of a diary gain nothing.
+``palace add`` reinforces; conversations, diaries, devices and imports do not. Entries of a diary gain nothing.
 
-Invariants: a drawer reinforces once, however often it is added or the reactor runs, as the id of the event follows from the
-drawer. Without an embedding model nothing is reinforced, then or later.
+Invariants: a drawer reinforces once, however often it is added or the reactor runs, because the id of the event follows
+from the drawer. A drawer that is added while there is no embedding model never reinforces.
 
 Durable: ack policy explicit, ack wait ``ReinforceLimits.ack_wait_s`` (renewed while it works), unlimited deliveries, at most
-``MAX_ACK_PENDING`` unacked; order of age but for drawers that wait for
-the vectors of earlier ones.
+``max_ack_pending`` unacked; in stream order, except for drawers that wait for the vectors of earlier ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import Error as NatsError
 
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.entry import MAX_SUMMARY
-from ...schemas.errors import BrokerError, EmbedderError, FoldError, ViewsBehind
 from ...schemas.events import headers as h
-from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.drawers import LAST_MS, DrawerFiled, DrawerReinforced
 from ...schemas.ids import derived_id
-from ...schemas.ports import Embedder, Publisher, ViewReader
 from ...schemas.rules.palace.upkeep import DIARY, REINFORCE_ABOVE, REINFORCE_AMONG, REINFORCE_BOOST
-from ...schemas.subjects import Family, parse_subject
+from ...schemas.subjects import Family
 from ...schemas.views import CHUNK_VECTORS, DRAWERS, LIVE_DRAWER
-from ..feed.positions import position_of
 from ..reacting.backoff import doubled
 from ..reacting.control_facts import encode_control
-from ..reacting.durable import Durable
-from ..reacting.pull_reactor import PullLimits, PullReactor
-from ..reactor import Reactor, ReactorContext
-from .palace_classify_reads import NEEDS
+from ..reacting.leases import deliveries
+from ..reacting.views_reactor import ViewsLimits, ViewsReactor
+from .palace_classify_reads import NEEDS, matrix_of
 from .palace_filing import ADDED_BY
 
-TAKEN: Final = 256
-MAX_ACK_PENDING: Final = 1_024
-VIEWS_WAIT_S: Final = 30.0
 PATIENCE: Final = 10
 """Deliveries from which a drawer no longer waits for the vectors of drawers that were filed before it; some 3 minutes."""
 RETRY_LAST_S: Final = 60.0
@@ -58,11 +45,10 @@ _ADDED: Final = f"""SELECT drawer_id, entry_id, filed_ms FROM {DRAWERS}
 _LIVE: Final = f"""SELECT drawer_id, filed_ms, memory_type, v.vector FROM {DRAWERS} AS drawer LEFT JOIN {CHUNK_VECTORS} AS v
         ON v.workspace_id = drawer.workspace_id AND v.model = ? AND v.text_hash = drawer.text_hash
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} ORDER BY drawer_id"""
-_AWAY: Final = (BrokerError, NatsError, ViewsBehind, EmbedderError)
 
 
 @dataclass(frozen=True, slots=True)
-class ReinforceLimits(PullLimits):
+class ReinforceLimits(ViewsLimits):
     """Times of this reactor.
 
     Attributes:
@@ -93,16 +79,15 @@ class _Embedded:
     @classmethod
     def of(cls, live: Sequence[_Live]) -> _Embedded:
         """These, in their order."""
-        size = len(live[0].vector or b"") // FLOAT_BYTES if live else 0
         return cls(
             [one.drawer_id for one in live],
             np.array([one.filed_ms for one in live], np.int64),
             np.array([one.memory_type == DIARY for one in live], np.bool_),
-            np.frombuffer(b"".join(one.vector or b"" for one in live), "<f4").reshape(len(live), size),
+            matrix_of([one.vector or b"" for one in live]),
         )
 
     def similar(self, drawer_id: str, filed_ms: int) -> list[str]:
-        """Of the nearest that were filed before a drawer, those that it reinforces."""
+        """The ids of the earlier drawers that a drawer reinforces."""
         if drawer_id not in self.ids:
             return []
         own = self.ids.index(drawer_id)
@@ -113,71 +98,24 @@ class _Embedded:
         return [self.ids[at] for at in nearest if cosines[at] > REINFORCE_ABOVE]
 
 
-class PalaceReinforceReactor(PullReactor):
-    """The reactor; it reads the views, so it runs where they are.
+class PalaceReinforceReactor(ViewsReactor):
+    """The reactor."""
 
-    Args:
-        client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        views: Where drawers and their vectors are read.
-        embedder_for: What runs a model, None if nothing does; not closed here.
-        clock: The time for ``status``.
-        limits: Times.
-        draw: Uniform in [0, 1), spreads the pauses of several processes.
-    """
+    name = "palace_reinforce"
+    version = 1
+    filter_subjects = (f"{Family.CONTROL.value}.*.{DrawerFiled.ENTRY_TYPE}",)
+    description = "drawers that may reinforce others"
+    needs = NEEDS
+    counted = ("compared", "reinforced")
+    default_limits = ReinforceLimits()
+    _limits: ReinforceLimits
 
-    name: ClassVar[str] = "palace_reinforce"
-    version: ClassVar[int] = 1
-    waits_for: ClassVar[tuple[type[Exception], ...]] = _AWAY
-
-    def __init__(
-        self,
-        client: Client,
-        publisher: Publisher,
-        views: ViewReader,
-        *,
-        embedder_for: Callable[[str], Embedder | None],
-        clock: Callable[[], datetime],
-        limits: ReinforceLimits | None = None,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        self._limits = limits = limits or ReinforceLimits()
-        durable = Durable(
-            name=f"palace-reinforce-v{self.version}",
-            filter_subjects=(f"{Family.CONTROL.value}.*.{DrawerFiled.ENTRY_TYPE}",),
-            ack_wait_s=limits.ack_wait_s,
-            max_ack_pending=MAX_ACK_PENDING,
-            description="drawers that may reinforce others",
-            sparse=True,
-        )
-        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=("compared", "reinforced"))
-        self._views = views
-        self._embedder_for = embedder_for
-
-    async def turn(self) -> None:
-        """Work on the drawers that were filed."""
-        limits = self._limits
-        messages = await self._source.take(TAKEN, wait_s=limits.wait_s, window_s=limits.window_s)
-        if not messages:
-            return
-        of: dict[str, dict[str, Msg]] = {}
-        for message in messages:
-            self._leases.hold(message)
-            entry_id = (message.headers or {}).get(h.ENTRY_ID)
-            try:
-                workspace_id = parse_subject(message.subject).workspace
-            except FoldError:  # the projections park it
-                await self._leases.ack(message)
-                continue
-            of.setdefault(workspace_id, {})[entry_id or ""] = message
-        async with self._leases.renewed():
-            await self._views.wait_for(max(position_of(one.reply).seq for one in messages), VIEWS_WAIT_S, *NEEDS)
-            for workspace_id, some in of.items():
-                for entry_id in await self._work(workspace_id, some):
-                    delay_s = doubled(limits.retry_s, RETRY_LAST_S, deliveries(some[entry_id]) - 1)
-                    await self._leases.put_off(some.pop(entry_id), delay_s)
-                for message in some.values():
-                    await self._leases.ack(message)
+    async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
+        """Compare drawers, and put off those that wait for vectors."""
+        of = {(message.headers or {}).get(h.ENTRY_ID, ""): message for message in messages}
+        for entry_id in await self._work(workspace_id, of):
+            delay_s = doubled(self._limits.retry_s, RETRY_LAST_S, deliveries(of[entry_id]) - 1)
+            await self._leases.put_off(of[entry_id], delay_s)
 
     async def _work(self, workspace_id: str, messages: Mapping[str, Msg]) -> list[str]:
         """Compare drawers; returns the entries of those that wait for vectors."""
@@ -195,7 +133,7 @@ class PalaceReinforceReactor(PullReactor):
                 if deliveries(messages[entry_id]) < PATIENCE:
                     later.append(entry_id)
                     continue
-                await embedder.probe()  # a model that is away is waited for, a text that it cannot embed is not
+                await embedder.probe()  # wait for an unavailable model, but not for a text that it rejects
             self._counts["compared"] += 1
             await self._reinforce(workspace_id, drawer_id, entry_id, embedded.similar(drawer_id, filed_ms))
         return later
@@ -216,18 +154,4 @@ class PalaceReinforceReactor(PullReactor):
         self._counts["reinforced"] += len(similar)
 
 
-def deliveries(message: Msg) -> int:
-    """How often a message came, this time included."""
-    return message.metadata.num_delivered or 1
-
-
-def create(context: ReactorContext) -> Reactor | None:
-    """The reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return PalaceReinforceReactor(
-        context.client, context.publisher, context.views, embedder_for=context.embedder_for, clock=context.clock
-    )
-
-
-REACTOR: Final = create
+REACTOR: Final = PalaceReinforceReactor.create

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from ..reactor import Reactor, ReactorContext
-from .operators import OperatorsReactor, made
+from .operators import OperatorsReactor
 
 
 class PeerCardsReactor(OperatorsReactor):
@@ -19,9 +18,4 @@ class PeerCardsReactor(OperatorsReactor):
     of_agents: ClassVar[bool] = True
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The reactor of a node, or None in a process without views."""
-    return made(PeerCardsReactor, context)
-
-
-REACTOR: Final = create
+REACTOR: Final = PeerCardsReactor.create

@@ -1,8 +1,8 @@
 """Reflects on facts when a reflection is due: which contradict each other, and which are stale.
 
 Invariant: nothing is changed or deleted: a conflict becomes one ``fact.conflict_found``, whose id follows from the two
-facts, and what is in doubt one ``fact.verification_requested`` a tick and cause. A fact whose verification is wanted is not
-asked for again. Facts are those that hold at the tick's ``due``.
+facts, and doubtful facts become one ``fact.verification_requested`` a tick and cause. A fact with a pending request gets no
+second one. Facts are those that hold at the tick's ``due``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from ...schemas.views.facts import FactRow
 from ...schemas.views.table import as_of
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from ..reactor import Reactor, ReactorContext
 
 MOST_ASKED: Final = 1_000
 """Facts of one request; the longest stale go first, the others are asked for at the next tick."""
@@ -60,7 +59,7 @@ class ReflectReactor(SweepReactor):
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, FACTS_PROJECTION)
 
     async def work(self, tick: Tick) -> Swept:
-        """Record new conflicts, and ask for verifications of what is stale or contradicted."""
+        """Record new conflicts, and request verifications of stale or contradicted facts."""
         facts, known = await asyncio.to_thread(_read, self._views, tick)
         by_id = {fact.row.fact_id: fact for fact in facts}
         found = conflicts(fact.claim for fact in facts)
@@ -146,11 +145,4 @@ def _read(views: ViewReader, tick: Tick) -> tuple[list[_Fact], set[str]]:
     return facts, {fact_id for (fact_id,) in known}
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The reflection reactor of a node, or None in a process without views."""
-    if context.views is None:
-        return None
-    return ReflectReactor(context.client, context.publisher, context.views, clock=context.clock)
-
-
-REACTOR: Final = create
+REACTOR: Final = ReflectReactor.create

@@ -1,4 +1,4 @@
-"""``agents`` and ``crews``: what is registered of each, and what was registered at any sequence.
+"""``agents`` and ``crews``: the registration of each, at present and at any sequence.
 
 Invariant: a registration is whole, so the last one of an agent or crew counts; the first says since when it is known.
 """

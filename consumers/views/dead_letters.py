@@ -1,4 +1,4 @@
-"""``dead_letters``: what could not be folded, and what became of it.
+"""``dead_letters``: the events that could not be folded, and their state.
 
 Invariant: one row per (projection, version, sequence), in state parked until a later decision says retried or discarded.
 """

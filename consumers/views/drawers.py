@@ -1,4 +1,4 @@
-"""``drawers``, their uses and upkeep, ``drawer_centroids`` and ``palace_identities``: the palace as its events made it.
+"""``drawers``, their uses and upkeep, ``drawer_centroids`` and ``palace_identities``: the palace.
 
 Invariant: of two filings of one drawer the first counts until the drawer is deleted, pruned, merged or superseded; an event
 about a drawer that does not exist changes nothing.

@@ -52,7 +52,7 @@ _CUT: Final = {
 }
 _NAMED: Final = """(SELECT unnest($seqs::UBIGINT[]) AS seq, unnest($types::VARCHAR[]) AS entry_type,
     unnest($buckets::VARCHAR[]) AS bucket_id, unnest($archived::BIGINT[]) AS archived_ms) AS named"""
-_OF_NAMED: Final = """workspace_id = $workspace AND NOT control AND entry.seq BETWEEN $first AND $last
+_OF_NAMED: Final = """workspace_id = $workspace AND entry.seq BETWEEN $first AND $last
     AND entry.seq = named.seq AND entry.entry_type = named.entry_type"""
 """The bounds let DuckDB skip blocks: rows are in order of ``seq``."""
 _ARCHIVE: Final = f"""INSERT INTO {ARCHIVED} ({ARCHIVED.names})
@@ -120,7 +120,7 @@ class EntriesProjection:
         return [updated_entry(write) for write in first.values()]
 
     def _in_force(self, decisions: Sequence[EntryRecorded], tx: FoldTransaction) -> dict[str, EmbedPolicyRow]:
-        """Put in force what the batch decides; workspace → what is in force at the batch's end.
+        """Apply the decisions of the batch; workspace → the settings in force at the batch's end.
 
         A decision judges everything before it, so the last one of a batch judges all of the batch.
         """
@@ -146,12 +146,12 @@ class EntriesProjection:
             if rule != old:
                 tx.replace(EMBED_POLICIES, [rule])
             if rule.policy != old.policy:
-                self._judge_anew(workspace, old.policy, rule.policy, tx)
+                self._judge_again(workspace, old.policy, rule.policy, tx)
             if rule.with_chat != old.with_chat:
                 tx.rewrite(ENTRIES, workspace, _JUDGE_CHAT, [workspace, rule.with_chat])
         return after
 
-    def _judge_anew(self, workspace: str, old: int, new: int, tx: FoldTransaction) -> None:
+    def _judge_again(self, workspace: str, old: int, new: int, tx: FoldTransaction) -> None:
         types = sorted(POLICIES[old].types | POLICIES[new].types)
         known = tx.rows(
             f"SELECT seq, entry_type, severity, payload, refs, embeddable FROM {ENTRIES} "

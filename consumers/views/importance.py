@@ -19,12 +19,11 @@ from ...schemas.ids import SYSTEM_WORKSPACE, name_key
 from ...schemas.rules import importance as rules
 from ...schemas.rules.importance import (
     BOOST_DIVISOR,
-    DAY_MS,
     FADE_DAYS,
     LEAST_RECENCY,
     base_importance,
 )
-from ...schemas.timestamps import parse_ts, to_ms
+from ...schemas.timestamps import DAY_MS, parse_ts, to_ms
 from ...schemas.views.memory import DECAYS, IMPORTANCE, IMPORTANCE_PROJECTION, DecayRow, ImportanceRow
 from ...schemas.views.table import Tables
 from ..folds.payloads import payload_of

@@ -1,4 +1,4 @@
-"""``nudges_offered`` and ``workspace_settings``: which nudge a session has had, and what a workspace wants.
+"""``nudges_offered`` and ``workspace_settings``: the nudges that a session was offered, and the settings of a workspace.
 
 Invariants: one row per workspace, agent, session and kind of nudge, the first offer's; the last configuration of a
 workspace counts, whole.

@@ -1,7 +1,7 @@
 """``operator_profiles``, ``operator_consents``, ``operator_forgotten``: models of operators, peer cards, and consent.
 
-Invariants: of a person who opted out nothing is kept, whatever a sweep publishes later; a fact whose turn is older than what
-was forgotten of its key never comes back.
+Invariants: nothing of a person who opted out is kept, whatever a sweep publishes later; a fact whose turn is older than the
+last forgetting of its key is not added again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``memory_receipts``: what recalls showed to whom, and what of it reached a prompt.
 
 Invariants: one row a recall that was recorded; the first use of a receipt counts, later ones change nothing. The text of
-a query is in this table and in its entry, nowhere else. A search that found documents alone is no recall.
+a query is in this table and in its entry, nowhere else. A search that found only documents is not a recall.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``memory_relations``: how entries relate, from reactors' facts, people's word and consolidated rules.
+"""``memory_relations``: how entries relate, from facts of reactors, assertions of people and consolidated rules.
 
-Invariant: one row per (workspace, pair, relation), symmetric relations from the newer entry to the older; who outweighs whom
-is ``rules/relations``. Ids are believed as the events name them: a fold looks no entry up.
+Invariant: one row per (workspace, pair, relation), symmetric relations from the newer entry to the older; which source
+counts more is decided in ``rules/relations``. Ids are taken from the events: the fold reads no entry.
 """
 
 from __future__ import annotations

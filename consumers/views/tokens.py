@@ -1,8 +1,8 @@
-"""``tokens``: who may ask, as SHA-256 of the token's random bits.
+"""``tokens``: the tokens, as SHA-256 of their random bits.
 
 Invariant: a token of a workspace comes from that workspace or from ``_system``, one for all workspaces from ``_system``
-only; a token id is bound once and for all; on NATS counts only what is bound to one agent. Whatever breaks this is parked,
-never half believed.
+only; a token id is bound once; on NATS only tokens that are bound to one agent count. An event that violates this is
+parked.
 """
 
 from __future__ import annotations

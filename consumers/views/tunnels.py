@@ -1,7 +1,6 @@
 """``tunnels``: the explicit tunnels of the palace as their events have made them.
 
-Invariant: creating a tunnel that exists keeps its age and its strength; an event about one that does not exist changes
-nothing.
+Invariant: creating a tunnel that exists keeps its age and its strength; an event about an unknown tunnel changes nothing.
 """
 
 from __future__ import annotations

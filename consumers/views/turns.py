@@ -1,4 +1,4 @@
-"""``conversation_turns``: what each turn of a conversation shows of itself, for recipes that understand conversation.
+"""``conversation_turns``: features of each turn of a conversation, for conversational recipes.
 
 Invariant: one row for every entry of a conversation type, a function of the entry alone; no weights and no tokenizer
 are needed, so a node without a model folds the same rows.

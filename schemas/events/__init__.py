@@ -1,1 +1,1 @@
-"""Payload models, one family a file."""
+"""Payload models, one file per family."""

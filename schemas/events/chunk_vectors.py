@@ -1,7 +1,7 @@
 """Encodes and decodes the fact ``derived.<workspace>.chunk_vector``: the vector of a text of memory documents.
 
-Invariant: ``encode`` and ``decode`` are inverse; the id depends on workspace, text and model alone, so a text is embedded
-once however often it is written. A version that does not know this kind ignores it.
+Invariant: ``encode`` and ``decode`` are inverse; the id depends on workspace, text and model alone, so a text that is
+written several times is embedded once. A version that does not know this kind ignores it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HASH: Final = re.compile(r"[0-9a-f]{16}\Z")
 
 
 def encode_chunk_vector(event: ChunkVectorDerived, version: int, generation: int = 0) -> OutgoingMessage:
-    """The message of the fact; ``seq`` and ``published_ms`` are the broker's to give.
+    """The message of the fact; the broker assigns ``seq`` and ``published_ms``.
 
     Args:
         event: The fact.

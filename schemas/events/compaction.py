@@ -1,4 +1,4 @@
-"""Payload of a compaction: which entries leave the journal's table for the archive.
+"""Payload of a compaction: the entries that move from the table of entries to the archive.
 
 Invariant: the messages of the entries stay in the stream.
 """
@@ -14,7 +14,7 @@ from ..sequence_set import InParts, SequenceSet, size_of
 from .payload import ControlPayload
 
 PART_ENTRIES: Final = 4_500
-"""Most entries of one event: sequences of up to 13 digits fit into ``sequence_set.MAX_TEXT``."""
+"""Maximum number of entries of one event: sequences of up to 13 digits fit into ``sequence_set.MAX_TEXT``."""
 
 
 class MemoryCompacted(ControlPayload, InParts):
@@ -25,11 +25,11 @@ class MemoryCompacted(ControlPayload, InParts):
     Attributes:
         crew_id: The crew, None for entries without one.
         entry_type: The type of the archived entries.
-        count: How many they are.
+        count: Number of archived entries.
         bytes_sum: Bytes of their messages.
         bytes_freed: Bytes of summaries and payloads that the archive does not keep.
         first_ts: Time of the oldest one (RFC 3339, UTC).
-        cutoff: All are older than this time.
+        cutoff: Time before which all of them happened.
         entries: Their sequences.
     """
 

@@ -21,7 +21,7 @@ from .envelope import LinkDerived, TokenBitsDerived, VectorDerived
 FLOAT_BYTES: Final = 4
 RELATIONS: Final = frozenset({"similar", "supports", "contradicts"})
 MAX_DIM: Final = 16_384
-"""Dimensions; no known embedding model has more."""
+"""Maximum number of dimensions; no known embedding model has more."""
 
 
 @dataclass(frozen=True, slots=True)

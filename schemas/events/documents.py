@@ -20,15 +20,15 @@ from .envelope import DocumentWritten
 from .payload import STORED
 
 MAX_DOCUMENT_CHARS: Final = 262_144
-"""Above the largest cap of a tier, the 250,000 bytes of a topic (``rules/tiers``)."""
+"""Maximum number of characters; above the largest cap of a tier, the 250,000 bytes of a topic (``rules/tiers``)."""
 MAX_CAUSES: Final = 1_000
-"""Ids in ``derived_from`` of one write."""
+"""Maximum number of ids in ``derived_from`` of one write."""
 SOURCE_PATTERN: Final = r"^[a-z][a-z0-9_]{0,31}$"
-"""Where a write came from. An open set; in use: api, mcp, cli, mirror, import, consolidation, restore."""
+"""Source of a write. An open set; in use: api, mcp, cli, mirror, import, consolidation, restore."""
 
 
 class DocumentAction(StrEnum):
-    """What a write does to its document. A closed set."""
+    """Effect of a write on its document. A closed set."""
 
     REPLACE = "replace"
     APPEND = "append"
@@ -42,8 +42,9 @@ class DocumentBody(BaseModel):
     Attributes:
         write_id: The write's own id, unique in its workspace: a write that is sent twice counts once.
         key: The key within the tier, an id or a path; None where the tier has one document.
-        action: ``replace``: ``content`` is the whole text. ``append``: it is only what is added. ``retract``: the document
-            no longer counts, there is no content. ``restore``: it counts again, with ``content`` as its whole text.
+        action: ``replace``: ``content`` is the whole text. ``append``: it is only the added text. ``retract``: the
+            document no longer counts, there is no content. ``restore``: it counts again, with ``content`` as its
+            whole text.
         derived_from: Ids of the entries and document writes that the content was made of.
         reason: Why, for people; above all of ``retract`` and ``restore``.
     """

@@ -1,7 +1,7 @@
 """Payloads about the drawers of the palace: texts filed verbatim under wing and room.
 
-Invariant: a drawer's id is in the payload and not the id of the entry, so that what was deleted can be filed again. Its text
-never changes; everything that is said about it later is an event of its own and can be reverted.
+Invariant: a drawer's id is in the payload and not the id of the entry, so that a deleted text can be filed again. Its
+text never changes; every later change is a separate event and can be reverted.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from .derived import FLOAT_BYTES
 from .payload import ControlPayload
 
 CONTENT_CHARS: Final = 10_000
-"""Most characters of a drawer (contract of the palace, §12)."""
+"""Maximum number of characters of a drawer (contract of the palace, §12)."""
 IDENTITY_CHARS: Final = 2_000
-"""Most characters of a workspace's identity (likewise)."""
+"""Maximum number of characters of a workspace's identity (likewise)."""
 MOST_DRAWERS: Final = 10_000
-"""Live drawers of a workspace (likewise)."""
+"""Maximum number of live drawers of a workspace (likewise)."""
 MOST_REJECTED: Final = 3
 """Unusable answers about a drawer alone after which it is ``failed`` (contract, §3)."""
 MOST_IMPORTANCE: Final = 5.0
 DEFAULT_IMPORTANCE: Final = 3.0
 PLACE_CHARS: Final = 128
-"""Most characters of a wing, room or hall."""
+"""Maximum number of characters of a wing, room or hall."""
 
 LAST_MS: Final = 4_102_444_800_000
-"""2100-01-01, after which nothing was filed."""
+"""2100-01-01; a later time is refused."""
 
 DrawerId = Annotated[str, StringConstraints(min_length=1, max_length=320)]
 """``drawer_<wing>_<room>_<16 hex>``."""
@@ -46,7 +46,7 @@ def _vector(text: str) -> str:
 
 
 class PipelineTier(StrEnum):
-    """Who decided a drawer's type."""
+    """The step that decided a drawer's type."""
 
     HEURISTIC = "heuristic"
     CENTROID = "centroid"
@@ -54,7 +54,7 @@ class PipelineTier(StrEnum):
 
 
 class DrawerState(StrEnum):
-    """How far a drawer is: ``raw`` waits for a model, ``merged`` is represented by another drawer."""
+    """The state of a drawer: ``raw`` waits for a model, ``merged`` is represented by another drawer."""
 
     RAW = "raw"
     PROCESSED = "processed"
@@ -67,12 +67,12 @@ class DrawerFiled(ControlPayload):
 
     Attributes:
         memory_type: ``decision``, ``preference`` …, ``general`` if unclassified, ``diary``.
-        added_by: ``auto-ingest``, ``mobile`` or the name of who filed it.
+        added_by: ``auto-ingest``, ``mobile`` or the name of the author.
         added_by_agent: Id of the agent, empty if none.
-        source_file: Where the text is from, empty if unknown.
+        source_file: File that the text is from, empty if unknown.
         filed_ms: When it was filed elsewhere, milliseconds since the epoch; None if it is filed here.
         imported_from: The store or folder that it was imported from, empty if none.
-        conversation: Session of the exchange that was filed, empty if it is no exchange.
+        conversation: Session of the exchange that was filed, empty if it is not an exchange.
     """
 
     ENTRY_TYPE = "drawer.filed"
@@ -107,7 +107,7 @@ class DrawerClassified(ControlPayload):
 
 
 class DrawerUpdated(ControlPayload):
-    """Somebody moved a drawer or set its type or importance; None keeps what is. The id stays."""
+    """A caller moved a drawer or set its type or importance; None changes nothing. The id stays."""
 
     ENTRY_TYPE = "drawer.updated"
     drawer_id: DrawerId
@@ -119,7 +119,7 @@ class DrawerUpdated(ControlPayload):
 
 
 class DrawerMerged(ControlPayload):
-    """Drawers say the same: ``into`` represents them, with a summary of all."""
+    """Drawers with the same content were merged: ``into`` represents them, with a summary of all."""
 
     ENTRY_TYPE = "drawer.merged"
     into: DrawerId
@@ -145,12 +145,12 @@ class DrawerLinked(ControlPayload):
 
 
 class DrawerReinforced(ControlPayload):
-    """Somebody added a drawer that is similar to others, so that these gain importance.
+    """A caller added a drawer that is similar to others, so that these gain importance.
 
     Attributes:
         added: The drawer that was added; it reinforces once.
         drawer_ids: The similar ones.
-        boost: What each gains, up to an importance of 5.
+        boost: The importance that each gains, up to 5.
     """
 
     ENTRY_TYPE = "drawer.reinforced"
@@ -197,7 +197,7 @@ class DrawerPruned(ControlPayload):
 
 
 class DrawerDeleted(ControlPayload):
-    """Somebody removed a drawer."""
+    """A caller deleted a drawer."""
 
     ENTRY_TYPE = "drawer.deleted"
     drawer_id: DrawerId
@@ -211,14 +211,14 @@ class DrawerRestored(ControlPayload):
 
 
 class PalaceIdentitySet(ControlPayload):
-    """What the workspace is, for the start of every conversation; the last event counts."""
+    """The text about the workspace for the start of every conversation; the last event counts."""
 
     ENTRY_TYPE = "drawer.identity_set"
     content: str = Field(min_length=1, max_length=IDENTITY_CHARS)
 
 
 class PalaceIngestAsked(ControlPayload):
-    """The chat of a workspace is to be filed, as far as it is not filed yet; None for all of it."""
+    """The conversations of a workspace are to be filed, as far as they are not filed yet; None for all of them."""
 
     ENTRY_TYPE = "drawer.ingest_asked"
     since_seq: int | None = Field(default=None, ge=0)

@@ -9,7 +9,7 @@ from pydantic import Field
 from .payload import ControlPayload
 
 ModelKind = Literal["ollama", "minilm", "openai"]
-"""What runs a model."""
+"""The program that runs a model."""
 
 
 class EmbeddingsActivated(ControlPayload):

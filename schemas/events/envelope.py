@@ -97,13 +97,13 @@ class TokenBitsDerived:
 
 @dataclass(slots=True)
 class ChunkVectorDerived:
-    """The vector of a text that stands in memory documents, under one model.
+    """The vector of a text of memory documents, under one model.
 
     Attributes:
         text_hash: ``ids.hash64`` of the text, by which its chunks are found.
         dim: Number of dimensions; 0 marks a tombstone: the model refuses this text.
         vector: ``4 * dim`` bytes, little-endian float32, L2-normalised.
-        write_id: Id of the document write that brought the text, or one of them.
+        write_id: Id of a document write that contains the text.
     """
 
     seq: int

@@ -15,7 +15,7 @@ from ..sequence_set import MAX_IDS, InParts, SequenceSet
 from .payload import ControlPayload
 
 MAX_REASON: Final = 500
-"""Characters of a reason."""
+"""Maximum length of a reason in characters."""
 
 SubjectHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32,128}$")]
 """Hex keyed hash of a data subject; the key lies outside the journal."""
@@ -38,7 +38,7 @@ class ErasureRequested(ControlPayload):
 
 
 class ErasureScoped(ControlPayload, InParts):
-    """Everything that is erased, all ids and sequences; folds remove them and the messages are deleted."""
+    """All ids and sequences that are erased; folds remove their rows, and the messages are deleted."""
 
     ENTRY_TYPE = "erasure.scoped"
     erasure_id: Id

@@ -1,4 +1,4 @@
-"""Payloads of the knowledge graph: facts that were asserted and ended, and what entities are called.
+"""Payloads of the knowledge graph: facts that were asserted and ended, and names of entities.
 
 Invariant: ids and dates are those that the command found; a fold computes none of them.
 """
@@ -46,7 +46,7 @@ class FactEntity(BaseModel):
 class FactAsserted(ControlPayload):
     """A fact was asserted: ``subject predicate object``, valid from and to, both included; null is open.
 
-    ``source_drawer_id`` and ``source_entry_id`` say what it was taken from.
+    ``source_drawer_id`` and ``source_entry_id`` name its source.
 
     Attributes:
         namespace: Facts of different namespaces never contradict each other; empty for the knowledge graph's own.
@@ -82,7 +82,7 @@ class FactEnded(ControlPayload):
 
 
 class FactVerified(ControlPayload):
-    """A fact was checked and holds: it is fresh again. ``confidence`` is its new one; null leaves it."""
+    """A fact was checked and holds; its freshness is 1 again. ``confidence`` is the new one; null does not change it."""
 
     ENTRY_TYPE = "fact.verified"
     fact_id: Id
@@ -106,7 +106,7 @@ class FactConflictFound(ControlPayload):
         fact_ids: The two, in order.
         namespace: That of both.
         subject: Name of the entity that both are about.
-        kind: ``values``: a single-valued predicate has two; ``polarity``: one negates the other.
+        kind: ``values`` if a single-valued predicate has two; ``polarity`` if one negates the other.
     """
 
     ENTRY_TYPE = "fact.conflict_found"
@@ -117,7 +117,7 @@ class FactConflictFound(ControlPayload):
 
 
 class EntityNamed(ControlPayload):
-    """Name and type of an entity were set, and which other names mean it from now on or no longer."""
+    """Name and type of an entity were set, and aliases were added or removed."""
 
     ENTRY_TYPE = "kg.entity_named"
     entity: FactEntity

@@ -1,4 +1,4 @@
-"""Payloads of what a crew has learned: rules, lessons, and the run that looked for rules."""
+"""Payloads of rules, lessons, and the runs that look for rules."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class RuleLearned(ControlPayload):
     """A rule of a crew: what recurs, and what to do about it.
 
     Attributes:
-        pattern: What recurs.
+        pattern: The recurring event.
         action: What to do about it, or how often it was seen.
         evidence: The entries that show it, each once, oldest first.
-        confidence: How sure the run is.
+        confidence: Confidence of the run in the rule.
         days: Different days (UTC) of the evidence.
         model: The language model that worded it; None if it was found by recurrence.
         proposal_id: The proposal that a person approved; None if the rule was not reviewed.
@@ -52,7 +52,7 @@ class RulePromoted(ControlPayload):
 
 
 class LessonRecorded(ControlPayload):
-    """A lesson; the last one with an id counts. The entry's crew or agent is whose lesson it is.
+    """A lesson; the last one with an id counts. The lesson belongs to the crew or agent of the entry.
 
     Attributes:
         rule: What to do or to avoid.
@@ -68,7 +68,7 @@ class LessonRecorded(ControlPayload):
 
 
 class MemoryConsolidated(ControlPayload):
-    """A run looked at what a crew recorded and learned rules from it, or none.
+    """A run read the entries of a crew and learned rules from them, or none.
 
     An OWNER or ADMIN may record such an entry with other fields; all of these have a default.
 
@@ -78,7 +78,7 @@ class MemoryConsolidated(ControlPayload):
         promoted: Rules that it promoted.
         proposed: Rules that it proposed to people, in a workspace whose rules are reviewed.
         candidates: Entries that rules could be learned from.
-        entries_scanned: Those of them within the look-back.
+        entries_scanned: Candidates within the look-back.
         model: The language model; None if rules were found by recurrence.
     """
 

@@ -41,7 +41,7 @@ class MemoryReferenced(ControlPayload):
 
 
 class MemorySearched(ControlPayload):
-    """A recall was answered: its receipt. The id of the entry is the receipt's; the entry's agent and crew are the asker's.
+    """A recall was answered. The id of the entry is the receipt; agent and crew of the entry are those of the caller.
 
     Attributes:
         crew_id: The crew whose memories were searched.
@@ -53,7 +53,8 @@ class MemorySearched(ControlPayload):
         confidences: Their confidences, likewise; None for a hit without one.
         mode: The mode of the recall, or None.
         floor: The confidence below which hits were left out, or None.
-        rendered: The hits whose text reached a prompt by ``render``, which count as used; None if it was no render.
+        rendered: The hits whose text reached a prompt by ``render``, which count as used; None if it was not a
+            render.
         asked_by: Id of the token that asked.
         chunks: Chunks of documents returned, best first: ``<owner>/<label>:<first line>``.
     """

@@ -22,8 +22,8 @@ class MemoryConfigUpdated(ControlPayload):
 
     Attributes:
         retention_days: Age in days from which the text of a version is swept; None for the default of the node.
-        scrubber: What becomes of a secret in a write.
-        verifier: Whether a write is checked against what is known.
+        scrubber: How a write with a secret is treated.
+        verifier: Whether a write is checked against pinned facts.
     """
 
     ENTRY_TYPE = "memory.config_updated"
@@ -37,8 +37,8 @@ class MemoryVersionsSwept(ControlPayload):
 
     Attributes:
         cutoff_ms: Versions published before this time, milliseconds since the epoch.
-        keep_latest: So many versions of each document are kept, however old.
-        count: How many versions had a text until then, by the views of the service.
+        keep_latest: Number of versions of each document that are kept, however old they are.
+        count: Number of versions whose text was removed, by the views of the service.
     """
 
     ENTRY_TYPE = "memory.versions_swept"
@@ -51,11 +51,11 @@ class MemoryWriteRejected(ControlPayload):
     """A write that was refused.
 
     Attributes:
-        owner: Whose document (``rules/tiers.owner_of``).
-        reason: Which check refused it; ``provider`` if the memory provider did for a reason of its own.
+        owner: Owner of the document (``rules/tiers.owner_of``).
+        reason: Which check refused it; ``provider`` if the memory provider did.
         finding: ``category/pattern`` of what was found; ``provider/<error>`` if the memory provider refused it.
-        bytes: What the document would have had.
-        cap_bytes: What it may have.
+        bytes: Size that the document would have had.
+        cap_bytes: Maximum size of the document.
     """
 
     ENTRY_TYPE = "memory.write_rejected"
@@ -73,7 +73,7 @@ class MemoryWriteVerifierBlocked(ControlPayload):
     """A write that the verifier refused.
 
     Attributes:
-        problem: What was wrong, by name: a citation out of date, a pinned fact contradicted.
+        problem: Name of the problem: a citation out of date, a pinned fact contradicted.
         conflicts_with: Entries and document writes that the write contradicts.
     """
 

@@ -1,4 +1,4 @@
-"""Payloads of operator models and peer cards: what people said of themselves, and what they had forgotten.
+"""Payloads of operator models and peer cards: facts that people stated about themselves, and requests to forget them.
 
 Invariant: a person is named by a keyed hash alone; the key lies outside the journal. Consent is ``consent.changed``.
 """
@@ -21,12 +21,12 @@ QUOTE_CHARS = 600
 
 
 class StatedFact(BaseModel):
-    """What a person said of themselves.
+    """A fact that a person stated about themselves.
 
     Attributes:
         quote: Their own words, verbatim.
         entry_id: The turn that holds the quote.
-        seq: Sequence of that turn; a fact ends with what is forgotten after it.
+        seq: Sequence of that turn; a fact ends when its key is forgotten at a later sequence.
     """
 
     model_config = STORED
@@ -38,12 +38,12 @@ class StatedFact(BaseModel):
 
 
 class OperatorProfileUpdated(ControlPayload):
-    """All that counts of a person now: their model, or an agent's card of them.
+    """All facts about a person that count now: their model, or an agent's card of them.
 
     Attributes:
         agent_id: The agent whose card it is; None for the model.
         crew_id: The crew with which the person talked most.
-        messages: Turns of the person in the period that the sweep looked at.
+        messages: Number of the person's turns in the period of the sweep.
         model: The language model that proposed facts; None if rules did.
     """
 
@@ -57,7 +57,7 @@ class OperatorProfileUpdated(ControlPayload):
 
 
 class OperatorForgotten(ControlPayload):
-    """A person had one key forgotten, or all: in their model and in every card. Earlier turns no longer count for it."""
+    """One key of a person, or all, is forgotten in their model and in every card. Earlier turns no longer count for it."""
 
     ENTRY_TYPE = "operator.forgotten"
     subject_hash: SubjectHash

@@ -1,4 +1,4 @@
-"""Payloads of proposals: rules and skills that wait for a person.
+"""Payloads of proposals: rules and skills that wait for the decision of a person.
 
 The approval of a rule is a ``rule.learned`` that names the proposal, that of a skill a decision.
 """
@@ -40,7 +40,7 @@ class RuleProposed(ControlPayload):
 class ProposalDecided(ControlPayload):
     """A person rejected a proposal, or undid that; the last decision counts.
 
-    ``approved`` and ``undone`` are of skills: an approval wrote the procedure, an undo retracted it.
+    ``approved`` and ``undone`` occur for skills only: an approval wrote the procedure, an undo retracted it.
     """
 
     ENTRY_TYPE = "proposal.decided"

@@ -1,6 +1,6 @@
 """The record that a journal was made from a backup.
 
-Invariant: it is the first message behind those of the backup, so what follows it is not in the journal it was made from.
+Invariant: it is the first message after those of the backup, so later messages are not in the original journal.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class JournalRestored(ControlPayload):
     Attributes:
         backup_sha256: Hash of the backup's file.
         made_at: When the backup was made.
-        last_seq: Last sequence that it holds.
-        messages: Messages of the journal that it holds.
+        last_seq: Last sequence in the backup.
+        messages: Number of messages of the journal in the backup.
     """
 
     ENTRY_TYPE = "journal.restored"

@@ -1,4 +1,4 @@
-"""Payloads of retractions: what no longer counts, and what counts again."""
+"""Payloads of retractions and their reversal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .payload import ControlPayload
 
 
 class TargetKind(StrEnum):
-    """What a retraction is about; ``targets.ids`` are of this kind."""
+    """The kind of objects that are retracted; ``targets.ids`` are of this kind."""
 
     ENTRY = "entry"
     DOCUMENT = "document"

@@ -27,7 +27,7 @@ class SweepTicked(ControlPayload):
 
     Attributes:
         crew_id: The crew, of a consolidation on request; all if None.
-        since: Where the look-back of a consolidation on request begins; the sweep's interval before ``due`` if None.
+        since: Beginning of the look-back of a consolidation on request; the sweep's interval before ``due`` if None.
     """
 
     ENTRY_TYPE = "sweep.ticked"

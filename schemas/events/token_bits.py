@@ -23,7 +23,7 @@ MAX_TOKENS: Final = 1_024
 
 
 def encode_token_bits(event: TokenBitsDerived, version: int, generation: int = 0) -> OutgoingMessage:
-    """The message of the fact; ``seq`` and ``published_ms`` are the broker's to give."""
+    """The message of the fact; the broker assigns ``seq`` and ``published_ms``."""
     fact_id = embedded_fact_id(event, f"{event.model}/token_bits/{event.quantiser}", version, generation)
     headers = {
         h.MSG_ID: message_id(event.workspace_id, fact_id),

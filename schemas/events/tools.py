@@ -9,24 +9,24 @@ from pydantic import Field
 from ..entry import Id
 from .payload import ControlPayload
 
-MOST_CHARS: Final = 4_096
-"""Characters of input and output that a record holds (contract of the palace, §11)."""
+MOST_BYTES: Final = 4_096
+"""Maximum size of input and of output in a record, in bytes and in characters (contract of the palace, §11)."""
 
 
 class ToolCalled(ControlPayload):
     """A model called a tool.
 
     Attributes:
-        input: The arguments as JSON, cut, or a placeholder where the text is in the journal already.
-        output: What the model got, likewise.
-        seq: Sequence of what the call wrote, or None.
+        input: The arguments as JSON; a placeholder if they are too long, or if the text is in the journal already.
+        output: The answer to the model, likewise.
+        seq: Sequence of the message that the call wrote, or None.
         receipt: Receipt of the recall, or None.
     """
 
     ENTRY_TYPE = "audit.tool_called"
     tool: str = Field(max_length=64)
-    input: str = Field(max_length=MOST_CHARS)
-    output: str = Field(max_length=MOST_CHARS)
+    input: str = Field(max_length=MOST_BYTES)
+    output: str = Field(max_length=MOST_BYTES)
     is_error: bool = False
     duration_ms: float = Field(ge=0.0, allow_inf_nan=False)
     seq: int | None = None

@@ -1,4 +1,4 @@
-"""Payloads about explicit tunnels: connections between two rooms of the palace that somebody named.
+"""Payloads about explicit tunnels: connections between two rooms of the palace that a caller created.
 
 Invariant: a tunnel has no direction; its id follows from its two ends, whatever their order.
 """
@@ -14,14 +14,14 @@ from .payload import STORED, ControlPayload
 
 LABEL_CHARS: Final = 256
 MOST_FOLLOWED: Final = 1_000
-"""Most tunnels of one event."""
+"""Maximum number of tunnels of one event."""
 
 TunnelId = Annotated[str, StringConstraints(pattern="^tunnel_[0-9a-f]{16}$")]
 _Place = Annotated[str, StringConstraints(min_length=1, max_length=PLACE_CHARS)]
 
 
 class TunnelEnd(BaseModel):
-    """A room of a wing, and the drawer in it that is meant, if one is."""
+    """A room of a wing and, if the tunnel points to one, a drawer in it."""
 
     model_config = STORED
     wing: _Place
@@ -40,14 +40,14 @@ class TunnelCreated(ControlPayload):
 
 
 class TunnelFollowed(ControlPayload):
-    """Somebody looked at what these tunnels lead to, which makes them stronger."""
+    """A caller followed these tunnels, which makes them stronger."""
 
     ENTRY_TYPE = "tunnel.followed"
     tunnel_ids: tuple[TunnelId, ...] = Field(min_length=1, max_length=MOST_FOLLOWED)
 
 
 class TunnelDeleted(ControlPayload):
-    """Somebody removed a tunnel."""
+    """A caller deleted a tunnel."""
 
     ENTRY_TYPE = "tunnel.deleted"
     tunnel_id: TunnelId

@@ -13,7 +13,7 @@ from .payload import ControlPayload
 EMBED_CHAT: Final = "embed_chat"
 """In ``settings``: whether ``chat.*`` entries get vectors; absent means no."""
 EVIDENCE_FLOOR: Final = "evidence_floor"
-"""In ``settings``: confidence below which ``inject`` leaves out a hit, 0 to 1; absent for that of the constants."""
+"""In ``settings``: confidence below which ``inject`` leaves out a hit, 0 to 1; absent for the default."""
 
 REVIEW_RULES: Final = "review_rules"
 """In ``settings``: whether rules that a consolidation finds wait for a person; absent means no."""
@@ -53,11 +53,11 @@ class WorkspaceConfigured(ControlPayload):
 
 
 MEMORY_BUDGET_MAX: Final = 1_000_000
-"""Most characters of memory in a prompt that an agent can be given."""
+"""Maximum number of characters of memory in the prompt of an agent."""
 
 
 class AgentRole(StrEnum):
-    """What an agent is in its crew. A closed set; what a token may write follows from the token's role."""
+    """The role of an agent in its crew. A closed set; what a token may write follows from the token's role."""
 
     AGENT = "agent"
     LEAD = "lead"

@@ -1,6 +1,7 @@
-"""Operations on agents and crews: what is registered of them.
+"""Operations on the registrations of agents and crews.
 
-Invariant: a registration is whole; ``update_agent`` reads the last one and registers it with what was given.
+Invariant: a registration holds all settings; ``update_agent`` reads the last one and registers it with the given
+changes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Works
 _AGENT: Final = "Id of the agent."
 _CREW: Final = "Id of the crew."
 _NAME: Final = "Name for people."
-_ROLE: Final = "What it is in its crew: agent or lead."
-_MEMORY: Final = "Whether its memory is on: written, searched and put into its prompt."
+_ROLE: Final = "Its role in the crew: agent or lead."
+_MEMORY: Final = "Whether its memory documents are written, searched and put into its prompt."
 _BUDGET: Final = "Characters of memory in its prompt; 15,000 if absent."
 _DEPTH: Final = "Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations."
 _SETTINGS: Final = "Further settings, a JSON object."
@@ -69,7 +70,7 @@ class AgentRequest(Request):
 class AgentsRequest(Request):
     """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens."""
 
-    crew_id: Id | None = Field(default=None, description="Those of this crew.")
+    crew_id: Id | None = Field(default=None, description="Only agents of this crew.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 

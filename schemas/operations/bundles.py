@@ -37,32 +37,34 @@ class ExportBundleRequest(Request):
 class ImportBundleRequest(Request):
     """Plan the import of a bundle; with ``apply``, write it.
 
-    Each document is replaced, not merged. One that is refused does not keep the others from being written.
+    Each document is replaced, not merged. A refused document does not prevent the others from being written.
     """
 
     documents: Annotated[
         tuple[BundleText, ...], Field(min_length=1, max_length=MAX_FILES, description="The files of the bundle.")
     ]
     agent_id: Id | None = Field(default=None, description="The agent that gets documents of an agent.")
-    crew_id: Id | None = Field(default=None, description="The crew that gets documents of a crew; none get in without.")
-    apply: StrictBool = Field(default=False, description="Write; without it, only the plan is answered.")
-    format: BundleFormat | None = Field(
-        default=None, description="okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent."
+    crew_id: Id | None = Field(
+        default=None, description="The crew that gets documents of a crew; if absent, these are skipped."
     )
-    group: Name | None = Field(default=None, description="Of nanoclaw: the group, if there are several.")
+    apply: StrictBool = Field(default=False, description="Write the documents; otherwise the answer is only the plan.")
+    format: BundleFormat | None = Field(
+        default=None, description="okf, crewship, nanoclaw or openclaw; recognised by the files if absent."
+    )
+    group: Name | None = Field(default=None, description="For nanoclaw: the group to import, if there are several.")
     person: Name | None = Field(default=None, description="The person that a card (USER.md) is about.")
     workspace_id: Workspace = None
 
 
 class SkippedShown(Answer):
-    """A file that is not in the bundle, and why."""
+    """A file that is not in the bundle, and the reason."""
 
     path: str
     detail: str
 
 
 class BundleAnswer(Answer):
-    """A bundle; its files sorted by path behind the manifest."""
+    """A bundle: the manifest, then the files sorted by path."""
 
     format: str
     documents: tuple[BundleText, ...]
@@ -71,10 +73,10 @@ class BundleAnswer(Answer):
 
 
 class ImportedShown(Answer):
-    """What becomes of a file.
+    """The result for a file.
 
-    ``status``: ``planned``, ``unchanged`` (the document has this text already), ``written``, ``skipped`` (has no place),
-    ``rejected`` (refused by a check) or ``failed``. ``kind`` and ``detail`` say why.
+    ``status``: ``planned``, ``unchanged`` (the document has this text already), ``written``, ``skipped`` (cannot be
+    imported), ``rejected`` (refused by a check) or ``failed``. ``kind`` and ``detail`` give the reason.
     """
 
     path: str
@@ -88,7 +90,7 @@ class ImportedShown(Answer):
 
 
 class ImportBundleAnswer(Answer):
-    """What becomes, or would become, of each file, by path; ``counts`` by status."""
+    """The result, or the planned result, for each file, by path; ``counts`` by status."""
 
     format: str
     applied: bool

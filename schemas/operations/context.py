@@ -37,7 +37,7 @@ class ConversationMessage(BaseModel):
 
 
 class ContextRequest(Request):
-    """Assemble the context of a prompt within a budget of tokens, and say what it cost and what was left out.
+    """Assemble the context of a prompt within a budget of tokens, with the cost of each part and what was left out.
 
     Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory compete by
     salience. The same request with the same `now` at the same `view_seq` gives the same bytes (`record` false).
@@ -45,7 +45,7 @@ class ContextRequest(Request):
 
     prompt: Annotated[str, Field(min_length=1, max_length=TEXT_MAX_CHARS)] = Field(description="The user's prompt.")
     query: Annotated[str, Field(min_length=1, max_length=RECALL_QUERY_MAX_CHARS)] | None = Field(
-        default=None, description="What memory is searched for; the beginning of the prompt if absent."
+        default=None, description="The query for the search of memory; the beginning of the prompt if absent."
     )
     system: Annotated[str, Field(max_length=TEXT_MAX_CHARS)] = Field(
         default="", description="System and safety instructions; never cut."
@@ -60,20 +60,23 @@ class ContextRequest(Request):
     step: Annotated[StrictInt, Field(ge=0)] | None = Field(
         default=None, description="The step of the run, from 0; with max_steps it gives the phase."
     )
-    max_steps: Annotated[StrictInt, Field(ge=1)] | None = Field(default=None, description="Most steps of the run.")
+    max_steps: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="Maximum number of steps of the run."
+    )
     phase: Phase | None = Field(default=None, description="planning, executing or reviewing.")
     budget_tokens: Annotated[StrictInt, Field(ge=1, le=BUDGET_MAX)] | None = Field(
-        default=None, description="Tokens of the whole context; that of the workspace or the node if absent."
+        default=None, description="Tokens of the whole context; the setting of the workspace or the node if absent."
     )
     system_tokens: Annotated[StrictInt, Field(ge=0, le=BUDGET_MAX)] | None = Field(
-        default=None, description="Tokens reserved for the system's text; that of the workspace or the node if absent."
+        default=None,
+        description="Tokens reserved for the system's text; the setting of the workspace or the node if absent.",
     )
     namespace: Annotated[str, Field(max_length=MAX_NAME)] | None = Field(
-        default=None, description="Facts of this namespace only; of all if absent."
+        default=None, description="Only facts of this namespace; facts of all namespaces if absent."
     )
     now: str | None = Field(default=None, description="RFC 3339 time as of which it is assembled; now if absent.")
     record: StrictBool = Field(
-        default=True, description="Record which memories are in the context: they count as used."
+        default=True, description="Record the memories in the context, so that they count as used."
     )
     agent_id: ForAgent = None
     crew_id: ForCrew = None
@@ -92,7 +95,7 @@ class ContextItem(Answer):
 
 
 class ContextDrop(Answer):
-    """What was dropped, shortened, masked or compressed, and why."""
+    """A part that was dropped, shortened, masked or compressed, and the reason."""
 
     part: str
     name: str
@@ -106,10 +109,10 @@ class ContextDrop(Answer):
 class ContextAnswer(Answer):
     """The context.
 
-    ``memory`` is the text of the memories, ``items`` those in it. ``tokens`` has the tokens of each part, their ``total``,
-    what is ``reserved`` of the system's, and the ``budget``; ``allocation`` what each part was given. ``conflicts`` are
-    those with a fact in the context; ``stale`` the ids of its facts that are stale or need a refresh. ``tokenizer`` says
-    what counted. ``recall_confidence`` and ``degraded`` are those of the recall.
+    ``memory`` is the text of the memories, ``items`` those in it. ``tokens`` has the tokens of each part, their
+    ``total``, what is ``reserved`` of the system's, and the ``budget``; ``allocation`` what each part was given.
+    ``conflicts`` are those with a fact in the context; ``stale`` the ids of its facts that are stale or need a
+    refresh. ``tokenizer`` says what counted. ``recall_confidence`` and ``degraded`` are those of the recall.
     """
 
     system: str

@@ -33,7 +33,7 @@ class PublishEntryRequest(Request):
         default=(), max_length=MAX_SUPERSEDED, description="Ids of entries that no longer count because of this one."
     )
     entry_id: Id | None = Field(
-        default=None, description="Id of the entry; the same id and content again store nothing."
+        default=None, description="Id of the entry; sending the same id and content again stores nothing."
     )
     agent_id: Id | None = Field(default=None, description="The agent whose entry it is, for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="The agent's crew, for OWNER and ADMIN.")
@@ -41,7 +41,7 @@ class PublishEntryRequest(Request):
 
 
 class PublishEntryAnswer(Answer):
-    """The entry; ``duplicate`` if it was there before, and ``seq`` is then that of the first time."""
+    """The entry; if it was stored before, ``duplicate`` is true and ``seq`` is the earlier sequence."""
 
     entry_id: str
     seq: int
@@ -54,7 +54,9 @@ class ConversationSearchRequest(Request):
     query: str = Field(min_length=1, max_length=4_000, description="The question, or any text.")
     limit: Annotated[StrictInt, Field(ge=1, le=TURNS_MAX)] = Field(default=TURNS_DEFAULT, description="Most turns.")
     session: Id | None = Field(default=None, description="Only turns of this session (`trace_id`).")
-    agent_id: Id | None = Field(default=None, description="The agent whose conversations, for OWNER and ADMIN.")
+    agent_id: Id | None = Field(
+        default=None, description="The agent whose conversations are searched, for OWNER and ADMIN."
+    )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 

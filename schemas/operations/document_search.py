@@ -19,7 +19,7 @@ from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 SEARCH_LIMIT_DEFAULT: Final = 10
 SEARCH_LIMIT_MAX: Final = 50
 SNIPPET_CHARS: Final = 300
-"""Most characters of a snippet, three dots aside."""
+"""Maximum number of characters of a snippet, without the three dots."""
 FileScope = Literal["agent", "crew", "both"]
 
 Query = Annotated[
@@ -34,7 +34,7 @@ Query = Annotated[
 Limit = Annotated[
     StrictInt,
     Field(
-        description=f"Most hits; above {SEARCH_LIMIT_MAX} counts as {SEARCH_LIMIT_MAX}, below 1 as {SEARCH_LIMIT_DEFAULT}.",
+        description=f"Maximum number of hits, up to {SEARCH_LIMIT_MAX}; a value below 1 counts as {SEARCH_LIMIT_DEFAULT}.",
         json_schema_extra={"x-fix": f"send an integer, 1 to {SEARCH_LIMIT_MAX}"},
     ),
 ]
@@ -92,7 +92,8 @@ class DocumentHit(Answer):
     """A chunk of a document.
 
     ``file`` is the label of the document, ``line`` the first line of the chunk, ``heading`` the headings above it,
-    ``source`` whose document it is. ``score`` is negative, the best hit's the lowest, and comparable within one answer only.
+    ``source`` the kind of its owner. Scores are negative, lowest for the best hit, and comparable within one answer
+    only.
     """
 
     file: str
@@ -126,12 +127,12 @@ class DocumentIndexRequest(Request):
 class ReindexDocumentsRequest(DocumentIndexRequest):
     """Load the search index of memory documents again; returns its state.
 
-    The index follows every write by itself: this is never needed.
+    The index follows every write, so this is normally not needed.
     """
 
 
 class DocumentIndexAnswer(Answer):
-    """The state of the index: documents and chunks in scope, their size, when it last took in a write, if it is current."""
+    """The state of the index: documents and chunks in scope, their size, the time of the last write, readiness."""
 
     total_files: int
     total_chunks: int
@@ -144,9 +145,9 @@ class DocumentIndexAnswer(Answer):
 class SearchMemoryRequest(_SearchRequest):
     """Search memory documents and the journal together.
 
-    The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so on. Each hit
-    names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's, too, for a LEAD; an AGENT
-    gets the documents of its crew and its own entries; `workspace` searches everything.
+    The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so on. Each
+    hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's, too, for a LEAD;
+    an AGENT gets the documents of its crew and its own entries; `workspace` searches everything.
     """
 
     scope: Literal["own", "crew_shared", "workspace"] | None = Field(
@@ -166,7 +167,7 @@ class SearchMemoryRequest(_SearchRequest):
 class MemoryHit(Answer):
     """A hit of either list: ``document`` with the fields of ``DocumentHit``, or ``entry`` with those of the entry.
 
-    ``score`` is ``1 / (60 + rank)`` in the list of its origin: it says nothing of how a document compares with an entry.
+    ``score`` is ``1 / (60 + rank)`` in the list of its origin: scores of documents and entries cannot be compared.
     """
 
     origin: Literal["document", "entry"]

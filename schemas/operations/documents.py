@@ -14,7 +14,7 @@ from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 VERSIONS_DEFAULT: Final = 20
 VERSIONS_MAX: Final = 1_000
 OF_PROVIDERS: Final = (422, 501, 504)
-"""Statuses of memory providers: an invalid tier or key, what only the journal can answer, no answer in time."""
+"""Statuses of memory providers: an invalid tier or key, a request that only the journal can answer, no answer in time."""
 RETENTION_DAYS_MAX: Final = 3_650
 
 TierName = Annotated[
@@ -22,19 +22,19 @@ TierName = Annotated[
     Field(
         min_length=1,
         max_length=32,
-        description=f"{', '.join(WRITABLE)}; to read also users and lessons. Case counts.",
+        description=f"{', '.join(WRITABLE)}; for reading also users and lessons. Case matters.",
     ),
 ]
 DocumentKey = Annotated[
     str | None,
     Field(
-        description="Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a name, "
-        "of files a path; elsewhere none."
+        description="For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures "
+        "a name, for files a path; other tiers have no key."
     ),
 ]
 ScopeName = Annotated[
     Literal["agent", "crew", "workspace"] | None,
-    Field(description="Whose document: of the agent, its crew or the workspace; the default depends on the tier."),
+    Field(description="Owner of the document: the agent, its crew or the workspace; the default depends on the tier."),
 ]
 ForAgent = Annotated[Id | None, Field(description="The agent whose memory it is, for OWNER and ADMIN.")]
 ForCrew = Annotated[Id | None, Field(description="The crew whose memory it is, for OWNER and ADMIN.")]
@@ -60,10 +60,10 @@ class ReadDocumentRequest(DocumentRequest):
     """
 
     version: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="Sequence of a write: the document as that write left it."
+        default=None, description="Sequence of a write: the document as it was after that write."
     )
     as_of: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="Any sequence: the document as it was right after it."
+        default=None, description="Any sequence: the document as it was right after this sequence."
     )
 
 
@@ -73,7 +73,7 @@ class WriteDocumentRequest(DocumentRequest):
     An append is one message and never conflicts. A replace may name the version that it replaces.
     """
 
-    mode: str = Field(description="`replace` (content is the whole text) or `append` (content is what is added).")
+    mode: str = Field(description="`replace` (content is the whole text) or `append` (content is the added text).")
     content: str = Field(description="The text.")
     write_id: Id | None = Field(default=None, description="The write's own id; the same id again writes nothing.")
     expected_seq: Annotated[StrictInt, Field(ge=0)] | None = Field(
@@ -81,18 +81,22 @@ class WriteDocumentRequest(DocumentRequest):
         description="For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has changed.",
     )
     data_subject_id: Name | None = Field(default=None, description="The person whose personal data this is.")
-    derived_from: tuple[Id, ...] = Field(default=(), max_length=1_000, description="Ids that the content was made of.")
-    reason: str = Field(default="", max_length=1_000, description="Why; it is recorded.")
+    derived_from: tuple[Id, ...] = Field(
+        default=(), max_length=1_000, description="Ids of the entries and writes from which the content was made."
+    )
+    reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
     source: Literal["api", "mirror"] | None = Field(
-        default=None, description="`mirror` for a file of a directory, of which a daily log may have 100,000 bytes."
+        default=None, description="`mirror` if the content comes from a file; a daily log may then have 100,000 bytes."
     )
 
 
 class AppendDailyRequest(Request):
     """Append a line with the present time to today's daily log (UTC)."""
 
-    entry: str = Field(description="What to note, one line; line breaks become blanks.")
-    scope: Literal["agent", "crew"] = Field(default="agent", description="The agent's log, or its crew's.")
+    entry: str = Field(description="The note, one line; line breaks become blanks.")
+    scope: Literal["agent", "crew"] = Field(
+        default="agent", description="Whether to append to the agent's log or to its crew's."
+    )
     write_id: Id | None = Field(default=None, description="The write's own id; the same id again writes nothing.")
     agent_id: ForAgent = None
     crew_id: ForCrew = None
@@ -102,7 +106,7 @@ class AppendDailyRequest(Request):
 class DocumentsRequest(Request):
     """List the memory documents that the token may read, with their sizes."""
 
-    tier: Annotated[TierName | None, Field(description="Of one tier only.")] = None
+    tier: Annotated[TierName | None, Field(description="Only documents of this tier.")] = None
     scope: ScopeName = None
     agent_id: ForAgent = None
     crew_id: ForCrew = None
@@ -128,22 +132,22 @@ class DiffDocumentRequest(DocumentRequest):
 
 
 class RestoreDocumentRequest(DocumentRequest):
-    """Restore a version of a memory document, or the last text of a retracted one: as a new version."""
+    """Restore a version of a memory document, or the last text of a retracted one, as a new version."""
 
     version: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Sequence of the version; the last one with a text if absent."
     )
-    reason: str = Field(default="", max_length=1_000, description="Why; it is recorded.")
+    reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
 
 
 class RetractDocumentRequest(DocumentRequest):
-    """Retract a memory document: it reads as empty and is found no more; restoring it undoes this."""
+    """Retract a memory document: it reads as empty and is not found by search; restoring it undoes this."""
 
-    reason: str = Field(default="", max_length=1_000, description="Why; it is recorded.")
+    reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
 
 
 class Finding(Answer):
-    """What the injection scanners block in a document: category and pattern, never the text."""
+    """A finding of the injection scanners in a document: category and pattern, never the text."""
 
     category: str
     pattern: str
@@ -152,8 +156,8 @@ class Finding(Answer):
 class DocumentAnswer(Answer):
     """A document, or a version of it.
 
-    ``id`` is its label (``daily/2026-05-14.md``), ``owner`` whose it is (``a-<agent>``, ``c-<crew>``, ``w``). ``seq`` is 0
-    and ``content`` empty if it was never written; ``usage`` is ``<bytes> of <cap> bytes, <percent>%``.
+    ``id`` is its label (``daily/2026-05-14.md``), ``owner`` its owner (``a-<agent>``, ``c-<crew>``, ``w``). ``seq``
+    is 0 and ``content`` empty if it was never written; ``usage`` is ``<bytes> of <cap> bytes, <percent>%``.
     """
 
     id: str
@@ -175,8 +179,9 @@ class DocumentAnswer(Answer):
 class DocumentWrittenAnswer(Answer):
     """A durable write.
 
-    ``bytes_written`` are those of this write, ``bytes`` those of the document. From 80 % of the cap on, ``current_entries``
-    is the document's text, and ``warning`` asks to shorten it. ``duplicate``: the write id was known, nothing was written.
+    ``bytes_written`` is the size of this write, ``bytes`` that of the document. From 80 % of the cap on,
+    ``current_entries`` is the document's text, and ``warning`` asks to shorten it. ``duplicate``: the write id was
+    known, nothing was written.
     """
 
     id: str

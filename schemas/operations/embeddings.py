@@ -10,13 +10,13 @@ from ..entry import WorkspaceId
 from .operation import Access, Answer, Effect, Operation, Request
 
 _MODEL: Final = "minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the endpoint."
-_WHY: Final = "Why; it is recorded."
+_WHY: Final = "The reason; it is recorded."
 
 
 class ModelsRequest(Request):
     """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
 
-    Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
+    Counts cover the token's workspace. A token of all workspaces names one, or gets the counts of all.
     """
 
     workspace_id: WorkspaceId | None = Field(
@@ -36,8 +36,8 @@ class AddModelRequest(Request):
 class ActivateModelRequest(Request):
     """Make recall use another model at once.
 
-    The vectors of the former model are kept, so activating it again switches back at once. While entries have no vector
-    of the new model, recall could not find them by meaning; then the request is refused (409) unless ``force`` is set.
+    The vectors of the former model are kept, so activating it again switches back at once. If entries have no vector
+    of the new model, recall could not find them by meaning, so the request is refused (409) unless ``force`` is set.
     """
 
     model: str = Field(min_length=1, max_length=96, description=_MODEL)

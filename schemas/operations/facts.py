@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, StrictInt, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, field_validator
 from pydantic.config import JsonDict
 
 from ..entry import Id
@@ -14,15 +14,19 @@ from ..views import FACTS_PROJECTION
 from .operation import MAX_SEQ, Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
 FACTS_SHOWN: Final = 500
-"""Most facts of one answer of ``kg_query``."""
+"""Maximum number of facts of one answer of ``kg_query``."""
 TIMELINE_SHOWN: Final = 100
-"""Most facts of one timeline."""
+"""Maximum number of facts of one timeline."""
 
 
 def _named(name: str) -> str:
     if not name.strip():
         raise ValueError("must not be blank")
     return name.strip()
+
+
+def _direction(given: object) -> object:
+    return given if given in ("outgoing", "incoming") or not isinstance(given, str) else "both"
 
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_named)]
@@ -35,13 +39,13 @@ _AS_OF_SEQ: Final = "Show the graph as it was known right after this sequence of
 class KgAddRequest(Request):
     """Add a fact to the knowledge graph: subject, predicate, object.
 
-    A fact that is known and has no end is not added again, whatever the dates. Entities are made as needed.
+    A fact that exists and has no end is not added again, even with other dates. Entities are created as needed.
     """
 
     subject: Name = Field(description="Name of the entity that the fact is about.")
-    predicate: Name = Field(description="How the two relate: uses, owns. Compared exactly.")
+    predicate: Name = Field(description="The relation between the two, such as uses or owns. Compared exactly.")
     object: Name = Field(description="Name of the other entity.")
-    valid_from: Day = Field(default=None, description="Date since when it holds.", json_schema_extra=DATE_HINT)
+    valid_from: Day = Field(default=None, description="Date from which it holds.", json_schema_extra=DATE_HINT)
     valid_to: Day = Field(
         default=None, description="Date until when it held, included; open if absent.", json_schema_extra=DATE_HINT
     )
@@ -63,15 +67,16 @@ class KgAddRequest(Request):
 class KgQueryRequest(Request):
     """Show the facts about an entity, the latest known first.
 
-    With ``as_of`` only what held on that date or at that time; without it ended facts, too.
+    With ``as_of``, only facts that held on that date or at that time; without it, also ended facts.
     """
 
     entity: Name = Field(description="Name of the entity, an alias, or, with an embedding model, a description.")
     as_of: Day = Field(
         default=None, description="Only facts that held then; both ends included.", json_schema_extra=DATE_HINT
     )
-    direction: Literal["outgoing", "incoming", "both"] = Field(
-        default="both", description="Facts in which the entity is subject, object, or either."
+    direction: Annotated[Literal["outgoing", "incoming", "both"], BeforeValidator(_direction)] = Field(
+        default="both",
+        description="Facts in which the entity is subject, object, or either; any other word means both.",
     )
     as_of_seq: AsOfSeq = Field(default=None, description=_AS_OF_SEQ)
     min_seq: MinSeq = None
@@ -81,22 +86,23 @@ class KgQueryRequest(Request):
 class KgInvalidateRequest(Request):
     """End a fact that has no end; it stays in the graph.
 
-    What an OWNER or ADMIN asserted, only OWNER and ADMIN may end. Every token may end what agents asserted.
+    Facts that an OWNER or ADMIN asserted can be ended only by OWNER and ADMIN. Every token may end facts that agents
+    asserted.
     """
 
     subject: Name = Field(description="Name of the entity that the fact is about.")
-    predicate: Name = Field(description="How the two relate.")
+    predicate: Name = Field(description="The relation between the two.")
     object: Name = Field(description="Name of the other entity.")
     ended: Day = Field(
         default=None, description="The last date on which it held; today if absent.", json_schema_extra=DATE_HINT
     )
-    reason: str = Field(default="", max_length=MAX_REASON, description="Why; it is recorded.")
+    reason: str = Field(default="", max_length=MAX_REASON, description="The reason; it is recorded.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
 
 class KgTimelineRequest(Request):
-    """Show facts by the date since when they hold, those without one last."""
+    """Show facts in the order of the date from which they hold, those without one last."""
 
     entity: str | None = Field(
         default=None, min_length=1, max_length=MAX_NAME, description="Name of an entity; all if absent."
@@ -117,7 +123,7 @@ class KgStatsRequest(Request):
 class KgEntityRequest(Request):
     """Set the name, the type and the aliases of an entity.
 
-    A fact about an alias is a fact about the entity. What is not given stays as it is.
+    A fact about an alias is a fact about the entity. Absent fields do not change.
     """
 
     entity: Name = Field(description="Name of the entity; a new spelling differs in case or blanks only.")
@@ -126,7 +132,7 @@ class KgEntityRequest(Request):
         default=(), max_length=MAX_ALIASES, description="Further names that mean this entity."
     )
     dropped_aliases: tuple[str, ...] = Field(
-        default=(), max_length=MAX_ALIASES, description="Names that no longer mean it."
+        default=(), max_length=MAX_ALIASES, description="Names that no longer mean this entity."
     )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
@@ -178,7 +184,7 @@ class KgAddAnswer(Answer):
 
 
 class KgQueryAnswer(Answer):
-    """The facts about an entity; none if it is unknown. ``truncated`` if there are more than are shown.
+    """The facts about an entity; none if it is unknown. ``truncated`` if there are more than are returned.
 
     ``found_by`` says how the entity was found: by its name, by an alias, or by meaning, then with the cosine in
     ``similarity``; null if it is unknown.
@@ -203,7 +209,7 @@ class KgInvalidateAnswer(Answer):
 
 
 class KgTimelineAnswer(Answer):
-    """Facts in order of time; ``truncated`` if there are more than are shown."""
+    """Facts in order of time; ``truncated`` if there are more than are returned."""
 
     events: tuple[Fact, ...]
     count: int
@@ -223,7 +229,7 @@ class KgStatsAnswer(Answer):
 
 
 class KgEntityAnswer(Answer):
-    """What an entity is called."""
+    """The name, type and aliases of an entity."""
 
     entity_id: str
     name: str

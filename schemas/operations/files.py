@@ -11,15 +11,15 @@ from .documents import ForAgent, ForCrew
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
 PATH_CHARS: Final = 1_024
-"""Longest path that is looked at; an error repeats the path. Keys of documents are shorter."""
+"""Maximum length of a path in characters; an error repeats the path. Keys of documents are shorter."""
 FileCommand = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
 
 
 class MemoryFileRequest(Request):
     """View, create, edit, delete or rename a memory document as a file below /memories.
 
-    `/memories/AGENT.md`, `/memories/daily/<date>.md`, `/memories/crew/CREW.md` and the like are the documents of these
-    names; every other path is a file of the agent. What is deleted can be restored.
+    `/memories/AGENT.md`, `/memories/daily/<date>.md`, `/memories/crew/CREW.md` and the like are the documents of
+    these names; every other path is a file of the agent. Deleted files can be restored.
     """
 
     command: FileCommand = Field(description="view, create, str_replace, insert, delete or rename.")

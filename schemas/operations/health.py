@@ -10,15 +10,15 @@ from ..entry import Id
 from .operation import Access, Answer, Effect, Operation, Request, Workspace
 
 HISTORY_MAX_DAYS: Final = 366
-"""Most days of snapshots in one answer: a year."""
+"""Maximum number of days of snapshots in one answer: a year."""
 Profile = Literal["seed", "legacy"]
 
 
 class HealthRequest(Request):
     """Show the health of the memory: five metrics, the score, its reasons and the next step.
 
-    Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request. AGENT and LEAD
-    may name no crew but their own.
+    Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request. AGENT and
+    LEAD may name their own crew only.
     """
 
     crew_id: Id | None = Field(default=None, description="The crew; the whole workspace if absent.")

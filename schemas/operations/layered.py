@@ -36,48 +36,50 @@ RunId = Annotated[
 class LayeredWriteRequest(Request):
     """Write a fact or a procedure.
 
-    A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that is known and
-    has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole text; each write is a
-    version of the document `procedures/<name>.md`.
+    A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that exists
+    and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole text; each write
+    is a version of the document `procedures/<name>.md`.
     """
 
     kind: Literal["fact", "procedure"] = Field(description="fact or procedure.")
     namespace: Annotated[str, Field(max_length=MAX_NAME)] = Field(
-        default="", description="Of a fact: facts of different namespaces never contradict each other."
+        default="", description="For a fact: facts of different namespaces never contradict each other."
     )
-    subject: Name | None = Field(default=None, description="Of a fact: what it is about.")
-    predicate: Name = Field(default=DEFAULT_PREDICATE, description="Of a fact: how subject and object relate.")
-    object: Name | None = Field(default=None, description="Of a fact: the value, or the other entity.")
+    subject: Name | None = Field(default=None, description="For a fact: what it is about.")
+    predicate: Name = Field(default=DEFAULT_PREDICATE, description="For a fact: how subject and object relate.")
+    object: Name | None = Field(default=None, description="For a fact: the value, or the other entity.")
     text: Annotated[str, Field(min_length=1, max_length=MAX_FACT_TEXT)] | None = Field(
-        default=None, description="Of a fact: its wording; subject, predicate and object if absent."
+        default=None, description="For a fact: its wording; subject, predicate and object if absent."
     )
     confidence: float = Field(
-        default=1.0, ge=0.0, le=1.0, allow_inf_nan=False, description="Of a fact: how certain it is, 0 to 1."
+        default=1.0, ge=0.0, le=1.0, allow_inf_nan=False, description="For a fact: how certain it is, 0 to 1."
     )
     fact_type: FactType = Field(
         default=FactType.DEFAULT,
-        description="Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30, volatile in 1.",
+        description="For a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30, volatile in 1.",
     )
     half_life_hours: float | None = Field(
         default=None,
         gt=0.0,
         le=MAX_HALF_LIFE_HOURS,
         allow_inf_nan=False,
-        description="Of a fact: a half-life of its own, in hours.",
+        description="For a fact: its own half-life, in hours.",
     )
     single_valued: StrictBool = Field(
-        default=False, description="Of a fact: the subject has one value of the predicate at a time."
+        default=False, description="For a fact: the subject has one value of the predicate at a time."
     )
-    valid_from: Day = Field(default=None, description="Of a fact: since when it holds.", json_schema_extra=DATE_HINT)
+    valid_from: Day = Field(
+        default=None, description="For a fact: date from which it holds.", json_schema_extra=DATE_HINT
+    )
     valid_to: Day = Field(
-        default=None, description="Of a fact: until when it holds, included.", json_schema_extra=DATE_HINT
+        default=None, description="For a fact: last date on which it holds.", json_schema_extra=DATE_HINT
     )
     source_drawer_id: str | None = Field(
-        default=None, max_length=MAX_REFERENCE, description="Of a fact: the drawer that it was taken from."
+        default=None, max_length=MAX_REFERENCE, description="For a fact: the drawer that it was taken from."
     )
-    source_entry_id: Id | None = Field(default=None, description="Of a fact: the entry that it was taken from.")
-    name: str | None = Field(default=None, description="Of a procedure: its name, such as deploy-checkout.")
-    content: str | None = Field(default=None, description="Of a procedure: the whole text, Markdown.")
+    source_entry_id: Id | None = Field(default=None, description="For a fact: the entry that it was taken from.")
+    name: str | None = Field(default=None, description="For a procedure: its name, such as deploy-checkout.")
+    content: str | None = Field(default=None, description="For a procedure: the whole text, Markdown.")
     scope: ScopeName = None
     agent_id: ForAgent = None
     crew_id: ForCrew = None
@@ -95,14 +97,14 @@ class LayeredWriteRequest(Request):
 class LayeredReadRequest(Request):
     """Read a fact by its id, a procedure by its name, or the working memory of a run.
 
-    Working memory is what a run has recorded while it lasts; it is empty after `run.completed`, `run.failed` or
+    Working memory holds the entries of a run until it ends; it is empty after `run.completed`, `run.failed` or
     `run.cancelled`.
     """
 
     kind: Literal["fact", "procedure", "working"] = Field(description="fact, procedure or working.")
     name: str = Field(min_length=1, max_length=MAX_NAME, description="The fact's id, the procedure's name, or the run.")
     version: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="Of a procedure: the version that a write of this sequence left."
+        default=None, description="For a procedure: the version after the write with this sequence."
     )
     scope: ScopeName = None
     agent_id: ForAgent = None
@@ -114,18 +116,19 @@ class LayeredReadRequest(Request):
 class LayeredQueryRequest(Request):
     """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
 
-    Episodes are newest first, without those beyond their time to live where one is set. Facts are in the order of their
-    salience, whose parts are returned; stale ones are among them. Procedures are those whose name contains `text`.
+    Episodes are newest first, without those older than the time to live, if one is set. Facts are in the order of
+    their salience, whose parts are returned; stale ones are included. Procedures are those whose name contains
+    `text`.
     """
 
     kind: Literal["episode", "fact", "procedure"] = Field(description="episode, fact or procedure.")
     text: Annotated[str, Field(min_length=1, max_length=QUERY_MAX_CHARS)] | None = Field(
-        default=None, description="What facts are about, or a part of a procedure's name; all if absent."
+        default=None, description="A query for facts, or a part of a procedure's name; all if absent."
     )
     namespace: Namespace = None
     run_id: RunId = None
     types: tuple[str, ...] = Field(
-        default=(), max_length=50, description="Of episodes: entry types, run.completed; repeatable."
+        default=(), max_length=50, description="For episodes: entry types, run.completed; repeatable."
     )
     limit: StrictInt = Field(default=QUERY_LIMIT, ge=1, le=QUERY_LIMIT_MAX, description="Most results.")
     now: str | None = Field(default=None, description="RFC 3339 time as of which salience is computed; now if absent.")
@@ -136,7 +139,7 @@ class LayeredQueryRequest(Request):
 
 
 class FactVerifyRequest(Request):
-    """Record that a fact was checked and holds: it is fresh again. To end one that does not hold, use `kg invalidate`."""
+    """Record that a fact was checked and holds; its freshness is 1 again. `kg invalidate` ends one that does not hold."""
 
     fact_id: Id = Field(description="The fact.")
     confidence: float | None = Field(
@@ -144,7 +147,7 @@ class FactVerifyRequest(Request):
         ge=0.0,
         le=1.0,
         allow_inf_nan=False,
-        description="Its confidence from now on; as it was if absent.",
+        description="New confidence of the fact; unchanged if absent.",
     )
     note: str = Field(default="", max_length=MAX_REASON, description="How it was checked; it is recorded.")
     min_seq: MinSeq = None
@@ -155,13 +158,13 @@ class FactVerificationRequest(Request):
     """Ask for a verification of a fact; `layered conflicts` lists it until it is verified."""
 
     fact_id: Id = Field(description="The fact.")
-    note: str = Field(default="", max_length=MAX_REASON, description="Why; it is recorded.")
+    note: str = Field(default="", max_length=MAX_REASON, description="The reason; it is recorded.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
 
 class FactConflictsRequest(Request):
-    """List facts that contradict each other and facts whose verification is wanted."""
+    """List facts that contradict each other and facts whose verification is requested."""
 
     namespace: Namespace = None
     now: str | None = Field(default=None, description="RFC 3339 time as of which facts hold; now if absent.")
@@ -182,8 +185,8 @@ class SalienceParts(Answer):
 class LayeredFact(Fact):
     """A fact of layered memory.
 
-    ``state`` is fresh, stale (freshness below .5) or needs_refresh (below .25). ``verification_wanted`` since when a
-    verification is asked for. ``salience`` and ``parts`` are null where nothing was ranked.
+    ``state`` is fresh, stale (freshness below .5) or needs_refresh (below .25). ``verification_wanted`` is the time
+    since which a verification is requested. ``salience`` and ``parts`` are null where nothing was ranked.
     """
 
     namespace: str
@@ -234,10 +237,10 @@ class FactConflict(Answer):
 
 
 class LayeredWriteAnswer(Answer):
-    """What was written.
+    """The result of a write.
 
-    ``id`` is the fact's id or the procedure's label; ``added`` is false if a known fact was verified. ``conflicts`` are
-    those of the fact with others that hold now.
+    ``id`` is the fact's id or the procedure's label; ``added`` is false if a known fact was verified. ``conflicts``
+    are those of the fact with others that hold now.
     """
 
     kind: str
@@ -248,7 +251,7 @@ class LayeredWriteAnswer(Answer):
 
 
 class LayeredReadAnswer(Answer):
-    """What was read: the field of its kind is set. ``run_ended`` says that a run's working memory is gone."""
+    """The memory that was read, in the field of its kind. ``run_ended`` says that the run has ended."""
 
     kind: str
     fact: LayeredFact | None = None
@@ -259,7 +262,7 @@ class LayeredReadAnswer(Answer):
 
 
 class LayeredQueryAnswer(Answer):
-    """What was found, in the field of its kind; ``truncated`` if there is more."""
+    """The memories that were found, in the field of their kind; ``truncated`` if there are more."""
 
     kind: str
     facts: tuple[LayeredFact, ...] = ()
@@ -277,7 +280,7 @@ class FactVerifyAnswer(Answer):
 
 
 class FactConflictsAnswer(Answer):
-    """Conflicts by namespace and subject; facts whose verification is wanted, the longest waiting first."""
+    """Conflicts by namespace and subject; facts whose verification is requested, the oldest request first."""
 
     conflicts: tuple[FactConflict, ...]
     wanted: tuple[LayeredFact, ...]

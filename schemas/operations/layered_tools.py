@@ -10,7 +10,7 @@ LAYERED_TOOLS: Final = (
     Tool(
         "memory_write",
         "layered_write",
-        "Write a fact (subject, predicate, object) or a procedure (name, content). Writing a known fact verifies it.",
+        "Write a fact (subject, predicate, object) or a procedure (name, content). Writing a fact that exists verifies it.",
         (
             "kind",
             "namespace",
@@ -53,7 +53,7 @@ LAYERED_TOOLS: Final = (
     Tool(
         "context_assemble",
         "context_assemble",
-        "Assemble what memory knows of a prompt within a budget of tokens.",
+        "Assemble the memories that are relevant to a prompt, within a budget of tokens.",
         ("prompt", "query", "run_id", "namespace", "budget_tokens"),
     ),
 )

@@ -15,9 +15,9 @@ Duration = Annotated[str, Field(pattern=r"^[1-9]\d{0,3}[hdw]$")]
 
 
 class ConsolidateRequest(Request):
-    """Learn rules from what recurs among a crew's entries.
+    """Learn rules from recurring entries of a crew.
 
-    Answers once the run is recorded; it goes on in the background. One run at a time in a workspace.
+    Returns once the request is recorded; the run continues in the background. One run at a time in a workspace.
     """
 
     crew_id: Id | None = Field(default=None, description="The crew; all if absent.")
@@ -44,7 +44,7 @@ class AddLessonRequest(Request):
     kind: LessonKind = Field(default="neutral", description="positive, negative or neutral.")
     context: str = Field(default="", max_length=2_000, description="Where it was learned.")
     source: Literal["manual", "user_feedback"] = Field(default="manual", description="manual or user_feedback.")
-    lesson_id: LessonId | None = Field(default=None, description="Id of the lesson; made if absent.")
+    lesson_id: LessonId | None = Field(default=None, description="Id of the lesson; generated if absent.")
     crew_id: Id | None = Field(default=None, description="The crew whose lesson it is.")
     agent_id: Id | None = Field(default=None, description="The agent whose lesson it is, if no crew is given.")
     workspace_id: Workspace = None
@@ -94,7 +94,7 @@ CONSOLIDATE: Final = Operation(
     request=ConsolidateRequest,
     answer=ConsolidationAnswer,
     route="POST /v1/admin/consolidations",
-    effect=Effect.CHANGES,
+    effect=Effect.STARTS,
     access=Access.ADMINISTRATOR,
     errors=(409,),
     command="consolidate run",

@@ -12,7 +12,7 @@ from .operation import MAX_SEQ, Access, Answer, Effect, Operation, Request, Work
 class DeadLettersRequest(Request):
     """List events that could not be folded, newest first, each with its reason.
 
-    Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+    Covers the token's workspace. A token of all workspaces names one, or gets those of all.
     """
 
     state: Literal["parked", "folded", "retried", "discarded"] | None = Field(
@@ -43,12 +43,12 @@ class DiscardRequest(Request):
     """
 
     seq: StrictInt = Field(ge=1, le=MAX_SEQ, description="Sequence of the dead letter.")
-    reason: str = Field(default="", max_length=500, description="Why; it is recorded.")
+    reason: str = Field(default="", max_length=500, description="The reason; it is recorded.")
     workspace_id: Workspace = None
 
 
 class DeadLetter(Answer):
-    """An event that a projection could not fold; ``body`` is the beginning of what it holds, null once it is settled."""
+    """An event that a projection could not fold; ``body`` is the beginning of its content, null once it is settled."""
 
     projection: str
     version: int

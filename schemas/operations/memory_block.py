@@ -31,18 +31,18 @@ class MemoryBlockRequest(Request):
     max_chars: Annotated[StrictInt, Field(ge=0, le=MEMORY_BUDGET_MAX)] | None = Field(
         default=None,
         description="Budget of the memories in characters; that of the agent's registration if absent, else 15,000. "
-        "Persona, peer context, notice and instructions are outside it.",
+        "Persona, peer context, notice and instructions do not count toward it.",
     )
     query: (
         Annotated[str, Field(min_length=1, max_length=RECALL_QUERY_MAX_CHARS, description="What the session is about.")]
         | None
-    ) = Field(default=None, description="What the session is about: decides which topics stay if not all fit.")
+    ) = Field(default=None, description="Subject of the session; if not all topics fit, they are ranked by it.")
     opener: Name | None = Field(
         default=None,
-        description="The person who opened the session: their operator model and the agent's card of them are shown.",
+        description="The person who opened the session; the block contains their operator model and peer card.",
     )
     as_of: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="Any sequence: the block as it was right after it."
+        default=None, description="Any sequence: the block as it was right after this sequence."
     )
     min_seq: MinSeq = None
     workspace_id: Workspace = None

@@ -23,9 +23,9 @@ class MemoryConfigRequest(Request):
 
 
 class ConfigureMemoryRequest(Request):
-    """Change the settings of the memory documents of a workspace that are given.
+    """Change the given settings of the memory documents of a workspace.
 
-    Recorded as `memory.config_updated`. They apply to writes from then on.
+    Recorded as `memory.config_updated`. They apply to later writes.
     """
 
     retention_days: Days | None = Field(
@@ -63,7 +63,8 @@ class SweepVersionsRequest(Request):
         default=None, description="Age of the versions; the retention_days of the workspace if absent."
     )
     keep_latest: Annotated[StrictInt, Field(ge=0, le=1_000)] = Field(
-        default=KEEP_LATEST_DEFAULT, description="So many versions of each document are kept, however old."
+        default=KEEP_LATEST_DEFAULT,
+        description="Number of versions of each document that are kept, however old they are.",
     )
     workspace_id: Workspace = None
 
@@ -81,8 +82,9 @@ class MemoryConfigAnswer(Answer):
 class TierFigures(Answer):
     """The documents of one tier and owner.
 
-    ``documents`` counts those that are not retracted, ``bytes`` their present texts; ``blocked``: those that the injection
-    scanners block. ``swept`` counts the versions whose text is gone, ``version_bytes`` what the other versions hold.
+    ``documents`` counts those that are not retracted, ``bytes`` their present texts; ``blocked``: those that the
+    injection scanners block. ``swept`` counts the versions whose text is gone, ``version_bytes`` what the other
+    versions hold.
     """
 
     owner: str

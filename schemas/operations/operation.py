@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
@@ -37,11 +37,13 @@ class Effect(StrEnum):
     """What the operation does to the journal.
 
     ``reads``: fields are sent in the query string unless the route is a POST. ``creates``: the status is 201.
+    ``starts``: the work goes on after the answer, the status is 202.
     """
 
     READS = "reads"
     CHANGES = "changes"
     CREATES = "creates"
+    STARTS = "starts"
     DESTROYS = "destroys"
 
 
@@ -143,3 +145,8 @@ def plain_types(annotation: Any) -> list[Any]:
     if origin in (Union, UnionType):
         return [kind for part in get_args(annotation) for kind in plain_types(part)]
     return [annotation]
+
+
+def is_switch(annotation: Any) -> bool:
+    """Whether a field is on, off or absent."""
+    return set(plain_types(annotation)) == {bool, NoneType}

@@ -15,7 +15,7 @@ Person = Annotated[Name, Field(description="The person: the `actor_id` of their 
 
 
 class OperatorRequest(Request):
-    """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+    """Show what is known about a person: their model, the cards of agents, and the quotes as evidence.
 
     For OWNER, ADMIN, and tokens that may speak for the person.
     """
@@ -35,7 +35,7 @@ class OperatorsRequest(Request):
 class ForgetOperatorRequest(Request):
     """Forget one key of a person, or all, in their model and in every card.
 
-    What the person said until now no longer counts for it.
+    Earlier statements of the person no longer count for this key.
     """
 
     user: Person
@@ -49,7 +49,7 @@ class ForgetOperatorRequest(Request):
 class ConsentRequest(Request):
     """Record that a person consents to a model and cards, or no longer does.
 
-    Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+    Without consent, model and cards are removed at once, and notes of agents about the person are retracted.
     """
 
     user: Person
@@ -58,7 +58,7 @@ class ConsentRequest(Request):
 
 
 class DeleteOperatorRequest(Request):
-    """Delete a person: model, cards, what agents wrote about them, and consent."""
+    """Delete a person's model, cards and consent, and retract notes of agents about the person."""
 
     user: Person
     workspace_id: Workspace = None
@@ -83,7 +83,7 @@ class ProfileShown(Answer):
 
 
 class OperatorAnswer(Answer):
-    """What is known of a person. ``slug`` names the documents ``users/<slug>.md`` and ``peers/<slug>.md``."""
+    """The facts that are known about a person. ``slug`` names the documents ``users/<slug>.md`` and ``peers/<slug>.md``."""
 
     slug: str
     opted_out: bool
@@ -112,7 +112,7 @@ class OperatorsAnswer(Answer):
 class OperatorChangedAnswer(Answer):
     """The change was recorded at ``seq`` and is folded.
 
-    ``notes_left`` counts notes of agents about the person that could not be retracted; ask again.
+    ``notes_left`` counts notes of agents about the person that could not be retracted; repeat the request.
     """
 
     slug: str

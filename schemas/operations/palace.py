@@ -8,7 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field, StrictFloat, StrictInt, StringConstraints
+from pydantic import AfterValidator, Field, StrictFloat, StrictInt, StringConstraints
+from pydantic.config import JsonDict
 
 from ..entry import Id
 from ..events.drawers import CONTENT_CHARS, PLACE_CHARS
@@ -38,8 +39,22 @@ MOST_PAGE: Final = 200
 
 _VIEWS: Final = (DRAWERS_PROJECTION,)
 
+_TEXT_FIX: Final[JsonDict] = {"x-fix": f"send 1 to {CONTENT_CHARS:,} characters that are not all blanks"}
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is required and must not be blank")
+    return text
+
+
 Place = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=PLACE_CHARS)]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=CONTENT_CHARS)]
+Text = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=CONTENT_CHARS),
+    AfterValidator(_not_blank),
+    Field(json_schema_extra=_TEXT_FIX),
+]
 DrawerId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=320)]
 Source = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=512)]
 _Wing = Annotated[Place | None, Field(description="Only this wing.")]
@@ -79,14 +94,14 @@ class PalaceRecipe(StrEnum):
 
 
 class PalaceSearchRequest(PalaceReadRequest):
-    """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
+    """Search the drawers by words, by meaning if an embedding model runs, and by entities that the query names.
 
-    ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best that a text could
-    reach. The best hit comes first.
+    ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best that a text
+    could reach. The best hit comes first.
     """
 
     query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4_000)] = Field(
-        description="What to look for."
+        description="The question, or any text."
     )
     limit: Annotated[StrictInt, Field(ge=1, le=MOST_HITS)] = Field(default=SEARCH_LIMIT, description="Most hits.")
     wing: _Wing = None
@@ -95,14 +110,14 @@ class PalaceSearchRequest(PalaceReadRequest):
 
 
 class CheckDuplicateRequest(PalaceReadRequest):
-    """Show drawers that say almost the same.
+    """Show drawers with almost the same text.
 
-    Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
+    Similarity is the cosine of the two texts' vectors; if one of them has no vector, the cosine of their word counts.
     """
 
     content: Text = Field(description="The text to compare.")
     threshold: StrictFloat | StrictInt = Field(
-        default=DUPLICATE_THRESHOLD, le=1.0, description="Least similarity; 0.9 if it is 0 or less."
+        default=DUPLICATE_THRESHOLD, le=1.0, description="Minimum similarity; 0.9 if it is 0 or less."
     )
 
 
@@ -118,9 +133,11 @@ class DrawersRequest(PalaceReadRequest):
     wing: _Wing = None
     room: _Room = None
     agent_id: Id | None = Field(default=None, description="Only drawers that this agent filed.")
-    imported_from: Source | None = Field(default=None, description="Only drawers that were imported from there.")
+    imported_from: Source | None = Field(
+        default=None, description="Only drawers that were imported from this store or folder."
+    )
     limit: Annotated[StrictInt, Field(ge=1, le=MOST_PAGE)] = Field(default=PAGE, description="Most drawers.")
-    offset: Annotated[StrictInt, Field(ge=0, le=1_000_000)] = Field(default=0, description="Drawers to leave out.")
+    offset: Annotated[StrictInt, Field(ge=0, le=1_000_000)] = Field(default=0, description="Number of drawers to skip.")
 
 
 class DiaryReadRequest(PalaceReadRequest):

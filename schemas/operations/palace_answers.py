@@ -55,7 +55,7 @@ class PalaceTaxonomyAnswer(Answer):
 
 
 class DrawerHit(Answer):
-    """A drawer that was found."""
+    """A drawer that was found; ``score`` is what it was ranked by."""
 
     id: str
     wing: str
@@ -64,6 +64,7 @@ class DrawerHit(Answer):
     memory_type: str
     importance: float
     similarity: float
+    score: float
     filed_at: str
 
 
@@ -101,7 +102,10 @@ class DeleteDrawerAnswer(Answer):
 
 
 class DrawerAnswer(Answer):
-    """A drawer; ``live`` is false if it is superseded or merged."""
+    """A drawer; ``live`` is false if it is superseded or merged.
+
+    ``entity_count`` and ``triple_count`` are what a model found in it, ``retry_count`` its unusable answers about it.
+    """
 
     id: str
     wing: str
@@ -122,15 +126,19 @@ class DrawerAnswer(Answer):
     filed_at: str
     last_accessed_at: str | None
     access_count: int
+    entity_count: int
+    triple_count: int
+    retry_count: int
     live: bool
     seq: int
 
 
 class ImportedDrawerAnswer(Answer):
-    """What became of a drawer, or would become of it.
+    """The result, or the planned result, for a drawer.
 
-    ``added``; ``replaced``: its text differed; ``unchanged``; ``deleted_here``: it was deleted after an earlier import;
-    ``noise``: it says nothing; ``no_room``: the workspace has as many drawers as it may have.
+    ``added``; ``replaced``: its text differed; ``unchanged``; ``deleted_here``: it was deleted after an earlier
+    import; ``noise``: it is only a greeting or the like; ``no_room``: the workspace has as many drawers as it may
+    have.
     """
 
     drawer_id: str
@@ -138,7 +146,7 @@ class ImportedDrawerAnswer(Answer):
 
 
 class ImportDrawersAnswer(Answer):
-    """What became of each drawer, in the order of the request; ``room_left`` is how many more the workspace takes."""
+    """The result for each drawer, in the order of the request; ``room_left`` is how many more the workspace takes."""
 
     drawers: tuple[ImportedDrawerAnswer, ...]
     room_left: int
@@ -146,14 +154,14 @@ class ImportDrawersAnswer(Answer):
 
 
 class DrawersAnswer(Answer):
-    """Drawers, newest first; ``total`` counts those that fit the filter."""
+    """Drawers, newest first; ``total`` counts those that match the filter."""
 
     drawers: tuple[DrawerAnswer, ...]
     total: int
 
 
 class InfoAnswer(Answer):
-    """What was done."""
+    """The result of a write."""
 
     info: str
     seq: int
@@ -184,7 +192,8 @@ class DiaryReadAnswer(Answer):
 
 
 class PalaceTextAnswer(Answer):
-    """A text for a prompt."""
+    """A text for a prompt; ``receipt`` names the record of the search, if it is one and could be recorded."""
 
     text: str
     chars: int
+    receipt: str | None = None

@@ -78,7 +78,7 @@ class UpdateDrawerRequest(Request):
 class PutDrawerRequest(Request):
     """File a text under an id of the caller's own, as a person's device does; repeating it changes nothing.
 
-    A text with another text under the id is refused. After a deletion the id can be used again.
+    Another text under the same id is refused. After a deletion the id can be used again.
     """
 
     drawer_id: DrawerId = Field(description="The caller's key for the text; it becomes the id of the drawer.")
@@ -121,13 +121,13 @@ class ImportDrawersRequest(Request):
         description="The drawers, at most 200."
     )
     imported_from: Source = Field(description="Name of the store, such as its path.")
-    dry_run: bool = Field(default=False, description="Only say what would become of each.")
-    restore: bool = Field(default=False, description="File again what was deleted here.")
+    dry_run: bool = Field(default=False, description="Only report what would be done with each drawer.")
+    restore: bool = Field(default=False, description="Also file drawers that were deleted here.")
     workspace_id: Workspace = None
 
 
 class SetIdentityRequest(Request):
-    """Set the text about the workspace that stands at the start of every conversation."""
+    """Set the text about the workspace that is given to a model at the start of every conversation."""
 
     content: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=IDENTITY_CHARS)] = Field(
         description="The text, at most 2,000 characters."

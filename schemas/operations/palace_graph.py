@@ -25,7 +25,7 @@ class TraverseRequest(Request):
 
 
 class TunnelsRequest(Request):
-    """Show the rooms that are in several wings, and the tunnels that were made between two rooms."""
+    """Show the rooms that are in several wings, and the tunnels that were created between two rooms."""
 
     wing_a: str | None = Field(default=None, description="A wing that must be among them.")
     wing_b: str | None = Field(default=None, description="Another wing that must be among them.")
@@ -64,7 +64,7 @@ class TraverseAnswer(Answer):
 
 
 class TunnelsAnswer(Answer):
-    """Rooms in several wings, those with most drawers first; ``explicit`` are tunnels that were made, the strongest first.
+    """Rooms in several wings, those with most drawers first; ``explicit`` are the created tunnels, the strongest first.
 
     ``count`` counts the rooms.
     """

@@ -23,7 +23,7 @@ class PriorityRequest(Request):
     reason: str = Field(
         min_length=1,
         max_length=1_000,
-        description="Why; it is recorded.",
+        description="The reason; it is recorded.",
         examples=["production deploys follow this rule"],
     )
     min_seq: MinSeq = None

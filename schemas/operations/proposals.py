@@ -1,4 +1,4 @@
-"""Operations on proposals: rules of a workspace whose rules are reviewed, and skills, that wait for a person."""
+"""Operations on proposals: rules and skills that wait for the decision of a person."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .retractions import Reason
 
 
 class ProposalState(StrEnum):
-    """What became of a proposal; ``undone``: it was approved, and its rule or procedure is retracted."""
+    """State of a proposal; ``undone``: it was approved, and its rule or procedure is retracted."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -50,7 +50,7 @@ class DiffProposalRequest(Request):
 
 
 class ApproveProposalRequest(Request):
-    """Approve a proposed rule, which is learned from then on, or a proposed skill.
+    """Approve a proposed rule, which then counts as learned, or a proposed skill.
 
     A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
     """

@@ -28,7 +28,7 @@ Mode = Literal["search", "inject"]
 
 
 class RecallRequest(Request):
-    """Recall entries that bear on a question, best first.
+    """Recall entries that are relevant to a question, best first.
 
     Searches by words (lexical arm) and by meaning (dense arm). If the embedder is down, the lexical arm answers alone
     and ``degraded`` is set. ``min_seq`` waits for entries and full text; vectors follow a little later.
@@ -67,7 +67,7 @@ class RecallRequest(Request):
     mode: Mode = Field(
         default="search",
         description="search leaves out entries without any evidence and marks entries that do not count any more. inject, "
-        "for prompts, leaves out both, entries with too little evidence, and all of them if the hits together do not show "
+        "for prompts, leaves out these, entries with too little evidence, and all entries if the hits together do not show "
         "that the memory holds an answer.",
     )
     explain: StrictBool = Field(default=False, description="Return each arm's rank and score and each rule's share.")
@@ -116,8 +116,8 @@ class ArmShare(Answer):
 class HitExplanation(Answer):
     """Explanation of a hit's rank; the recipe ranks by the sum of the shares.
 
-    ``meant`` has the words of the query that occur nowhere in scope, each with the words that were looked up instead and
-    count half: parts of an identifier, what a short name stands for, or words one typing error away.
+    ``meant`` has the words of the query that occur nowhere in scope, each with the words that were looked up instead
+    and count half: parts of an identifier, the long form of a short name, or words one typing error away.
     """
 
     lexical: ArmShare
@@ -139,12 +139,11 @@ class Hit(Answer):
     """Fields of a hit that every answer has.
 
     ``score`` is comparable within one answer only. It is the cosine for ``dense``, BM25 mapped into (0, 1) for
-    ``lexical``, the fused score for other recipes (relative to the other candidates; 0 if there is only one), and for a
-    neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry.
-    ``confidence`` is the calibrated probability that the hit is relevant (null for a neighbour), comparable across
-    answers; ``reason`` names the evidence.
-    ``standing`` says why the entry does not count any more, null if it counts. ``repeats`` is the number of other entries
-    that say the same and are left out.
+    ``lexical``, the fused score for other recipes (relative to the other candidates; 0 if there is only one), and for
+    a neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry. ``confidence``
+    is the calibrated probability that the hit is relevant (null for a neighbour), comparable across answers;
+    ``reason`` names the evidence. ``standing`` says why the entry does not count any more, null if it counts.
+    ``repeats`` is the number of other entries with nearly the same text, which are left out.
     """
 
     entry_id: str
@@ -171,7 +170,7 @@ class Hit(Answer):
 
 
 class RecallHit(Hit):
-    """A recalled entry; ``live_priority`` is the priority that operators have set since, else that of the entry."""
+    """A recalled entry; ``live_priority`` is the latest priority that an operator set, else that of the entry."""
 
     live_priority: str
     payload: dict[str, Any]
@@ -184,13 +183,13 @@ class RecallAnswer(Answer):
     """The answer.
 
     ``model`` is the model of the query's vector, null if no vector was used. ``degraded`` is ``lexical-only`` if a
-    hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had none of the query or in scope.
-    ``view_seq`` is the sequence that the views had reached. ``without_vectors`` counts the entries in scope that
-    could have a vector (the embed policy selects them, or they are ``chat.*``) and have none of the active model, so
-    that only their words find them; ``awaiting_vectors`` those of them that are to get one, null if no embedding
-    model is configured. ``confidence`` is the probability that the memory holds an answer, null if nothing was found;
-    ``no_evidence`` is true if nothing had enough evidence. ``receipt`` names the recall in the journal; it is null if
-    it could not be recorded, because the broker is not available.
+    hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had no vector of the query or none in
+    scope. ``view_seq`` is the sequence that the views had reached. ``without_vectors`` counts the entries in scope
+    that could have a vector (the embed policy selects them, or they are ``chat.*``) and have none of the active
+    model, so that only their words find them; ``awaiting_vectors`` those of them that are to get one, null if no
+    embedding model is configured. ``confidence`` is the probability that the memory holds an answer, null if nothing
+    was found; ``no_evidence`` is true if nothing had enough evidence. ``receipt`` names the recall in the journal; it
+    is null if it could not be recorded, because the broker is not available.
     """
 
     receipt: str | None
@@ -209,8 +208,8 @@ class RecallAnswer(Answer):
 class RenderRequest(RecallRequest):
     """Recall as a block of text for a prompt.
 
-    The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars`` characters
-    in whole lines. Each line names speaker and date.
+    The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars``
+    characters in whole lines. Each line names the speaker and the date.
     """
 
     mode: Mode = Field(
@@ -286,7 +285,7 @@ class UsedAnswer(Answer):
 
 
 class ReceiptRequest(Request):
-    """Show what a recall returned to whom, and what of it reached a prompt.
+    """Show what a recall returned, who requested it, and which hits reached a prompt.
 
     For the agent that recalled, and for OWNER and ADMIN.
     """
@@ -306,8 +305,9 @@ class ShownHit(Answer):
 class ReceiptAnswer(Answer):
     """A recall that was answered.
 
-    ``asked_by`` is the id of the token; ``agent_id`` and ``crew_id`` are the asker's, ``of_agent_id`` and ``of_crew_id``
-    those whose memories were searched. ``hits`` are best first; with ``rendered`` they are the lines of a block.
+    ``asked_by`` is the id of the token; ``agent_id`` and ``crew_id`` are the asker's, ``of_agent_id`` and
+    ``of_crew_id`` those whose memories were searched. ``hits`` are best first; with ``rendered`` they are the lines
+    of a block.
     """
 
     receipt: str

@@ -24,7 +24,7 @@ from .operation import (
 GRAPH_DEPTH_MAX: Final = 3
 GRAPH_LIMIT_DEFAULT: Final = 50
 GRAPH_LIMIT_MAX: Final = 200
-"""Most nodes of one answer; more cannot be read by a person."""
+"""Maximum number of nodes of one answer; more cannot be read by a person."""
 REFUTES = "refutes"
 """Another name of ``contradicts`` (contract §0, row 2)."""
 
@@ -46,9 +46,9 @@ class RelateRequest(Request):
     dst_entry_id: Id = Field(description="Id of the other one.")
     relation: RelationName = Field(description="similar, supports or contradicts (also: refutes).")
     weight: float = Field(
-        default=1.0, gt=0.0, le=1.0, allow_inf_nan=False, description="How strongly, above 0 and at most 1."
+        default=1.0, gt=0.0, le=1.0, allow_inf_nan=False, description="Weight of the relation, above 0 and at most 1."
     )
-    reason: str = Field(default="", max_length=1_000, description="Why; it is recorded.")
+    reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
@@ -62,7 +62,7 @@ class UnrelateRequest(Request):
     entry_id: Id = Field(description="Id of the entry.")
     dst_entry_id: Id = Field(description="Id of the other one.")
     relation: RelationName = Field(description="similar, supports or contradicts (also: refutes).")
-    reason: str = Field(default="", max_length=1_000, description="Why; it is recorded.")
+    reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 

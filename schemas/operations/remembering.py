@@ -1,6 +1,6 @@
 """The operation remember.
 
-Invariant: what is remembered is an entry like any other, of a type that always gets a vector.
+Invariant: a remembered text is an entry like any other, of a type that always gets a vector.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ Term = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 class RememberRequest(Request):
     """Remember a text, so that recall finds it by its words and by its meaning.
 
-    Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000 characters;
-    what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first entry of a workspace
+    Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000 characters; a
+    longer text is stored whole in `payload.text`. With a token of all workspaces, the first entry of a workspace
     creates it.
     """
 
-    text: str = Field(min_length=1, description="What to remember, of any length that an entry can hold (256 KiB).")
-    kind: Term | None = Field(default=None, description="What it is: preference, decision, fact …")
-    about: Term | None = Field(default=None, description="Whom or what it is about.")
+    text: str = Field(min_length=1, description="The text to remember, up to the size of an entry (256 KiB).")
+    kind: Term | None = Field(default=None, description="Kind of the text: preference, decision, fact …")
+    about: Term | None = Field(default=None, description="The person or thing that it is about.")
     aliases: tuple[Term, ...] = Field(default=(), max_length=32, description="Other words that recall finds it by.")
     supersedes: tuple[Id, ...] = Field(
         default=(), max_length=MAX_SUPERSEDED, description="Ids of entries that no longer count because of this one."
     )
     valid_at: Timestamp | None = Field(default=None, description="Time from which it is true, if that is not now.")
     data_subject_id: Name | None = Field(default=None, description="The person whose personal data this is.")
-    entry_id: Id | None = Field(default=None, description="Id of the entry; the same id and text again store nothing.")
+    entry_id: Id | None = Field(
+        default=None, description="Id of the entry; sending the same id and text again stores nothing."
+    )
     agent_id: Id | None = Field(default=None, description="The agent whose memory it is, for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="The agent's crew, for OWNER and ADMIN.")
     workspace_id: Workspace = None
@@ -46,7 +48,7 @@ class RememberRequest(Request):
 
 
 class RememberAnswer(Answer):
-    """The entry; ``duplicate`` if it was there before, and ``seq`` is then that of the first time.
+    """The entry; if it was stored before, ``duplicate`` is true and ``seq`` is the earlier sequence.
 
     ``warnings`` names entries in ``supersedes`` that still count.
     """

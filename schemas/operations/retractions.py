@@ -1,4 +1,4 @@
-"""Operations that retract an entry and restore it, and what an answer says of an entry that no longer counts."""
+"""Operations that retract an entry and restore it, and the state of an entry that no longer counts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _not_blank(reason: str) -> str:
 
 
 Reason = Annotated[
-    str, Field(min_length=1, max_length=1_000, description="Why; it is recorded."), AfterValidator(_not_blank)
+    str, Field(min_length=1, max_length=1_000, description="The reason; it is recorded."), AfterValidator(_not_blank)
 ]
 
 
@@ -67,7 +67,8 @@ class RetractRequest(Request):
 class RestoreRequest(Request):
     """Restore a retracted entry: it counts again.
 
-    For OWNER and ADMIN. A LEAD may restore what agents of its crew retracted, an agent what it retracted itself.
+    For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
+    retracted itself.
     """
 
     entry_id: str = Field(description="The entry.")

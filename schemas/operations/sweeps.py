@@ -12,7 +12,8 @@ from .operation import Access, Answer, Effect, Operation, Request, Workspace
 class SweepRequest(Request):
     """Run a sweep now, after those that were missed.
 
-    Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it has finished.
+    Returns when the sweep's event is folded; for compaction, reflection, peer_cards and operators, when the sweep has
+    finished.
     """
 
     sweep: Literal["decay", "health", "index", "compaction", "reflection", "peer_cards", "operators"] = Field(
@@ -42,7 +43,7 @@ class ReindexRequest(Request):
         max_length=96,
         description="Only texts that this model refused; of all models if absent.",
     )
-    reason: str = Field(default="", max_length=500, description="Why; it is recorded.")
+    reason: str = Field(default="", max_length=500, description="The reason; it is recorded.")
     workspace_id: Workspace = None
 
 

@@ -43,7 +43,7 @@ class TokenRequest(Request):
 class TokensRequest(Request):
     """List tokens: ids, bindings, grants and times, without secrets.
 
-    Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+    Covers the token's workspace. A token of all workspaces names one, or gets those of all.
     """
 
     workspace_id: Workspace = None

@@ -1,4 +1,4 @@
-"""What a tool for models is: an operation under another name.
+"""The declaration of a tool for models: an operation under another name.
 
 Invariant: a tool holds no code.
 """
@@ -21,11 +21,12 @@ class Tool:
     Attributes:
         name: The tool's name.
         operation: Name of the operation.
-        description: What the model reads; short, because it is sent with every prompt.
+        description: Text for the model; short, because it is sent with every prompt.
         fields: The request's fields that are offered, in order; all but those for programs if None.
         fixed: Fields that the tool sets itself.
         describe: Field → description in place of the operation's.
         narrated: Whether the tool also takes ``description``, which says what the model is doing and is recorded only.
+            In these tools an empty string in an optional field means that the field is absent.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Toolsets: which operations a model is offered as tools, under which names (DESIGN §10).
 
-Invariant: a tool is an operation under a name of ``[a-z0-9_]``; it has the operation's rules and no code of its own. Sets
-that give one name to two tools are refused together.
+Invariant: a tool is an operation under a name of ``[a-z0-9_]``; it has the operation's rules and no code of its own.
+Two sets with a tool of the same name cannot be combined.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
             describe={
                 "text": "One thing, in full sentences.",
                 "kind": "preference, decision, fact …",
-                "about": "Whom or what it is about.",
+                "about": "The person or thing that it is about.",
                 "supersedes": "Ids of memories that it replaces.",
             },
         ),
         Tool(
             "recall",
             "recall",
-            "Recall what was recorded that bears on a question. No hits means that nothing is known.",
+            "Recall recorded entries that are relevant to a question. No hits means that nothing is known.",
             ("query", "k"),
             {"mode": "inject"},
             {"query": "The question.", "k": "Most hits."},
@@ -68,7 +68,7 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool(
             "memory_append_daily",
             "append_daily",
-            "Note what happened in today's log.",
+            "Append a line about what happened to today's log.",
             ("entry",),
             describe={"entry": "One line."},
         ),
@@ -106,6 +106,13 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
                 "new_path",
             ),
         ),
+        Tool(
+            "memory_search",
+            "document_search",
+            "Search the memory files, best passages first.",
+            ("query", "limit", "scope"),
+            describe={"query": "A question or words.", "limit": "Most hits.", "scope": "agent, crew or both."},
+        ),
         Tool("memory_versions", "document_versions", "List the versions of a memory file."),
         Tool("memory_diff", "document_diff", "Show what changed between two versions of a memory file."),
         Tool("memory_restore", "document_restore", "Restore a version of a memory file."),
@@ -119,7 +126,7 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool("health", "health", "Show the health of the memory."),
         Tool("dead_letters", "dead_letters", "List the events that could not be folded."),
         Tool("tokens", "tokens", "List the tokens of a workspace."),
-        Tool("operator_show", "show_operator", "Show what is known of a person, with the quotes it rests on."),
+        Tool("operator_show", "show_operator", "Show what is known about a person, with quotes as evidence."),
         Tool("operator_forget", "forget_operator", "Forget one key of a person, or all."),
         Tool("operator_consent", "consent", "Record that a person consents to a model of them, or no longer does."),
     ),
@@ -142,7 +149,7 @@ def tools_of(names: Iterable[str]) -> tuple[Tool, ...]:
     for name in dict.fromkeys(names):
         if name not in TOOLSETS:
             known = ", ".join(TOOLSETS)
-            raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"known are {known}", field="tools")
+            raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"use one of {known}", field="tools")
         for tool in TOOLSETS[name]:
             if tool.name in found:
                 raise InvalidQuery(
@@ -180,9 +187,12 @@ def input_schema(tool_name: str, toolset: str, operation: Operation[Any, Any]) -
     return schema
 
 
+_KEPT: Final = ("type", "enum", "items", "description", "default", "minimum", "maximum")
+
+
 def _plain(part: Mapping[str, Any]) -> dict[str, Any]:
     """A field's schema without what models do not need: titles, null, patterns and limits of length."""
-    kept = {key: value for key, value in part.items() if key in ("type", "enum", "items", "description", "default")}
+    kept = {key: value for key, value in part.items() if key in _KEPT}
     if "anyOf" in part:
         kept |= next((_plain(one) for one in part["anyOf"] if one.get("type") != "null"), {})
         kept["description"] = part.get("description", "")

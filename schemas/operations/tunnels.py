@@ -1,4 +1,4 @@
-"""Operations on explicit tunnels: connections between two rooms of the palace that somebody named."""
+"""Operations on explicit tunnels: connections between two rooms of the palace that a caller created."""
 
 from __future__ import annotations
 
@@ -10,35 +10,38 @@ from ..events.tunnels import LABEL_CHARS
 from ..views.drawers import DRAWERS_PROJECTION
 from ..views.tunnels import TUNNELS_PROJECTION
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
-from .palace import Place
+from .palace import DrawerId, Place
 
 _VIEWS: Final = (DRAWERS_PROJECTION, TUNNELS_PROJECTION)
-_DrawerId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=320)]
 _TunnelId = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=64)]
 
 
 class CreateTunnelRequest(Request):
     """Connect two rooms of the palace; one tunnel serves both directions.
 
-    If the two are connected already, the label and the drawers of the tunnel are set anew, and its strength stays.
+    If the two are connected already, the label and the drawers of the tunnel are replaced, and its strength stays.
     """
 
-    source_wing: Place = Field(description="Wing of the one room.")
-    source_room: Place = Field(description="The one room; it holds drawers.")
-    target_wing: Place = Field(description="Wing of the other room.")
-    target_room: Place = Field(description="The other room; it holds drawers.")
+    source_wing: Place = Field(description="Wing of the first room.")
+    source_room: Place = Field(description="The first room; it must hold drawers.")
+    target_wing: Place = Field(description="Wing of the second room.")
+    target_room: Place = Field(description="The second room; it must hold drawers.")
     label: Annotated[str, StringConstraints(strip_whitespace=True, max_length=LABEL_CHARS)] = Field(
         default="", description="What connects them."
     )
-    source_drawer_id: _DrawerId | None = Field(default=None, description="The drawer of the one room that is meant.")
-    target_drawer_id: _DrawerId | None = Field(default=None, description="The drawer of the other room that is meant.")
+    source_drawer_id: DrawerId | None = Field(
+        default=None, description="The drawer of the first room that the tunnel points to."
+    )
+    target_drawer_id: DrawerId | None = Field(
+        default=None, description="The drawer of the second room that the tunnel points to."
+    )
     workspace_id: Workspace = None
 
 
 class ListTunnelsRequest(Request):
     """List the explicit tunnels, the strongest first."""
 
-    wing: Place | None = Field(default=None, description="Only tunnels of which one end is in this wing.")
+    wing: Place | None = Field(default=None, description="Only tunnels with an end in this wing.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
@@ -51,13 +54,13 @@ class DeleteTunnelRequest(Request):
 
 
 class FollowTunnelsRequest(Request):
-    """Show what the explicit tunnels of a room lead to, the strongest first.
+    """Show the rooms and drawers at the other ends of a room's explicit tunnels, the strongest first.
 
-    Each following is recorded and makes the tunnels stronger.
+    Each request is recorded and makes the tunnels stronger.
     """
 
     wing: Place = Field(description="The wing.")
-    room: Place = Field(description="The room in it.")
+    room: Place = Field(description="The room within the wing.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 

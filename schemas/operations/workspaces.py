@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from ..entry import Id
 from ..views import ENTRIES_PROJECTION, NUDGES_PROJECTION, RECEIPTS_PROJECTION
@@ -30,11 +30,10 @@ class WorkspaceSettingsRequest(Request):
     workspace_id: Workspace = None
 
 
-class ConfigureWorkspaceRequest(Request):
-    """Change the settings of a workspace that are given.
+class WorkspaceSettings(BaseModel):
+    """The settings of a workspace, each declared once: request, ``reset``, answer, option and client follow from the field.
 
-    Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change. When
-    ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off, vectors are kept.
+    ``None`` means that the default or the value of the node counts; a switch (``bool | None``) is then off.
     """
 
     cost_nudge_usd: float | None = Field(
@@ -45,7 +44,8 @@ class ConfigureWorkspaceRequest(Request):
         examples=[2.5],
     )
     embed_chat: StrictBool | None = Field(
-        default=None, description="Whether chat.* entries get vectors, so that recall finds them by meaning."
+        default=None,
+        description="Whether chat.* entries get vectors, older ones included, so that recall finds them by meaning.",
     )
     palace_ingest: StrictBool | None = Field(
         default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."
@@ -64,7 +64,7 @@ class ConfigureWorkspaceRequest(Request):
         default=None, description="Tokens of a whole assembled context."
     )
     context_system_tokens: Annotated[StrictInt, Field(ge=0, le=2_000_000)] | None = Field(
-        default=None, description="Tokens of it that are reserved for the system's text."
+        default=None, description="Tokens of a context that are reserved for the system's text."
     )
     salience_weights: dict[str, float] | None = Field(
         default=None,
@@ -78,41 +78,45 @@ class ConfigureWorkspaceRequest(Request):
         allow_inf_nan=False,
         description="Hours for which queries return episodes.",
     )
-    reset: tuple[
-        Literal[
-            "cost_nudge_usd",
-            "embed_chat",
-            "evidence_floor",
-            "palace_ingest",
-            "review_rules",
-            "context_budget_tokens",
-            "context_system_tokens",
-            "salience_weights",
-            "episodic_ttl_hours",
-        ],
-        ...,
-    ] = Field(default=(), description="Settings to reset to their defaults, before the given ones are set; repeatable.")
+
+
+if TYPE_CHECKING:  # mypy accepts no computed Literal
+    SettingName = str
+else:
+    SettingName = Literal[*WorkspaceSettings.model_fields]
+
+
+class ConfigureWorkspaceRequest(WorkspaceSettings, Request):
+    """Change the settings of a workspace that are given.
+
+    Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change. When
+    ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off, vectors are kept.
+    """
+
+    reset: tuple[SettingName, ...] = Field(
+        default=(), description="Settings to reset to their defaults, before the given ones are set; repeatable."
+    )
     workspace_id: Workspace = None
 
 
 class CalibrateRequest(Request):
-    """Propose an evidence floor from what recall returned and what of it was used.
+    """Propose an evidence floor from the hits that recall returned and those that were used.
 
-    Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of the hits that
-    were reported as used (`used`); there is none below 20 such hits. Hits that were only rendered do not count as used.
-    Nothing is changed: `workspace settings --evidence-floor` sets the floor.
-    Recalls of mode search count, and those of inject, of which only the hits above their own floor are known.
+    Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of the hits
+    that were reported as used (`used`); there is none below 20 such hits. Hits that were only rendered do not count
+    as used. The floor is not changed: `workspace settings --evidence-floor` sets it. Recalls of both modes count; of
+    a recall in mode inject, only the hits above its own floor are known.
     """
 
     receipts: StrictInt = Field(
-        default=5_000, ge=1, le=50_000, description="How many receipts to replay at most, the newest first."
+        default=5_000, ge=1, le=50_000, description="Maximum number of receipts to replay, the newest first."
     )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
 
 class FloorShown(Answer):
-    """What a floor does: hits for each recall, shares of used hits kept and of kept hits used, share of silent recalls."""
+    """The effect of a floor: hits per recall, shares of used hits kept and of kept hits used, share of empty recalls."""
 
     floor: float
     hits: float
@@ -157,19 +161,11 @@ class NudgesAnswer(Answer):
     view_seq: int
 
 
-class WorkspaceSettingsAnswer(Answer):
-    """Settings of a workspace; null where the value of the node or of the constants counts."""
+class WorkspaceSettingsAnswer(WorkspaceSettings, Answer):
+    """Settings of a workspace; null where the value of the node or the default applies."""
 
-    workspace_id: str
     cost_nudge_usd: float
-    embed_chat: bool
-    palace_ingest: bool
-    evidence_floor: float | None
-    review_rules: bool = False
-    context_budget_tokens: int | None = None
-    context_system_tokens: int | None = None
-    salience_weights: dict[str, float] | None = None
-    episodic_ttl_hours: float | None = None
+    workspace_id: str
     view_seq: int
 
 

@@ -1,4 +1,4 @@
-"""Who an entry is from: its actor, compared with its agent and with the authors of other entries."""
+"""The author of an entry: its actor, compared with its agent and with the authors of other entries."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Assembles sections of text between markers into a prompt context within a budget; each layer of memory has a profile.
 
-Invariant: budgeted blocks together never exceed the budget, in characters, separators included; what a section contains, it
-cannot end its block or begin another, because brackets of our markers and dashes of our section lines are replaced in it;
-the same input gives the same text. A blocked section is replaced by its notice before anything is cut.
+Invariant: budgeted blocks together never exceed the budget, in characters, separators included. A section cannot end
+its block or begin another one, because brackets of our markers and dashes of our section lines are replaced in it.
+The same input gives the same text. A blocked section is replaced by its notice before anything is cut.
 
-Shares: in the order of their turns, each block may use its percentage of what the blocks before it have left, rounded down;
-what it does not use is left for the next. A section that does not fit is cut, the ones after it are dropped.
+Shares: in the order of ``turn``, each block may use its percentage of what the earlier blocks have left, rounded
+down; the next blocks get what it does not use. A section that does not fit is cut, the ones after it are dropped.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What became of a section: ``chars`` of its body in the text, notice and suffix included; 0 if it was dropped."""
+    """The state of a section: ``chars`` of its body in the text, notice and suffix included; 0 if it was dropped."""
 
     block: str
     name: str
@@ -103,8 +103,8 @@ class Assembled:
     """The result.
 
     Attributes:
-        texts: Of the blocks that have one, in their order.
-        shown: What became of every section.
+        texts: Texts of the blocks that have one, in their order.
+        shown: The state of every section.
         usage: Characters by block, with the empty line after it.
     """
 
@@ -170,7 +170,7 @@ def neutral(text: str, forms: Collection[str]) -> str:
 
 
 def _rendered(block: Block, room: int | None, forms: Collection[str]) -> tuple[str, list[Shown]]:
-    """The text of a block in at most ``room`` characters, and what became of its sections."""
+    """The text of a block in at most ``room`` characters, and the state of its sections."""
     sections = [section for section in block.sections if section.body.strip() or section.finding is not None]
     frame = len(wrapped(block.marker, block.header))
     pieces = [_piece(block, section, forms) for section in sections]
@@ -190,7 +190,7 @@ def _rendered(block: Block, room: int | None, forms: Collection[str]) -> tuple[s
 
 
 def _piece(block: Block, section: Section, forms: Collection[str]) -> tuple[str, str]:
-    """The label line of a section, and its body with what it may not contain replaced."""
+    """The label line of a section, and its body with forbidden characters replaced."""
     label = head = ""
     if block.labelled or section.finding is not None:
         label = neutral(one_line(section.label), forms)[:LABEL_CHARS]
@@ -229,7 +229,7 @@ def _with_our_breaks(text: str) -> str:
 
 
 def _as_rule(found: re.Match[str]) -> str:
-    """A line between dashes, with rules of another kind if it says something."""
+    """A line between dashes, with other dashes if it has text."""
     line = found[0]
     inner = line.strip().strip(_DASHES)
     return line if _NO_LETTER.fullmatch(inner) or not inner else line.translate(_AS_RULE)

@@ -1,6 +1,6 @@
 """Names of the parts of the memory block: ``[NAME]`` to ``[END NAME]``.
 
-Apart from the block itself, so that hooks, which remove the parts from what they capture, import nothing else.
+They are in a module of their own, so that hooks, which remove these parts from captured turns, import nothing else.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Bundles: the memory of an agent and its crew as plain files, written here or by other systems (contract §21).
 
-Invariants: an export depends on the documents alone, so an import of it and another export give the same bytes. An import
-reaches documents of the tiers alone, by paths in canonical form; what has no place is listed with the reason. Pure.
+Invariants: an export depends on the documents alone, so an import of it and another export give the same bytes. An
+import reaches documents of the tiers alone, by paths in canonical form; other files are listed with the reason. Pure.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What becomes of a file: a document with a text, or why it has no place (``kind`` in one word)."""
+    """The plan for a file: a document with a text, or the reason why it is skipped (``kind`` in one word)."""
 
     path: str
     target: Target | None = None
@@ -64,7 +64,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the importer decided: whether crew documents are wanted, which group, and the slug of the person of a card."""
+    """The choices of the importer: whether crew documents are imported, the group, the slug of a peer card's person."""
 
     with_crew: bool = False
     group: str | None = None
@@ -72,7 +72,7 @@ class Choices:
 
 
 class NotABundle(ValueError):
-    """The files are none of the formats, or a choice is missing; ``fix`` says what to do."""
+    """The files are in no known format, or a choice is missing; ``fix`` says what to do."""
 
     def __init__(self, said: str, fix: str) -> None:
         super().__init__(said)
@@ -114,7 +114,7 @@ def planned(files: Iterable[BundleFile], choices: Choices, wanted: str | None = 
 
 
 def _below_root(files: dict[str, str]) -> dict[str, str]:
-    """Without a folder that all files are in, as archives have it."""
+    """The files without the folder that contains all of them, as in many archives."""
     roots = {path.partition("/")[0] for path in files}
     if len(roots) != 1 or any("/" not in path for path in files) or roots <= {"groups", "agent", "crew"}:
         return files
@@ -133,7 +133,7 @@ def _format_of(files: Mapping[str, str]) -> str:
         return "openclaw"
     if markdown and all(_has_type(files[path]) for path in markdown):
         return "okf"
-    raise NotABundle("the files are no bundle that is known", f"known are {', '.join(FORMATS)}; docs/portability.md")
+    raise NotABundle("the format of the files is not known", f"use one of {', '.join(FORMATS)}; docs/portability.md")
 
 
 def _has_type(text: str) -> bool:
@@ -142,12 +142,12 @@ def _has_type(text: str) -> bool:
 
 
 def _checked(one: Planned, choices: Choices) -> Planned:
-    """A planned document, unless its key is not valid or it is the crew's and that was not asked for."""
+    """A planned document, unless its key is not valid, or it belongs to the crew and no crew is named."""
     target = one.target
     if target is None:
         return one
     if target.scope is Scope.CREW and not choices.with_crew:
-        return Planned(one.path, kind="crew", detail="documents of the crew are imported on request alone")
+        return Planned(one.path, kind="crew", detail="documents of a crew are imported only if a crew is named")
     rule = TIERS[target.tier]
     if not rule.writable:
         return Planned(one.path, kind="derived", detail="is rendered from entries and never imported")
@@ -184,9 +184,9 @@ def _target_of(path: str) -> Target | None:
 
 
 def _concept(path: str, text: str) -> Planned:
-    """A concept of another producer's knowledge becomes a topic, front matter included."""
+    """A concept file of another producer becomes a topic, front matter included."""
     if not path.endswith(".md") or path.rpartition("/")[2] in _RESERVED:
-        return Planned(path, kind="path", detail="no concept of the Open Knowledge Format")
+        return Planned(path, kind="path", detail="not a concept of the Open Knowledge Format")
     key = _NOT_IN_KEYS.sub("-", path.removesuffix(".md")).strip("-.")[:_KEY_CHARS]
     return Planned(path, Target(Scope.CREW, "topics", key), text)
 
@@ -249,7 +249,7 @@ def _group_of(path: str) -> str | None:
 
 def _card(path: str, text: str, choices: Choices) -> Planned:
     if choices.person_slug is None:
-        return Planned(path, kind="person", detail="is about a person: name them to import it as their peer card")
+        return Planned(path, kind="person", detail="is about a person: name the person to import it as a peer card")
     return Planned(path, Target(Scope.AGENT, "peers", choices.person_slug), text)
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 CHUNK_CHARS: Final = 500
-"""Characters up to which a section is one chunk, and to which paragraphs are packed."""
+"""Maximum length, in characters, of a section that is one chunk, and of a chunk of several paragraphs."""
 CHUNK_CHARS_MAX: Final = 1_000
-"""Most characters of a chunk: a longer line is cut."""
+"""Maximum number of characters of a chunk: a longer line is cut."""
 HEADING_LEVELS: Final = 6
-"""Number signs that a heading begins with at most."""
+"""Maximum number of number signs of a heading."""
 TITLE_CHARS_MAX: Final = 120
-"""Most characters of a heading in a breadcrumb, which every chunk below it repeats."""
+"""Maximum number of characters of a heading in a breadcrumb, which every chunk below it repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class Chunk:
 
     @property
     def indexed(self) -> str:
-        """What is searched and embedded: breadcrumb and text."""
+        """The text that is searched and embedded: breadcrumb and text."""
         return indexed_text(self.breadcrumb, self.text)
 
 
 def indexed_text(breadcrumb: str, text: str) -> str:
-    """What is searched and embedded of a chunk: breadcrumb and text."""
+    """The text of a chunk that is searched and embedded: breadcrumb and text."""
     return f"{breadcrumb}\n{text}" if breadcrumb else text
 
 
@@ -61,10 +61,10 @@ def chunks_of(text: str, first_line: int = 1) -> list[Chunk]:
 
 
 def stable_chunks(spans: Sequence[tuple[int, int]]) -> int:
-    """How many leading chunks stay as they are, whatever is appended to the document in lines of its own.
+    """Number of leading chunks that later appends to the document do not change.
 
-    All but the last two: a last paragraph that outgrows ``CHUNK_CHARS`` is cut into lines, the first of which may fit into
-    the chunk before it. The rest begins at a line of its own, so a line that was cut is left to it as a whole.
+    All but the last two: a last paragraph that outgrows ``CHUNK_CHARS`` is cut into lines, the first of which may fit
+    into the chunk before it. The rest begins at a line of its own, so a line that was cut is left to it as a whole.
 
     Args:
         spans: First and last line of each chunk.

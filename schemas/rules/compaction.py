@@ -1,7 +1,7 @@
-"""Which entries compaction archives, and how much of their text the archive keeps (contract §11).
+"""The entries that compaction archives, and the length of the text that the archive keeps (contract §11).
 
-Invariant: the types are noise in the catalogue, are never embedded and are no conversation, so they are in no hot index
-and have no vectors (a test).
+Invariant: the types are noise in the catalogue, are never embedded and are not turns of conversation, so they are in
+no hot index and have no vectors (a test).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ TYPES: Final = (
     "network.port_opened",
 )
 AGE_DAYS: Final = 30
-"""Entries are archived when their ``ts`` is older."""
+"""Age in days from which entries are archived, by ``ts``."""
 LEAST_BUCKET: Final = 10
-"""Entries of one crew, UTC day and type below which they stay where they are."""
+"""Minimum number of entries of one crew, UTC day and type to archive; fewer stay in the table of entries."""
 SUMMARY_CHARS: Final = 200
 PAYLOAD_CHARS: Final = 400
-"""Characters of an archived payload's JSON text."""
+"""Maximum length of an archived payload's JSON text, in characters."""
 RUN_ENTRIES: Final = 100_000
-"""Entries that one sweep archives, the oldest days first; the rest is left to the next one."""
+"""Maximum number of entries that one sweep archives, the oldest days first; the next sweep continues."""

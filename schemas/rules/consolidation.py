@@ -1,6 +1,6 @@
-"""What rules may be learned from, when a run is worth its while, and when a rule has proved useful (contract §12).
+"""The candidates of a consolidation, the conditions of a run, and the score of a rule (contract §12).
 
-Invariant: pure; nothing that a run records is a candidate of a later one.
+Invariant: pure; entries that a run records are never candidates of a later run.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ CONSOLIDATED: Final = "memory.consolidated"
 LEARNED: Final = "rule.learned"
 LESSON: Final = "lesson.recorded"
 OWN_OUTPUT: Final = ("rule.", "lesson.", "proposal.", CONSOLIDATED)
-"""What types begin with that no run reads, not even if they are permanent."""
+"""Prefixes of types that no run reads, even if an entry is permanent."""
 MIN_ENTRIES: Final = 10
 """Candidates within the look-back below which a run is skipped, unless an entry within it is permanent."""
 MAX_ENTRIES: Final = 500
-"""Candidates of one run, the newest."""
+"""Maximum number of candidates of one run; the newest count."""
 HISTORY_DAYS: Final = 30
 """Days before a run in which occurrences count: an interval of six hours seldom holds two days."""
 REPEAT_DAYS: Final = 7
-"""Days in which a pattern is not learned again, whatever its evidence."""
+"""Days for which a pattern is not learned again, even with other evidence."""
 RECALL_DAYS: Final = 7
 """Days of searches that count for a promotion."""
 
@@ -49,7 +49,7 @@ WEIGHTS: Final = {
     "richness": 0.06,
 }
 _FULL_RECALLS, _FULL_QUERIES, _FULL_RUNS, _FULL_EVIDENCE, _FULL_TYPES = 30, 10, 5, 8, 4
-"""Inputs from which on a part of the score is 1."""
+"""Values from which on a part of the score is 1."""
 _HALF_LIFE_DAYS: Final = 14.0
 PROMOTE_SCORE: Final = 0.80
 PROMOTE_RECALLS: Final = 3
@@ -67,14 +67,14 @@ def is_denial(payload: Mapping[str, Any]) -> bool:
 
 
 def is_candidate(entry_type: str, payload: Mapping[str, Any], *, permanent: bool) -> bool:
-    """Whether rules are learned from an entry; from a permanent one whatever its type, except what runs record."""
+    """Whether rules are learned from an entry. A permanent entry counts whatever its type, except types that runs record."""
     if entry_type.startswith(OWN_OUTPUT):
         return False
     return permanent or (entry_type in SOURCES and (entry_type != DECISION or is_denial(payload)))
 
 
 def is_worthwhile(candidates: int, *, permanent: bool) -> bool:
-    """Whether a run with this number of candidates within its look-back goes on."""
+    """Whether a run with this number of candidates within its look-back is made."""
     return candidates >= MIN_ENTRIES or permanent
 
 
@@ -85,7 +85,7 @@ def normalised(pattern: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usefulness:
-    """What the score of a rule is made of.
+    """The inputs of the score of a rule.
 
     Attributes:
         relevance: Confidence of the rule, in [0, 1].

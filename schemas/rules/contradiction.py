@@ -1,11 +1,12 @@
-"""Decides without a model whether a text contradicts a similar one; made for precision.
+"""Decides without a model whether a text contradicts a similar one; it prefers precision to recall.
 
-It fires only where two sentences are equal but for one thing: a number of the same measure, a negation, an opposite, or
-the value of something that has one value at a time. Paraphrases, added detail, other entities (build 12, node 3),
-measurements and events of another moment do not fire, nor does a text that says of itself that something changed
-(``now``, ``no longer``, ``increased to``): it supersedes.
+It proposes a contradiction only if two sentences are equal except for one thing: a number of the same measure, a
+negation, an opposite, or the value of something that has one value at a time. Paraphrases, added detail, other
+entities (build 12, node 3), measurements and events of another moment are ignored, and so is a text that reports a
+change (``now``, ``no longer``, ``increased to``), because it supersedes the older one.
 
-Invariant: pure and symmetric but for time: ``newer`` may supersede ``older``. A changed rule or list is a new ``VERSION``.
+Invariant: pure and symmetric but for time: ``newer`` may supersede ``older``. A changed rule or list is a new
+``VERSION``.
 """
 
 from __future__ import annotations
@@ -45,26 +46,26 @@ BORDERLINE: Final = 0.8
 CONFIRMED: Final = 0.9
 """Confidence of a borderline case that the language model confirmed."""
 SHARED: Final = 0.6
-"""Least share of tokens that two sentences have in common, 2 m / (a + b)."""
+"""Minimum share of tokens that two sentences have in common, 2 m / (a + b)."""
 TOLERANCE: Final = 0.1
 """Relative difference that "about" covers."""
 MORE_SAID: Final = 0.85
-"""Factor where one text says more beside the sentence in question."""
+"""Factor if one text has further sentences beside the compared one."""
 ALIKE: Final = 0.8
 """Two values as similar in spelling as this are one, misspelt or inflected."""
 SHOWN_CHARS: Final = 60
 _MAX_VALUE: Final = 4
-"""Tokens of a value."""
+"""Maximum number of tokens of a value."""
 _MAX_KEY: Final = 6
-"""Tokens left of a colon."""
+"""Maximum number of tokens before a colon."""
 _PREFIXES: Final = ("un", "in", "non-", "non", "nicht-")
 _MIN_PREFIXED: Final = 4
-"""Characters beyond which a prefix makes an opposite: ``encrypted``, not ``to`` and ``into``."""
+"""Number of characters after a prefix from which on it makes an opposite: ``encrypted``, not ``to`` and ``into``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A proposed contradiction: how sure the rule is, in (0, 1], and why, for people."""
+    """A proposed contradiction: the confidence of the rule, in (0, 1], and the reason, for people."""
 
     confidence: float
     reason: str
@@ -89,7 +90,7 @@ class _Pair:
 
 
 def contradiction(newer: str, older: str) -> Contradiction | None:
-    """What two texts contradict each other in, None if the rule sees nothing.
+    """The contradiction between two texts, None if the rule finds none.
 
     Args:
         newer: The later text.
@@ -155,7 +156,7 @@ def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Contradiction | 
 
 
 def _numbers(pair: _Pair, words: set[str], *, roughly: bool) -> Contradiction | None:
-    """A number, version or date that differs in its place; several at once are another report, no contradiction."""
+    """A number, version or date that differs in its place; several at once are another report and not a contradiction."""
     new, old, place = pair.changes[0]
     if len(pair.changes) != 1 or len(new) != 1 or len(old) != 1 or new[0].kind is not old[0].kind:
         return None

@@ -1,7 +1,7 @@
 """Text as the contradiction rule compares it: sentences of tokens, numbers with their units, negations apart.
 
-Invariant: pure; two spellings of one value (``30s``, ``30 seconds``, ``0.5 min``) are one token, and a token keeps its own
-spelling for people.
+Invariant: pure; two spellings of one value (``30s``, ``30 seconds``, ``0.5 min``) are one token, and a token keeps
+its own spelling for people.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .contradiction_words import (
 from .text import fold
 
 MAX_CHARS: Final = 2_000
-"""Of a text that are compared; a summary is no longer than this."""
+"""Characters of a text that are compared; a summary is at most as long."""
 MAX_SENTENCES: Final = 32
 MAX_TOKENS: Final = 64
-"""Of a text, and of a sentence; longer ones are left out: aligning them costs the square or more of their length."""
+"""Maximum tokens of a text, and of a sentence; longer ones are left out, since aligning takes quadratic time."""
 
 
 class Kind(StrEnum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = "word"
     NUMBER = "number"
@@ -45,10 +45,10 @@ class Token:
     """A token.
 
     Attributes:
-        key: What is compared.
-        kind: What it is.
-        shown: As it was written, folded.
-        value: Of a number in its base unit, else 0.
+        key: The form that is compared.
+        kind: Its kind.
+        shown: Its spelling, folded.
+        value: Value of a number in its base unit, else 0.
         measure: What the number measures (time, bytes …), empty if it has no unit.
     """
 
@@ -68,7 +68,7 @@ class Sentence:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What is compared, in order."""
+        """The keys that are compared, in order."""
         return tuple(token.key for token in self.tokens)
 
 
@@ -98,7 +98,7 @@ _GROUPED: Final = re.compile(r"\d{1,3}(?:[.,]\d{3})+\Z")
 
 
 def sentences_of(text: str) -> list[Sentence]:
-    """The sentences of a text that hold anything."""
+    """The sentences of a text that are not empty."""
     folded = fold(text[:MAX_CHARS])
     for pattern, plain in _CONTRACTED:
         folded = pattern.sub(plain, folded)

@@ -49,4 +49,4 @@ UNITS: Final[dict[str, tuple[str, float]]] = {
     for spellings, size in units.items()
     for word in spellings.split()
 }
-"""Unit → what it measures, and how many of its base unit it is."""
+"""Unit → the measure, and its value in the base unit of that measure."""

@@ -1,7 +1,7 @@
 """Finds the days that a text names: "yesterday", "last Friday", "two weeks ago", "May 2023".
 
-Why no library: docs/adr/0008-turns.md. Invariant: pure; days are counted from 1970-01-01 (UTC), intervals are closed. A
-change of the rules is a new ``turns.VERSION``.
+docs/adr/0008-turns.md explains why it uses no library. Invariant: pure; days are counted from 1970-01-01 (UTC),
+intervals are closed. A change of the rules is a new ``turns.VERSION``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from .languages import DatePattern, Language
 
 MAX_TEXT: Final = 2_000
-"""Only so many characters of a text are searched: the length of a summary."""
+"""Number of characters of a text that are searched: the length of a summary."""
 _ERA_DAYS: Final = 146_097
 _EPOCH_SHIFT: Final = 719_468
 _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)

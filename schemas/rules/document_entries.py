@@ -1,6 +1,6 @@
-"""How a write of a document is listed: as an entry ``memory.updated`` of its own sequence and id.
+"""Lists a write of a document as an entry ``memory.updated`` with the sequence and id of the write.
 
-Invariant: the entry holds no text of the document, and there is no message beside the write's.
+Invariant: the entry holds no text of the document, and has no message of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DONE: Final = {
 
 
 def updated_entry(write: DocumentWritten) -> EntryRecorded:
-    """The entry of a write: whose document changed, how, and by how much. It belongs to the owner's agent or crew."""
+    """The entry of a write: owner of the document, kind and size of the change. It belongs to the owner's agent or crew."""
     scope, name = scope_of(write.owner)
     content = write.content.encode()
     payload = {

@@ -1,7 +1,8 @@
-"""Decides which entries are embedded (contract §2), and which types are embedded where a workspace chooses so.
+"""Decides which entries are embedded (contract §2), and which types are embedded if a workspace chooses so.
 
-Invariant: a pure function of version, choice, type, severity, payload and refs. A changed policy is a new ``VERSION``, which
-applies to a workspace only from an explicit reindex on. The choice is no part of the policy: it changes no version.
+Invariant: a pure function of version, choice, type, severity, payload and refs. A changed policy is a new
+``VERSION``, which applies to a workspace only from an explicit reindex on. The choice is separate from the policy and
+does not change its version.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ALWAYS: Final = frozenset(
     }
 )
 CHAT: Final = "chat."
-"""What the types begin with that a workspace may choose to have embedded; no version of the policy selects them."""
+"""Prefix of the types that are embedded only if a workspace chooses so; no version of the policy selects them."""
 WHEN_SEVERE: Final = frozenset({"keeper.decision", "mission.status_change"})
 SEVERE: Final = frozenset({"warn", "error"})
 WHEN_FLAGGED: Final = "peer.conversation"

@@ -21,7 +21,7 @@ def embedded_text(summary: str, payload: Mapping[str, object], entry_type: str =
     Args:
         summary: The entry's summary.
         payload: The entry's payload; other fields and other types are left out.
-        entry_type: The entry's type. What was remembered is embedded whole: its summary may be cut.
+        entry_type: The entry's type. A remembered text is embedded whole, because its summary may be cut.
 
     Returns:
         The parts joined by ``" :: "``; not capped.

@@ -1,8 +1,8 @@
-"""How sure a hit is, and an answer: logistic formulas over the figures of a search, with constants as data.
+"""The confidence of a hit and of an answer: logistic formulas over the figures of a search, with constants as data.
 
-The constants (``evidence.json``) are fitted by ``python -m bench precision --fit`` on questions with and without an answer,
-per model and recipe. A row applies to hits that have every figure it weighs; the first such row counts, so an unknown
-model, or none, falls back to rows whose figures mean the same under every model.
+The constants (``evidence.json``) are fitted by ``python -m bench precision --fit`` on questions with and without an
+answer, per model and recipe. A row applies to hits that have every figure it weighs, and the first such row counts.
+So for an unknown model, or none, a row is used whose figures mean the same under every model.
 
 Invariant: pure; a changed constant is a new ``version`` of the table.
 """
@@ -19,14 +19,14 @@ from operator import mul
 from typing import Any, Final
 
 ANSWER: Final = "answer"
-"""Among a hit's figures: the log odds that its answer answers at all."""
+"""Name of a hit's figure: the log odds that its answer has a relevant hit at all."""
 STATEMENT: Final = "statement"
-"""What stands for the recipe where the query states instead of asking: other figures count then, under every recipe."""
+"""Takes the place of the recipe if the query is a statement: other figures count then, under every recipe."""
 CROWDED: Final = 10
-"""Hits whose confidences make the expected number of relevant ones."""
+"""Number of hits whose confidences are summed to the expected number of relevant ones."""
 CROWD: Final = 0.8
-"""The floor rises with the expected number of relevant hits to this power: of many that each say a little, the better ones
-are kept. Recall in four hits a question .787 against .776 for 0 (docs/evidence.md)."""
+"""The floor rises with the expected number of relevant hits to this power: of many weak hits, the better ones
+are kept. Recall in four hits per question: .787, against .776 with power 0 (docs/evidence.md)."""
 LEAST_EXPECTED: Final = 0.5
 
 
@@ -36,14 +36,14 @@ class Logistic:
 
     Attributes:
         weights: Name of the figure → its weight.
-        bias: Added.
+        bias: Constant that is added to the sum.
     """
 
     weights: Mapping[str, float]
     bias: float
 
     def of_hits(self, figures: Mapping[str, Sequence[float]], answer: float) -> list[float]:
-        """The log odds of each hit, whose answer has the log odds ``answer``; NaN for one that lacks a figure."""
+        """The log odds of each hit, given those of its answer (``answer``); NaN for a hit that lacks a figure."""
         bias = self.bias + self.weights.get(ANSWER, 0.0) * answer
         weights = [weight for name, weight in self.weights.items() if name != ANSWER]
         by_hit = zip(*(figures[name] for name in self.weights if name != ANSWER), strict=True)
@@ -59,15 +59,15 @@ class EvidenceRow:
     """The constants of one kind of search.
 
     Attributes:
-        name: What it judges by.
+        name: Name of the row.
         models: Models it is fitted for; None for any and none.
         recipes: Recipes it is fitted for; None for any.
-        answer: Whether an answer answers.
-        hit: Whether a hit is relevant.
-        gate: Probability below which ``inject`` answers nothing.
+        answer: Formula of the confidence of an answer.
+        hit: Formula of the confidence of a hit.
+        gate: Probability below which ``inject`` returns nothing.
         floor: Confidence below which ``inject`` leaves out a hit, where one relevant hit is expected.
-        similarity: Cosine below which a hit that shares no word has nothing to speak for it; None where a model's cosines
-            are not known.
+        similarity: Cosine below which a hit that shares no word has no evidence; None if a model's cosines are not
+            known.
     """
 
     name: str
@@ -82,14 +82,14 @@ class EvidenceRow:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the constants say of an answer.
+    """The judgement of an answer.
 
     Attributes:
-        answer: Probability that it answers.
+        answer: Probability that it has a relevant hit.
         hits: Probability that each hit is relevant.
-        gate: Probability below which the answer is silence, in ``inject``.
+        gate: Probability below which ``inject`` returns nothing.
         floors: Confidence below which each hit is left out, in ``inject``.
-        similarity: Cosine below which a hit that shares no word has nothing to speak for it, if known.
+        similarity: Cosine below which a hit that shares no word has no evidence, if known.
     """
 
     answer: float
@@ -113,7 +113,7 @@ def judge(
         hits: Figures of the hits, at least one, NaN where a hit has none.
         model: The model of the vectors; None if none took part.
         recipe: The recipe's name, or ``STATEMENT``.
-        floor: Replaces the floors of the table; of the workspace.
+        floor: The floor of the workspace, which replaces those of the table.
     """
     known = ((row, odds) for row in rows_for(model, recipe) if not isnan(odds := row.answer.of_answer(answer)))
     row, odds = next(known)
@@ -131,13 +131,13 @@ def judge(
 
 
 def _probability(odds: float) -> float:
-    """Of log odds; they are bounded because figures and constants are."""
+    """The probability of log odds, which are bounded because figures and constants are."""
     return 1.0 / (1.0 + exp(-odds))
 
 
 @cache
 def rows_for(model: str | None, recipe: str) -> tuple[EvidenceRow, ...]:
-    """The rows for a model and a recipe, the most particular first; the last needs no figure but words."""
+    """The rows for a model and a recipe, the most specific first; the last one needs only figures about words."""
     return tuple(
         row
         for row in evidence_rows()

@@ -1,4 +1,4 @@
-"""Proposes an evidence floor from a workspace's own receipts: the highest that keeps the hits that were used.
+"""Proposes an evidence floor from a workspace's own receipts: the highest floor that keeps most of the used hits.
 
 Invariant: pure; a floor is proposed only where enough hits are known to have been used.
 """
@@ -13,14 +13,14 @@ from .evidence import CROWD, LEAST_EXPECTED
 
 FLOORS: Final = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 KEEP: Final = 0.95
-"""Share of the hits used that the proposed floor keeps."""
+"""Share of the used hits that the proposed floor keeps."""
 LEAST_USED: Final = 20
-"""Hits used from which there is a proposal: with fewer, one hit moves the share by more than what may be lost."""
+"""Minimum number of used hits for a proposal: with fewer, one hit changes the share by more than 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedHit:
-    """A hit of a receipt: how sure recall was of it, and whether it was reported as used."""
+    """A hit of a receipt: its confidence, and whether it was reported as used."""
 
     confidence: float
     used: bool
@@ -28,11 +28,11 @@ class ReplayedHit:
 
 @dataclass(frozen=True, slots=True)
 class FloorFigures:
-    """What a floor does to the receipts.
+    """The effect of a floor on the receipts.
 
     Attributes:
         floor: The floor.
-        hits: Hits a recall in the mean.
+        hits: Mean number of hits per recall.
         used_kept: Share of the hits used that it keeps.
         used_share: Share of the hits it keeps that were used; None if it keeps none.
         silent: Share of the recalls that get nothing.
@@ -57,7 +57,7 @@ def propose_floor(receipts: Sequence[Sequence[ReplayedHit]], keep: float = KEEP)
     """Replay receipts under every floor of ``FLOORS``.
 
     Args:
-        receipts: The hits of each recall in mode ``search``, for ``inject`` has cut its own already.
+        receipts: The hits of each recall in mode ``search``; those of ``inject`` were cut at their own floor.
         keep: Share of the hits used that must stay.
     """
     used = sum(hit.used for hits in receipts for hit in hits)
@@ -80,6 +80,6 @@ def _figures(receipts: Sequence[Sequence[ReplayedHit]], floor: float, used: int)
 
 
 def _crowd(hits: Sequence[ReplayedHit]) -> float:
-    """How far the hits of a recall raise its floor, as ``evidence.judge`` has it."""
+    """The factor by which the hits of a recall raise its floor, as in ``evidence.judge``."""
     expected: float = max(LEAST_EXPECTED, sum(hit.confidence for hit in hits)) ** CROWD
     return expected

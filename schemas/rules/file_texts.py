@@ -1,8 +1,8 @@
-"""What commands on memory files make of a text, and what they answer.
+"""The effect of commands on the text of memory files, and their answers.
 
 Invariant: messages and line numbers are those of Anthropic's memory tool, to the letter
-(``anthropic/lib/tools/_beta_builtin_memory_tool.py``); models are trained on them. One thing differs: the size of a folder
-is the sum of what is below it.
+(``anthropic/lib/tools/_beta_builtin_memory_tool.py``); models are trained on them. One thing differs: the size of a
+folder is the sum of its files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNITS: Final = "BKMG"
 
 
 def listing(path: str, inner: str, sizes: Mapping[str, int]) -> str | None:
-    """A folder and what is below it, two levels deep; None if there is no such folder.
+    """A folder and its content, two levels deep; None if there is no such folder.
 
     Args:
         path: The folder as it was asked for.
@@ -99,7 +99,7 @@ def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
 
 
 def inserted(path: str, text: str, after_line: int, new: str) -> tuple[str, str]:
-    """The text with ``new`` after a line (0 for the start), and the answer.
+    """The text with ``new`` inserted after a line (0 for the start), and the answer.
 
     Raises:
         FileRefused: If there is no such line.

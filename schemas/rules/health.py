@@ -77,7 +77,7 @@ class LegacyFigures:
     """Figures from which the legacy metrics are computed.
 
     Attributes:
-        similar: ``similar`` relations, stored one way.
+        similar: Number of ``similar`` relations; each is stored once.
     """
 
     last_day: int = 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import log2
 from typing import Final
 
+from ..timestamps import DAY_MS
+
 VERSION: Final = 2
 
 START: Final = 0.5
@@ -24,7 +26,6 @@ TYPE_BONUS: Final = {
 SEVERITY_BONUS: Final = {"info": 0.0, "notice": 0.05, "warn": 0.15, "error": 0.25}
 PRIORITY_FLOOR: Final = {"normal": 0.0, "pin": 0.80, "high": 0.85, "permanent": 0.95}
 
-DAY_MS: Final = 86_400_000
 FADE_DAYS: Final = 180.0
 """Days until recency would reach zero without its floor."""
 LEAST_RECENCY: Final = 0.1

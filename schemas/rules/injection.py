@@ -1,7 +1,8 @@
-"""All scanners over one text: the two of contract §17, which disagree, and our own rules.
+"""All scanners over one text: the two of contract §17, whose results differ, and our own rules.
 
-Invariant: what any of them blocks is blocked; the finding names scanner, category and pattern, and never quotes the text.
-Detection is a help, not the defence: what keeps a text inside its block is escaping and the nonce (``rules/render``).
+Invariant: a text that one of them blocks is blocked; the finding names scanner, category and pattern, and never
+quotes the text. Detection is an addition, not the protection: escaping and the nonce (``rules/render``) keep a text
+inside its block.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ VERSION: Final = (
 Scanner = Literal["memory", "recall", "technique"]
 
 SPACED_LETTERS: Final = 12
-"""Single letters in a row from which on letter-spacing is a disguise, not an abbreviation."""
+"""Minimum number of single letters in a row that count as a disguise and not as an abbreviation."""
 _LETTER_SPACED: Final = re.compile(rf"(?<!\S)[^\W\d_](?: [^\W\d_]){{{SPACED_LETTERS - 1},}}(?!\S)")
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 
@@ -42,7 +43,7 @@ class Finding:
     """One rule that fired.
 
     Attributes:
-        scanner: Whose rule: ``memory`` (§17a), ``recall`` (§17b), ``technique`` (ours).
+        scanner: The scanner: ``memory`` (§17a), ``recall`` (§17b), ``technique`` (ours).
         category: Its category or technique.
         pattern: Its name, with a suffix for the disguise it was found under.
         blocks: Whether the text must not be shown.
@@ -71,7 +72,7 @@ def findings(text: str) -> Iterator[Finding]:
 
 
 def techniques(text: str) -> Iterator[Finding]:
-    """What our own rules find, each rule once, under the plainest reading that shows it."""
+    """The findings of our own rules, each rule once, with the least disguised reading that matches."""
     if _is_letter_spaced(text):
         yield Finding("technique", "obfuscation", "letter_spacing", True)
     rules, seen, plainest = technique_rules(), set[int](), frozenset[str]()

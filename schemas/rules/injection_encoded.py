@@ -1,7 +1,7 @@
-"""What a text says once it is decoded: the disguises that ``injection_rules`` looks through.
+"""Decoded readings of a text, for the disguises that ``injection_rules`` recognise.
 
-Invariants: pure; no decoder makes a text longer than it is, and what was decoded is decoded at most once more, so time stays
-linear. A decoding that gives no text is dropped, so nothing fires on noise.
+Invariants: pure; no decoder makes a text longer than it is, and a decoded text is decoded at most once more, so time
+stays linear. A decoding that does not give text is dropped, so no rule matches noise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION: Final = 1
 DEPTH: Final = 2
 """Decodings on top of each other that are followed: base64 within base64."""
 RUNS: Final = 256
-"""Encoded runs of one text that are looked at."""
+"""Maximum number of encoded runs of one text that are decoded."""
 TEXT_SHARE: Final = 0.85
 """Share of printable characters from which on decoded bytes count as text."""
 
@@ -33,7 +33,7 @@ _HEX_DIGITS: Final = re.compile(r"0x|\\x|[ :,]")
 _HEX_BYTES: Final = b"0123456789abcdefABCDEF"
 _AS_HEX: Final = bytes.maketrans(_HEX_BYTES, b"0" * len(_HEX_BYTES))
 _HEX_RUN: Final = b"0" * 24
-"""Digits of the shortest run that ``_HEX`` matches. The search for them takes a tenth of the time of the pattern."""
+"""Minimum number of digits of a run that ``_HEX`` matches. The search for them takes a tenth of the time of the pattern."""
 _PERCENT: Final = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 _PERCENT_MIN: Final = 4
 _ENTITY: Final = re.compile(r"&#?\w{1,12};")
@@ -47,7 +47,7 @@ CIPHERS: Final[dict[str, Callable[[str], str]]] = {
 
 
 def decodings(text: str, depth: int = DEPTH) -> Iterator[tuple[str, str]]:
-    """Every decoding of ``text`` that gives text: how it was encoded (``base64``, ``base64_hex`` …) and what it says."""
+    """Every decoding of ``text`` that gives text: its encoding (``base64``, ``base64_hex`` …) and the decoded text."""
     for kind, decoded in _once(text):
         yield kind, decoded
         if depth > 1:
@@ -56,7 +56,7 @@ def decodings(text: str, depth: int = DEPTH) -> Iterator[tuple[str, str]]:
 
 
 def disguises(text: str) -> Iterator[tuple[str, str]]:
-    """What a folded text says read in other ways: letters closed up, digits as letters, backwards, rotated by 13."""
+    """Other readings of a folded text: letters closed up, digits as letters, backwards, rotated by 13."""
     if (closed := unspaced(text)) is not None:
         yield "spaced", closed
     if (letters := unleeted(text)) is not None:

@@ -1,9 +1,9 @@
-"""Scanner (a) of contract §17: the memory scanner, for everything that is read into a prompt or written as memory.
+"""Scanner (a) of contract §17: the memory scanner, for every text that is put into a prompt or written as memory.
 
-Invariant: the first hit wins, in a fixed order: invisible characters, raw rules, folded rules (``_homoglyph``), base64
-(``_base64``). Time is linear in the text whatever it holds: every rule is a chain of searches, each beginning where the
-last ended, over one line, one comment or one URL; none backtracks over more than a bounded stretch.
-What it misses by its nature (other wordings, other alphabets, other languages) is for ``injection_rules``.
+Invariant: the first hit wins, in a fixed order: invisible characters, raw rules, folded rules (``_homoglyph``),
+base64 (``_base64``). Time is linear in the text whatever it holds: every rule is a chain of searches, each beginning
+where the last ended, over one line, one comment or one URL; none backtracks over more than a bounded stretch.
+``injection_rules`` cover what it cannot find: other wordings, other alphabets, other languages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSION: Final = 1
 
 BASE64_RUNS: Final = 256
 PRINTABLE_SHARE: Final = 0.5
-"""Share of printable characters from which on what was decoded counts as text."""
+"""Share of printable characters from which on decoded bytes count as text."""
 _URL_CHARS: Final = 2_048
 
 _HOMOGLYPHS: Final = str.maketrans("аеорсухіѕјαορνιε", "aeopcyxisjaopvie")
@@ -36,7 +36,7 @@ _IGNORE: Final = re.compile(r"\bignore\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class MemoryFinding:
-    """What the scanner found first: the category and the name of the pattern."""
+    """The first finding of the scanner: the category and the name of the pattern."""
 
     category: str
     pattern: str

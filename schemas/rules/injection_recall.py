@@ -1,7 +1,7 @@
-"""Scanner (b) of contract §17: the recall guard, for what is put into an agent's prompt and what an agent is told.
+"""Scanner (b) of contract §17: the recall guard, for texts that are put into an agent's prompt or returned to an agent.
 
-Invariant: a finding of severity high blocks; one of severity medium is only recorded. Rules run over the text as it is,
-and each is bounded, so time is linear in the text. The two scanners disagree with each other; both are run everywhere.
+Invariant: a finding of severity high blocks; one of severity medium is only recorded. Rules run over the text as it
+is, and each is bounded, so time is linear in the text. The results of the two scanners differ; both are always run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VERSION: Final = 1
 
 RTL_OVERRIDE: Final = "\u202e"
 RTL_BELOW: Final = 1_024
-"""Characters of a text below which an RTL override is an attack on the reader rather than typography."""
+"""Length of a text, in characters, below which an RTL override counts as an attack and not as typography."""
 
 
 @dataclass(frozen=True, slots=True)

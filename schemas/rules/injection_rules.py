@@ -1,14 +1,14 @@
 """Our own rules against injected instructions: each names a technique, and blocks or only records.
 
-The two scanners of contract §17 know a handful of English wordings. These rules know techniques: what an attacker must
-say, in whatever words, to take a reader over. Each is a pattern over folded text (``lookalikes``: case, marks, look-alikes
-and invisible characters are gone), so a disguise does not need a rule of its own; what is encoded is decoded first
+The two scanners of contract §17 recognise a few English wordings. These rules recognise techniques: what an attack on
+a reader must say, in any wording. Each is a pattern over folded text (``lookalikes``: case, marks, look-alikes and
+invisible characters are gone), so a disguise does not need a rule of its own; what is encoded is decoded first
 (``injection_encoded``). The rules are data: ``injection.toml``.
 
-Invariants: pure; every gap in a pattern is bounded, so time is linear in the text. ``needs`` are cheap: a pattern is only
-tried on a text that holds one of them, and a test shows that no pattern can match without. A rule is justified by the
-technique it names and the phrasing around it, never by a row of a data set; what the rules find of attacks they were not
-written for is in docs/rendering.md.
+Invariants: pure; every gap in a pattern is bounded, so time is linear in the text. ``needs`` save time: a pattern is
+only tried on a text that contains one of them, and a test proves that no pattern can match without. A rule is
+justified by the technique it names and the phrasing around it, never by a row of a data set. docs/rendering.md says
+which share of other attacks the rules find.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 from .injection_encoded import CIPHERS
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised with every change of a rule."""
 
 _LINE_BREAK: Final = re.compile(r"\n\s*")
@@ -35,7 +35,8 @@ class TechniqueRule:
 
     Attributes:
         name: The pattern's name.
-        technique: The family: override, hijack, persona, address, extraction, exfiltration, steering, forgery, obfuscation.
+        technique: The family: override, hijack, persona, address, extraction, exfiltration, steering, forgery,
+            obfuscation.
         severity: Whether a hit blocks or is only recorded.
         needs: A text without any of these cannot match.
         source: The regular expression, over folded text.
@@ -57,7 +58,7 @@ _BEGINNING: Final = 3
 """Characters of a need by which it is looked up. Looking for all needs one by one takes twice as long."""
 
 _THROUGH_CIPHERS: Final = frozenset({"override", "extraction"})
-"""Techniques that are looked for in a text that is read backwards or rotated."""
+"""Techniques that are also searched in a text that is read backwards or rotated."""
 
 
 def beginnings_in(reading: str) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Finds facts that contradict each other (contract of the layered memory, part B).
 
-Two facts of one namespace about one subject that hold at the same time conflict if the predicate has one value at a time
-(one of the facts says so) and their values differ, or if one says in equal words what the other negates.
+Two facts of one namespace about one subject that hold at the same time conflict if the predicate has one value at a
+time (one of the facts says so) and their values differ, or if one negates the other in the same words.
 
 Invariant: pure; each pair once, the smaller id first, in the order of namespace, key and ids. Nothing is deleted.
 """
@@ -18,7 +18,7 @@ from .contradiction_text import Kind, sentences_of
 
 _AUXILIARIES: Final = frozenset({"do", "does", "did"})
 MOST_PAIRS: Final = 1_000
-"""Conflicts that are reported of one subject; many values of a single-valued predicate have a square of pairs."""
+"""Maximum number of conflicts of one subject; n values of a single-valued predicate have n² / 2 pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Claim:
         namespace: Facts of different ones never conflict.
         subject: The entity that it is about.
         predicate: With the subject the key.
-        value: What is said of the key.
+        value: The value of the key.
         text: The fact in words.
         single_valued: Whether the key has one value at a time.
     """

@@ -1,4 +1,4 @@
-"""What a mission's end and negative feedback teach, and how lessons are written as a document (contract §12).
+"""The lessons from ends of missions and negative feedback, and the document of lessons (contract §12).
 
 Invariant: pure; the text is YAML, and no text of a lesson can begin another one.
 """
@@ -20,7 +20,7 @@ MISSION_OUTCOME: Final = "mission_outcome"
 FEEDBACK: Final = "user.feedback"
 NEGATIVE_LEARNING: Final = "negative_learning"
 MAX_LESSONS: Final = 500
-"""Lessons of a crew or agent that count; the oldest ``captured_at`` goes first."""
+"""Lessons of a crew or agent that are kept; the one with the oldest ``captured_at`` is dropped first."""
 OUTCOMES_SHOWN: Final = 10
 """Outcomes of missions in a lead's prompt."""
 RULES_SHOWN: Final = 20
@@ -61,7 +61,7 @@ class LearnedRule:
 
 
 def mission_outcome(entry: JournalEntry) -> tuple[str, str, str] | None:
-    """Mission, kind and new status of an entry that ends a mission; None of any other."""
+    """Mission, kind and new status of an entry that ends a mission; None for other entries."""
     if entry.entry_type != MISSION:
         return None
     status = _status_of(entry.payload)
@@ -73,9 +73,10 @@ def mission_outcome(entry: JournalEntry) -> tuple[str, str, str] | None:
 
 
 def negative_feedback(entry: JournalEntry) -> tuple[str, str] | None:
-    """What to do instead and what the feedback is about; None of an entry that is no negative feedback of a person.
+    """The correction and the subject of negative feedback; None for an entry that is not negative feedback of a person.
 
-    It is negative if ``rating``, ``sentiment``, ``verdict`` or ``feedback`` says so, or ``helpful`` is the boolean false.
+    It is negative if ``rating``, ``sentiment``, ``verdict`` or ``feedback`` says so, or ``helpful`` is the boolean
+    false.
     """
     if entry.entry_type != FEEDBACK or entry.actor_type is not ActorType.USER:
         return None
@@ -119,12 +120,12 @@ def as_yaml(lessons: Sequence[Lesson], *, whole: bool) -> str:
 
 
 def rules_text(rules: Sequence[LearnedRule]) -> str:
-    """Learned rules for a prompt, a line each."""
+    """Learned rules for a prompt, one line each."""
     return "".join(f"- {_rule_line(rule)}\n" for rule in rules)
 
 
 def outcomes_text(lessons: Sequence[Lesson]) -> str:
-    """Outcomes of missions for a prompt, a line each."""
+    """Outcomes of missions for a prompt, one line each."""
     return "".join(f"- {format_ms(one.captured_ms)[:10]} {one.kind}: {_shown(one.rule, one)}\n" for one in lessons)
 
 

@@ -1,8 +1,9 @@
-"""When an agent is nudged, and in which words: contract §10; seed 1, "In-session memory nudge".
+"""When nudges are due, and their texts: contract §10; seed 1, "In-session memory nudge".
 
-Invariants: pure; instants are milliseconds since the epoch and compared as numbers ([TRAP] §9: compared as text, a window
-of 24 h stretched to the start of the day); no call is paid for twice, however many entries tell of it. A nudge is for the
-user turn, never for the cached system prompt, and it is marked, so that ``stripping.strip_nudges`` finds it again.
+Invariants: pure; instants are milliseconds since the epoch and compared as numbers ([TRAP] §9: compared as text, a
+window of 24 h stretched to the start of the day); no call is counted twice, even if several entries record it. A
+nudge is for the user turn, never for the cached system prompt, and it is marked, so that ``stripping.strip_nudges``
+finds it again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NudgeKind = Literal["memory", "cost"]
 KINDS: Final[tuple[NudgeKind, ...]] = ("memory", "cost")
 
 MEMORY_THRESHOLD: Final = 30
-"""Entries since the last update of the memory (seed 1; contract §0, row 3)."""
+"""Number of entries since the last update of the memory from which on a nudge is due (seed 1; contract §0, row 3)."""
 MEMORY_MARKERS: Final = ("memory.updated", "summary.generated")
 """Each resets the count (contract §0, row 3) and is not counted itself."""
 MEMORY_FALLBACK_MS: Final = 30 * 86_400_000
@@ -34,7 +35,7 @@ TOKEN_FIELDS: Final = ("tokens", "total_tokens")
 TOKEN_PARTS: Final = (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens"))
 """Pairs of fields that hold input and output tokens; the first pair with a number counts."""
 MOST: Final = 1e12
-"""Greatest number that counts, of dollars or tokens of one entry: a thousand times what a frontier model reads in a day.
+"""Largest number of dollars or tokens of one entry that counts: a thousand times what a frontier model reads in a day.
 Numbers without bound made sums infinite, and an infinite count of tokens ended in an exception instead of a nudge."""
 CALL_FIELDS: Final = ("call_id", "llm_call_id", "parent_entry_id")
 """Fields of payload or refs by which a cost names its call: the call's own ``call_id``, or the id of its entry."""
@@ -56,7 +57,7 @@ class CostEntry:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What an agent spent: model calls, tokens, US dollars."""
+    """The cost of an agent: model calls, tokens, US dollars."""
 
     calls: int = 0
     tokens: int = 0

@@ -1,7 +1,7 @@
-"""Finds what people state of themselves in their own turns, by the patterns of ``operator_facts.toml``; no model is needed.
+"""Finds facts that people state about themselves, by the patterns of ``operator_facts.toml``; no model is needed.
 
-Invariant: a value and its quote are substrings of one sentence of the person, apart from blanks. Questions, quoted lines,
-code, and sentences that say nothing certain propose nothing. Pure.
+Invariant: a value and its quote are substrings of one sentence of the person, apart from blanks. Questions, quoted
+lines, code, and uncertain statements are ignored. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUOTED_LINE: Final = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _SENTENCE: Final = re.compile(r"(?:[^.!?\n]|[.!?](?=[\w/@]))+[.!?]*")
 _FROM: Final = "from"
 _LONGEST_TURN: Final = 20_000
-"""Characters of a turn that are read; pasted logs are longer."""
+"""Number of characters of a turn that are read; pasted logs are longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _in_sentence(sentence: str) -> Iterator[Proposed]:
 
 
 def _value(sentence: str, found: re.Match[str]) -> str | None:
-    """What follows the pattern up to the end of the clause; None if that says nothing."""
+    """The text from the pattern to the end of the clause; None if it has no content."""
     begin = found.start(_FROM) if _FROM in found.re.groupindex else found.end()
     said = sentence[begin:]
     offset = found.end() - begin

@@ -1,7 +1,7 @@
-"""What is kept of a person: the slug, eligibility, which proposed facts are stored, merging, and the text (contract §13).
+"""Operator models and peer cards: slug, eligibility, checks of proposed facts, merging, and the text (contract §13).
 
-Invariant: every fact is the person's own statement: its quote stands in one of their turns. A key about which new turns say
-nothing keeps its fact. Pure.
+Invariant: every fact is the person's own statement: its quote stands in one of their turns. A key that new turns do
+not mention keeps its fact. Pure.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def slug_of(hashed: str) -> str:
 
 
 def is_eligible(messages: int, session_ms: int) -> bool:
-    """Whether there is enough of a person in ``WINDOW_DAYS`` for a model or card."""
+    """Whether a person has enough turns or sessions in ``WINDOW_DAYS`` for a model or card."""
     return messages >= LEAST_MESSAGES or session_ms >= LEAST_SESSION_MS
 
 
@@ -92,7 +92,7 @@ def _is_sentence(quote: str, text: str) -> bool:
 
 
 def merged(prior: Iterable[StatedFact], new: Iterable[StatedFact]) -> tuple[StatedFact, ...]:
-    """The facts after new ones: the order of the prior ones is kept, of a key the newest statement counts.
+    """The facts after new ones: the order of the prior ones is kept, and for each key the newest statement counts.
 
     The result is cut to ``CAP_BYTES`` of text by whole facts from the end.
     """

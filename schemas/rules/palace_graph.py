@@ -1,6 +1,6 @@
 """The graph of the palace: rooms are nodes, and two wings that share a room are joined by a tunnel.
 
-Invariant: pure; every order is total. A room without a name and the room ``general`` are no nodes.
+Invariant: pure; every order is total. A room without a name and the room ``general`` are not nodes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 GENERAL_ROOM: Final = "general"
 NODES_SHOWN: Final = 50
-"""Most rooms of one answer."""
+"""Maximum number of rooms of one answer."""
 TOP_TUNNELS: Final = 10
 
 
@@ -70,7 +70,8 @@ def rooms_of(places: Iterable[Place]) -> dict[str, Room]:
 def walk(rooms: Mapping[str, Room], start: str, max_hops: int) -> list[Reached]:
     """The rooms within some hops of a room, itself included; a hop leads to every room that shares a wing.
 
-    Order: hops, then drawers descending, then name. Rooms that are equally far are reached from the first of them by name.
+    Order: hops, then drawers descending, then name. Rooms that are equally far are reached from the first of them by
+    name.
 
     Raises:
         KeyError: If there is no room ``start``.

@@ -1,4 +1,4 @@
-"""The topic ``pins`` of a crew: its entries that operators pinned, a line each.
+"""The topic ``pins`` of a crew: its entries that operators pinned, one line each.
 
 Invariant: pure; a line names its entry, and text that the scanners block is a notice.
 """
@@ -15,9 +15,9 @@ from .documents import finding_in
 from .render import one_line
 
 PINS_TOPIC: Final = "pins"
-"""Key of the topic that is rendered while nothing is written under it."""
+"""Key of the topic that is rendered unless a text is written under it."""
 MAX_PINS: Final = 500
-"""Pinned entries of the text, the newest."""
+"""Maximum number of pinned entries in the text; the newest count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Finds what recurs among entries: groups of similar texts, seen often enough and on more than one day.
+"""Finds groups of similar texts that recur often enough and on more than one day.
 
-Two texts are as similar as the terms that they share weigh among all of theirs (Jaccard index with weights). A term weighs
-``ln(1 + n / df)``: the ``df`` texts of ``n`` that have it; a rare term weighs more. An entry joins the group to whose
-members it is most similar on average, if that is at least ``SIMILAR``.
+The similarity of two texts is their weighted Jaccard index: the weight of their common terms divided by that of all
+their terms. A term weighs ``ln(1 + n / df)`` if ``df`` of ``n`` texts have it, so a rare term weighs more. An entry
+joins the group to whose members it is most similar on average, if that is at least ``SIMILAR``.
 
 Invariant: pure; the same entries in the same order give the same groups.
 """
@@ -18,11 +18,11 @@ from typing import Final
 from .text import Analyzer, tokens_of
 
 SIMILAR: Final = 0.7
-"""Least mean similarity of an entry to a group. Of 40 recurrences among 600 entries about the same services, problems and
+"""Minimum mean similarity of an entry to a group. Of 40 recurrences among 600 entries about the same services, problems and
 causes (tests/support/planted.py), 0.4 finds 2 % with a precision of .01, 0.6 30 % with .24, 0.7 78 % with .82, 0.8 53 %
 with 1; among unrelated entries, 0.4 finds 50 % with .67, 0.7 95 % with 1."""
 MIN_TERMS: Final = 3
-"""Terms of the shortest text that is compared; fewer say too little."""
+"""Minimum number of terms of a text that is compared."""
 MIN_OCCURRENCES: Final = 3
 MIN_DAYS: Final = 2
 SMOOTHING: Final = 2
@@ -40,7 +40,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """Entries that say the same.
+    """Entries with similar texts.
 
     Attributes:
         evidence: Their ids, in the order given.
@@ -62,7 +62,7 @@ def terms_of(analyzer: Analyzer, text: str) -> frozenset[int]:
 
 
 def is_covered(terms: frozenset[int], by: frozenset[int]) -> bool:
-    """Whether a text with the terms ``by`` has most of ``terms``: it says the same, and perhaps more."""
+    """Whether a text with the terms ``by`` contains most of ``terms``."""
     return len(terms & by) >= SIMILAR * len(terms)
 
 

@@ -1,9 +1,9 @@
-"""Rules of relations between entries: which event overrides which, and the direction in which an edge is stored.
+"""Rules of relations between entries: which events take precedence, and the direction in which an edge is stored.
 
 Invariant: pure; the view ``memory_relations`` and the hot index use these rules, so both agree. An assertion or
 retraction overrides what a reactor finds (derived, proposed). One by an operator (OWNER, ADMIN) overrides one by an
-agent, whichever came first; between equals the latest counts. So a retracted relation returns only if a caller of at
-least the same authority asserts it again.
+agent, whichever came first; between callers of equal authority the latest counts. So a retracted relation returns
+only if a caller of at least the same authority asserts it again.
 """
 
 from __future__ import annotations

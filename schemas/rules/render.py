@@ -58,7 +58,7 @@ class Memory:
         date: Its day, UTC, ``2026-11-21``; None to leave it out.
         confidence: Probability that it is relevant; the line then has this instead of the score.
         repeats: How many entries it stands for.
-        standing: What became of it, ``superseded 2026-11-21 by j_1``; None if it counts.
+        standing: Why it does not count, ``superseded 2026-11-21 by j_1``; None if it counts.
     """
 
     entry_type: str
@@ -144,7 +144,8 @@ def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Ren
 def line_of(index: int, memory: Memory) -> Line:
     """``- [<type> • <who> • <date> (<age> ago) • score=<two decimals>] <summary>``; blocked text is replaced by a notice.
 
-    With a confidence, ``confidence=`` stands in the place of the score. ``<n> times`` and what became of the entry follow.
+    With a confidence, ``confidence=`` stands in the place of the score. ``<n> times`` and the standing of the entry
+    follow.
     """
     bad_who = _scanned_who(memory.agent_id, memory.actor_id)
     kind, summary, redaction = _judged(memory, bad_who)

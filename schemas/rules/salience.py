@@ -1,9 +1,10 @@
 """Salience of a memory, and how fresh a fact is (contract of the layered memory, part B).
 
-salience = Σ wᵢ·xᵢ / Σ wᵢ over the parts that are known: relevance to the query, recency 0.5^(hours / half-life) since the
-last change or use, confidence, usage min(1, ln(1 + n) / ln 21), freshness 0.5^(hours since verification / half-life).
+salience = Σ wᵢ·xᵢ / Σ wᵢ over the parts that are known: relevance to the query, recency 0.5^(hours / half-life) since
+the last change or use, confidence, usage min(1, ln(1 + n) / ln 21), freshness 0.5^(hours since verification /
+half-life).
 
-Invariant: pure; all parts and the salience lie in [0, 1]. Freshness ranks; it never hides.
+Invariant: pure; all parts and the salience lie in [0, 1]. Freshness changes the order and never removes a memory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HALF_LIFE_HOURS: Final[dict[str, float]] = {
     FactType.DEFAULT.value: 30 * _DAY_HOURS,
     FactType.VOLATILE.value: _DAY_HOURS,
 }
-"""By type of fact."""
+"""Half-life in hours by type of fact."""
 _DIGITS: Final = 6
 
 
@@ -81,7 +82,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a salience, each in [0, 1]; freshness is None where there is none."""
+    """The parts of a salience, each in [0, 1]; freshness is None if it does not apply."""
 
     relevance: float
     recency: float
@@ -92,7 +93,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What the salience of a memory is made of.
+    """The inputs of the salience of a memory.
 
     Attributes:
         relevance: To the query.
@@ -140,7 +141,7 @@ def salience(parts: Parts, weights: Weights) -> float:
 
 
 def freshness(verified_ms: int, fact_type: str, half_life_hours: float | None, now_ms: int) -> float:
-    """How fresh a fact is that was last verified or asserted at ``verified_ms``; its own half-life precedes its type's."""
+    """Freshness of a fact last verified or asserted at ``verified_ms``; its own half-life precedes that of its type."""
     return _halved(now_ms - verified_ms, half_life_hours or HALF_LIFE_HOURS[fact_type])
 
 

@@ -1,7 +1,7 @@
 """Finds credentials in a text by the formats of their issuers.
 
-Invariant: pure and linear in the text. Only formats that nothing else has: a prefix of the issuer, or a frame. A password in
-plain words is not found.
+Invariant: pure and linear in the text. Only unmistakable formats count: a prefix of the issuer, or a frame. A
+password in plain words is not found.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORMATS: Final = (
     ("json_web_token", r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{20,1000}"),
     ("password_in_url", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,100}:[^\s:/@$<{*]{3,100}@[^\s\"'<>]{0,300}"),
 )
-"""Name and pattern of each kind; a placeholder such as ``${PASSWORD}`` is no password."""
+"""Name and pattern of each kind; a placeholder such as ``${PASSWORD}`` does not count."""
 _ANY: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _FORMATS))
 
 

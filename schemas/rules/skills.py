@@ -1,6 +1,6 @@
-"""The procedure that an approved skill is written as.
+"""The procedure that is written for an approved skill.
 
-Invariant: pure; key and text follow from the proposal, so an approval that is repeated writes the same.
+Invariant: pure; key and text follow from the proposal, so a repeated approval writes the same text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .render import one_line
 
 _KEY_CHARS: Final = 48
 _EVIDENCE_SHOWN: Final = 20
-"""Ids of entries in the text; a procedure has at most 32,000 bytes."""
+"""Maximum number of ids of entries in the text; a procedure has at most 32,000 bytes."""
 
 
 def skill_key(rule_id: str, pattern: str) -> str:

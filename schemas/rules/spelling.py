@@ -1,8 +1,8 @@
-"""Words a writer may have meant by a word that occurs nowhere: other forms of an identifier, common short names, typos.
+"""Words that a writer may have meant by a word that occurs nowhere: other forms of an identifier, common short names, typos.
 
-Why candidates and no dictionary: terms are hashes, so that no dictionary remembers erased words. So every word one edit
-away is made and looked up (Norvig, "How to Write a Spelling Corrector"); the first letter is taken as right, which
-halves them. Invariant: pure, for queries only, so a change rebuilds nothing.
+There is no dictionary of the words in the index, because it would keep erased words: the index stores hashes of
+terms. So every word one edit away is generated and looked up (Norvig, "How to Write a Spelling Corrector"); the first
+letter is taken as right, which halves them. Invariant: pure, for queries only, so a change rebuilds nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..vocabulary import vocabulary
 from .word_forms import parts_of, without_marks
 
 MIN_TYPO: Final = 4
-"""Letters of a word that may have a typo; shorter words are one edit away from too many others."""
+"""Minimum number of letters of a word that may have a typo; shorter words are one edit away from too many others."""
 MAX_TYPO: Final = 24
 _ALPHABETS: Final = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмнопрстуфхцчшщъыьэюяё", "αβγδεζηθικλμνξοπρστυφχψω")
 
 
 @cache
 def short_names() -> Mapping[str, Sequence[str]]:
-    """What common short names stand for, and the other way round, folded: ``language/short_names.json``."""
+    """Common short names with their long forms, and the other way round, folded: ``language/short_names.json``."""
     text = resources.files("crew_journal.schemas").joinpath("language", "short_names.json").read_text("utf-8")
     names: Mapping[str, Sequence[str]] = json.loads(text)
     return names

@@ -1,9 +1,9 @@
-"""Whether a query asks or tells: "where are the child seats?" asks, "I am off to the airport with the kids" tells.
+"""Decides whether a query is a question or a statement, such as "I am off to the airport with the kids".
 
-A statement is matched by meaning, because what it should call to mind seldom has its words. A situation that quotes
-somebody ("Ben got in and said: 'The usual, please'") is matched by what is said in it.
+A statement is matched by meaning, because the relevant entries seldom have its words. A situation that quotes
+somebody ("Ben got in and said: 'The usual, please'") is matched by the quoted speech.
 
-Invariant: pure; a list of words ("checkout deploy denied") is no statement, and in doubt a query asks.
+Invariant: pure; a list of words ("checkout deploy denied") is not a statement, and in doubt a query is a question.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .languages import language_of
 from .text import fold, tokens_of
 
 LEAST_WORDS: Final = 3
-"""Words of the shortest statement."""
+"""Minimum number of words of a statement."""
 _QUOTED: Final = re.compile(r"(?<![^\s(:,])(['\"“‘„«])(.+?)['\"”’“»](?=[\s.,;!?)]|$)", re.DOTALL)
 _OPENS: Final = frozenset("'\"‘“„«")
 _LEAST_QUOTED: Final = 2
-"""Words of the shortest quotation that is speech; one word in quotes is a name."""
+"""Minimum number of words of quoted speech; one word in quotes is a name."""
 
 
 class Told(Enum):
-    """What a query does."""
+    """The kind of a query."""
 
     ASKS = "asks"
     STATES = "states"
@@ -33,7 +33,7 @@ class Told(Enum):
 
 
 def parts_of(text: str) -> list[tuple[str, bool]]:
-    """The text in parts, in order, and of each whether it is quoted speech."""
+    """The parts of the text in order, and whether each is quoted speech."""
     parts: list[tuple[str, bool]] = []
     end = 0
     if _OPENS.isdisjoint(text):
@@ -46,7 +46,7 @@ def parts_of(text: str) -> list[tuple[str, bool]]:
 
 
 def told_by(text: str) -> Told:
-    """Whether a query asks, states or quotes."""
+    """Whether a query is a question, a statement or a statement with a quotation."""
     parts = parts_of(text)
     own = " ".join(part for part, quoted in parts if not quoted)
     words = tokens_of(own)

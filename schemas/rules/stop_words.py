@@ -1,6 +1,6 @@
-"""Which language other than English a text is written in, by its most frequent words: ``language/stop_words.json``.
+"""Recognises texts in other languages than English by their most frequent words: ``language/stop_words.json``.
 
-Invariant: pure, read once, from the package alone; the same words give the same language for ever. A change is a new
+Invariant: pure, read once, from the package alone; the same words always give the same language. A change is a new
 ``text.VERSION``, because texts are indexed under the stems of their language, too.
 """
 
@@ -14,8 +14,7 @@ from importlib import resources
 from typing import Final
 
 CLEARLY_SHOWN: Final = 2
-"""Different stop words of a language, absent from English, by which a text shows it; one ("war room", "die size",
-"Los Angeles") does not."""
+"""Number of different stop words, absent from English, that prove a language; one ("war room") is not enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def english_stop_words() -> frozenset[str]:
 
 @cache
 def _english() -> frozenset[str]:
-    """Words of English and of programs. If another language has the same word, it shows neither language."""
+    """Words of English and of programs. If another language has the same word, it is evidence for neither."""
     return english_stop_words().union(_data()["en"]["ambiguous"].split())
 
 
@@ -64,13 +63,13 @@ def foreign_languages() -> tuple[ForeignLanguage, ...]:
 
 @cache
 def foreign_words() -> frozenset[str]:
-    """Stop words that show a language beside English."""
+    """Stop words that are evidence for a language other than English."""
     words = frozenset[str]().union(*(language.words for language in foreign_languages())) - _english()
     return frozenset(word for word in words if len(word) > 1 or not word.isascii())
 
 
 def foreign_language(tokens: Sequence[str]) -> ForeignLanguage | None:
-    """The language of a text by its folded tokens; None where it does not clearly differ from English."""
+    """The language of a text by its folded tokens; None if it does not clearly differ from English."""
     showing = foreign_words()
     shown = showing.intersection(tokens)
     if len(shown) < CLEARLY_SHOWN:

@@ -20,7 +20,7 @@ VERSION: Final = 1
 NUDGE_CHARS: Final = 600
 """Longest body of a nudge, characters; ours have about 200."""
 MAX_LEVELS: Final = 200
-"""Levels of a payload that are searched; no storable entry is nested deeper."""
+"""Number of levels of a payload that are searched; no storable entry is nested deeper."""
 EMPTY_SUMMARY: Final = "(nothing but recalled memory)"
 """Replaces a summary that would be empty."""
 

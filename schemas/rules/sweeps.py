@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ..timestamps import DAY_MS
+
 _HOUR_MS: Final = 3_600_000
-DAY_MS: Final = 24 * _HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,14 @@ SCHEDULES: Final = {
     "reflection": Schedule(DAY_MS, 5 * _HOUR_MS),
 }
 """Compaction and decay run nightly (contract §11, §6), health half an hour later, the index sweep every six hours
-(contract, conflict 7), consolidation an hour after it (contract §12), peer cards at 04:00, operator models (contract §13)
-and reflection on facts at 05:00.
+(contract, conflict 7), consolidation an hour after it (contract §12), peer cards at 04:00, operator models (contract
+§13) and reflection on facts at 05:00.
 """
 VERSIONS_DUE: Final = Schedule(DAY_MS, 4 * _HOUR_MS + _HOUR_MS // 4)
-"""When texts of old versions are swept in workspaces that set a retention; it has no tick, because it is an event itself."""
+"""Schedule of the sweep of old versions in workspaces that set a retention; its result is an event, so it has no tick."""
 MOST_MISSED: Final = 31
-"""Due times of one sweep that are run after a downtime, the newest: a month of daily sweeps. Older ones are of no use,
-since each decay starts from the base.
-"""
+"""Due times of one sweep that are run after a downtime, the newest: a month of daily sweeps. Older ones are not needed,
+since each decay starts from the base."""
 
 
 def due_times(schedule: Schedule, after_ms: int, until_ms: int, most: int = MOST_MISSED) -> list[int]:

@@ -1,6 +1,6 @@
 """Turns text into terms; the full-text fold and queries use the same analyser.
 
-A text is indexed under its *terms* (one for each word that is no stop word) and its *further terms*: parts of
+A text is indexed under its *terms* (one for each word that is not a stop word) and its *further terms*: parts of
 identifiers, pairs of characters in scripts without spaces (``word_forms``), and in another language than English the
 stems of that language (``stop_words``).
 
@@ -29,7 +29,7 @@ MAX_TOKEN: Final = 64
 """Longer words (base64, hashes) are cut to this number of characters."""
 MAX_PAYLOAD_DEPTH: Final = 6
 MAX_TOKENS: Final = 8_000
-"""Most indexed words of one entry; bounds the postings of a 256 KiB payload."""
+"""Maximum number of indexed words of one entry; bounds the postings of a 256 KiB payload."""
 
 _STOP: Final = "\x00"
 _ASCII_WORD: Final = re.compile(r"[^\W_]+")

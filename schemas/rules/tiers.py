@@ -1,7 +1,7 @@
-"""The tiers of memory documents: whose they are, who writes them, how large they may be (contract §14).
+"""The tiers of memory documents: their owners, writers and maximum sizes (contract §14).
 
-Invariant: a tier, an owner and a key name one document; the owner carries its kind (``a-``, ``c-``, ``w``), so a document
-of agent ``support`` and one of crew ``support`` are never the same.
+Invariant: a tier, an owner and a key name one document; the owner carries its kind (``a-``, ``c-``, ``w``), so a
+document of agent ``support`` and one of crew ``support`` are never the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..subjects import is_document_key
 
 
 class Scope(StrEnum):
-    """Whose document it is. No tier is a user's; such documents may be in a journal that a newer node wrote."""
+    """The kind of owner of a document. No tier belongs to a user; a newer node may write such documents."""
 
     AGENT = "agent"
     CREW = "crew"
@@ -33,7 +33,7 @@ class Writer(StrEnum):
 
 
 class KeyKind(StrEnum):
-    """What the key of a document in a tier is."""
+    """The form of the key of a document in a tier."""
 
     NONE = "none"
     DATE = "date"
@@ -44,13 +44,14 @@ class KeyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TierRule:
-    """What holds for a tier.
+    """The properties of a tier.
 
     Attributes:
-        writers: Scope → who may write there; its scopes are those that the tier has, the first one is the default.
+        writers: Scope → least role that may write there; its scopes are those that the tier has, the first one is the
+            default.
         label: Name of its file below ``.memory``; ``{key}`` stands for the key.
-        key: What its key is.
-        cap_bytes: Most bytes of a document; None for a rendering, which nothing writes.
+        key: The form of its key.
+        cap_bytes: Maximum size of a document in bytes; None for a rendering, which cannot be written.
         file_cap_bytes: Likewise for a write from a directory, where it differs (contract §0 row 10).
         title: Its title in a prompt block; ``{key}`` stands for the key.
     """
@@ -68,7 +69,7 @@ class TierRule:
         return self.cap_bytes is not None
 
     def cap_of(self, source: str) -> int:
-        """Most bytes of a document that a write from ``source`` may make; 0 for a rendering."""
+        """Maximum size in bytes of a document after a write from ``source``; 0 for a rendering."""
         return (self.file_cap_bytes if source == MIRROR else None) or self.cap_bytes or 0
 
     def label_of(self, key: str | None) -> str:
@@ -79,9 +80,9 @@ class TierRule:
 MIRROR: Final = "mirror"
 """Source of a write that comes from a directory."""
 DAILY_FILE_CAP_BYTES: Final = 100_000
-"""Ceiling of a daily file that is written in a directory (seed 3, Limits)."""
+"""Maximum size in bytes of a daily log that is written as a file (seed 3, Limits)."""
 AGENT_TOTAL_BYTES: Final = 10_000_000
-"""Most bytes of all documents of one agent (seed 3, Limits); likewise of one crew."""
+"""Maximum number of bytes of all documents of one agent (seed 3, Limits); likewise of one crew."""
 SOFT_CAP_PERCENT: Final = 80
 """Share of the cap from which an answer carries the text and asks to shorten it."""
 
@@ -125,11 +126,11 @@ TIERS: Final[dict[str, TierRule]] = {
     ),
     "lessons": TierRule({Scope.CREW: Writer.OPERATOR, Scope.AGENT: Writer.OPERATOR}, "lessons.md", "lessons.md"),
 }
-"""Every tier by its name, case included. Contract §14 gives the caps but for WORKSPACE, topics, procedures, files."""
+"""Every tier by its name, case-sensitive. Contract §14 gives the caps, except for WORKSPACE, topics, procedures, files."""
 WRITABLE: Final = tuple(tier for tier, rule in TIERS.items() if rule.writable)
 """Tiers that have documents; the others are rendered from entries and can only be read."""
 FILES: Final = "files"
-"""Tier of the files that an agent names as it likes."""
+"""Tier of the files whose names an agent chooses freely."""
 SHARED_FOLDERS: Final = {"crew": Scope.CREW, "workspace": Scope.WORKSPACE}
 """Folders of ``rules/file_paths`` with documents that are not the agent's own."""
 

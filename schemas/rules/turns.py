@@ -1,8 +1,8 @@
 """Properties of a turn of a conversation, for the conversational recipes.
 
 Invariant: pure; a changed word, pattern or rule is a new ``VERSION`` and a rebuild of the view of turns. Words are
-interpreted in the language of the text ("die" and "am" can be German). Evidence: facts/conversational-recall.md;
-without all of these recall@10 falls by .033 to .038.
+interpreted in the language of the text ("die" and "am" can be German). Without these properties, recall@10 falls by
+.033 to .038.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ MAX_INTERVAL_DAYS: Final = 40
 """Longer intervals ("last year") are ignored."""
 MAX_INTERVALS: Final = 4
 MAX_WORDS: Final = 1_000
-"""Words of a turn that are read."""
+"""Number of words of a turn that are read."""
 _SIDES: Final = {"chat.user_message": True, "chat.agent_response": False}
 USER_NAMES: Final = frozenset({"user", "human"})
-"""Names of people who have no names of their own."""
+"""Names of users that are not names of persons."""
 _ASSISTANT_NAMES: Final = frozenset({"agent", "ai", "assistant", "bot", "chatbot", "model", "system"})
 """Names of the two sides of a chat whose actors have no names of their own."""
 _YEAR: Final = re.compile(r"(?:19|20)\d\d\Z")
 _QUESTION: Final = re.compile(r"\?[\s\"')\]*»”’]*(?:\[[^\]]*\]\s*)?\Z")
 _QUESTION_TAIL: Final = 400
-"""Characters at the end in which the question mark before a caption is searched."""
+"""Number of characters at the end of a text in which the question mark before a caption is searched."""
 
 
 class WordMeaning(NamedTuple):

@@ -22,11 +22,11 @@ MARKS: Final = (
 would cut words of Hindi, Thai or Arabic at every vowel."""
 
 COMMIT_PREFIX: Final = 7
-"""Hexadecimal digits by which a commit is named at least (git's default)."""
+"""Minimum number of hexadecimal digits that name a commit (git's default)."""
 MIN_PART: Final = 3
-"""Characters of a part that is indexed."""
+"""Minimum length of an indexed part, in characters."""
 MAX_PARTS: Final = 12
-"""A word of more parts is encoded data and no identifier."""
+"""A word with more parts is encoded data and not an identifier."""
 MAX_IDENTIFIER: Final = 64
 
 _HEX: Final = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}")
@@ -61,7 +61,7 @@ def parts_of(word: str) -> tuple[str, ...]:
 def pairs_of(word: str) -> list[str]:
     """The parts of a folded word by which a query looks up text without spaces; none if the word has no such script.
 
-    A single character is looked up itself.
+    A single character is looked up as it is.
     """
     if word.isascii() or _IS_UNSPACED.search(word) is None:
         return []

@@ -16,9 +16,9 @@ from .text import STOP_WORDS
 
 VERSION: Final = 2
 MAX_WORD: Final = 100
-"""Characters; a longer word is unknown to BERT."""
+"""Maximum length of a word in characters; BERT does not know longer ones."""
 PASSAGE_WORDS: Final = 165
-"""Words of a passage; two passages cover a summary of 2,000 characters. Recall@10 (@5) on messages of 157 words on
+"""Number of words of a passage; two passages cover a summary of 2,000 characters. Recall@10 (@5) on messages of 157 words on
 average, joined from development turns: two passages of 110 words .854 (.798), three .877 (.819), two of 165 .888
 (.831).
 """

@@ -1,9 +1,9 @@
-"""The read contract between projections and queries: the tables of every view, a module a family.
+"""The read contract between projections and queries: the tables of every view, one module per family.
 
-Invariant: queries name tables through here and columns as the row types declare them; a change is a new version of the
-projection that owns the table. ``doc`` and ``seq`` are stream sequences everywhere. Tables of the host's own, which no view
-holds: ``checkpoint(projection, version, seq)``, ``parkings(projection, version, strikes)`` (``consumers/host/leniency``)
-and ``folded_stream(stream, made)`` (``consumers/host/provenance``).
+Invariant: queries name tables through here and columns as the row types declare them; a change is a new version of
+the projection that owns the table. ``doc`` and ``seq`` are stream sequences everywhere. Tables of the host that
+belong to no view: ``checkpoint(projection, version, seq)``, ``parkings(projection, version, strikes)``
+(``consumers/host/leniency``) and ``folded_stream(stream, made)`` (``consumers/host/provenance``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TABLES: Final[Tables] = tuple(
 
 DECODE_STAGE: Final = "decode"
 BEFORE_VIEWS: Final = (DECODE_STAGE, ADMISSION_PROJECTION)
-"""Who refuses a message for all views: what these park is in none of them."""
+"""Names of the two steps that refuse a message for all views; a message that one of them parks is in no view."""
 
 ENTRY_COLUMNS: Final = EntryRow._fields[: EntryRow._fields.index("schema_version") + 1]
-"""What a reader gets of an entry; ``payload``, ``refs`` and ``supersedes`` are JSON text."""
+"""The columns of an entry that readers get; ``payload``, ``refs`` and ``supersedes`` are JSON text."""

@@ -65,7 +65,7 @@ class VersionRow(NamedTuple):
 class ChunkRow(NamedTuple):
     """A piece of a document for search (``rules/chunks``). Retracted and blocked documents have none.
 
-    What is younger than its document's text (actor, time, sequence) stands in ``DocumentRow``.
+    The actor, time and sequence of the last write are in ``DocumentRow``.
     """
 
     key: Seq  # of the document
@@ -84,7 +84,7 @@ class ChunkRow(NamedTuple):
 
 
 class MemoryConfigRow(NamedTuple):
-    """What a workspace wants of its memory documents: its last ``memory.config_updated``."""
+    """The settings of a workspace's memory documents: its last ``memory.config_updated``."""
 
     workspace_id: str
     retention_days: Int32 | None
@@ -94,14 +94,14 @@ class MemoryConfigRow(NamedTuple):
 
 
 class ShownWriteRow(NamedTuple):
-    """A write that is listed as an entry, by which a repeat of it is recognised."""
+    """A write that is listed as an entry; a repeated write is recognised by its row."""
 
     key: Seq  # ``VersionRow.key``
     seq: Seq
 
 
 class ChunkVectorRow(NamedTuple):
-    """The vector of a chunk's text by a model; ``dim`` 0 is a tombstone: the model does not take the text."""
+    """The vector of a chunk's text by a model; ``dim`` 0 is a tombstone: the model refuses the text."""
 
     key: Seq  # ``ids.name_key`` of workspace, model and text hash
     workspace_id: str
@@ -128,7 +128,7 @@ SWEPT_VERSIONS: Final = f"""workspace_id = $1 AND seq < $2 AND piece IS NOT NULL
             FROM {VERSIONS} WHERE workspace_id = $1 AND seq < $2)) WHERE seq >= needed)"""
 """Which versions lose their text in a sweep of workspace $1 at sequence $2, before $3 (ms), that keeps the newest $4.
 
-The text of an append is made of the pieces before it, so every piece that a kept version needs is kept. The newest version
-is always kept: its text is the document, and later appends need its pieces.
+The text of a version is made of its piece and earlier ones, so every piece that a kept version needs is kept. The
+newest version is always kept: its text is the document, and later appends need its pieces.
 """
 SHOWN_WRITES: Final = Table("shown_writes", ShownWriteRow, ENTRIES_PROJECTION, key=("key",), digested=False)

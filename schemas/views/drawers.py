@@ -51,7 +51,7 @@ class DrawerUseRow(NamedTuple):
 
 
 class DrawerUpkeepRow(NamedTuple):
-    """What became of a drawer in the cold path since it was filed; there is no row while that is nothing."""
+    """Changes to a drawer by reactors and sweeps since it was filed; a drawer without any has no row."""
 
     key: Seq  # as in ``DrawerRow``
     workspace_id: str
@@ -98,7 +98,7 @@ DRAWER_CENTROIDS: Final = Table(
 PALACE_IDENTITIES: Final = Table("palace_identities", PalaceIdentityRow, DRAWERS_PROJECTION, key=("workspace_id",))
 
 LIVE_DRAWER: Final = "until_seq IS NULL AND superseded_by IS NULL AND state <> 'merged'"
-"""Which drawers are counted, listed, searched and shown."""
+"""Condition of drawers that are counted, listed, searched and returned."""
 UPKEEP: Final = f"LEFT JOIN {DRAWER_UPKEEP} AS upkeep USING (key, workspace_id, drawer_id)"
 """Joins the upkeep of each drawer."""
 IMPORTANCE_NOW: Final = (

@@ -1,4 +1,4 @@
-"""What of an entity is embedded: its name, type, aliases, and the first fact about it that has no end.
+"""The text of an entity that is embedded: its name, type, aliases, and the first fact about it that has no end.
 
 Invariant: the reactor that embeds and the search that compares read the same text, so they find the same vector.
 """
@@ -36,7 +36,7 @@ class EntityText:
 
     Attributes:
         text: ``postgres-primary (server), main database. postgres-primary hosts orders``.
-        entry_id: Of the event that named it, None if it is not in the journal's view.
+        entry_id: Id of the event that named it, None if it is not in the journal's view.
     """
 
     entity_id: str
@@ -45,7 +45,7 @@ class EntityText:
 
     @property
     def text_hash(self) -> int:
-        """By which its vector is found in ``memory_chunk_vectors``."""
+        """The key of its vector in ``memory_chunk_vectors``."""
         return hash64(self.text)
 
 

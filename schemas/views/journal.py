@@ -1,4 +1,4 @@
-"""Tables of entries as they came: what is listed, their words, and what turns of conversation show."""
+"""Tables of entries: the listed fields, their words, and the features of turns of conversation."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ArchivedRow(NamedTuple):
 
 
 class EmbedPolicyRow(NamedTuple):
-    """How a workspace's entries are judged where a reindex or its settings say so; elsewhere by the first policy alone."""
+    """The embed policy of a workspace whose reindex or settings changed it; other workspaces use the first policy."""
 
     workspace_id: str
     policy: Int32  # version of the embed policy
@@ -112,7 +112,7 @@ class RunRow(NamedTuple):
 
 
 class TurnRow(NamedTuple):
-    """What an entry of a conversation type shows (``consumers/folds/turn_columns``)."""
+    """The features of an entry of a conversation type (``consumers/folds/turn_columns``)."""
 
     ws: Seq
     doc: Seq

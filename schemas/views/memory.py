@@ -1,4 +1,4 @@
-"""Tables of what memory makes of entries: importance, relations, sweeps, health."""
+"""Tables about entries: importance, relations, sweeps, health and receipts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEALTH_PROJECTION: Final = "health"
 RECEIPTS_PROJECTION: Final = "receipts"
 
 MISSING_IMPORTANCE: Final = 0.5
-"""Of an entry that has a vector and no importance, contract §4: it happens only while that view is behind."""
+"""Importance of an entry that has a vector but no row of importance, which happens only while that view is behind."""
 
 
 class ImportanceRow(NamedTuple):
@@ -43,7 +43,7 @@ class DecayRow(NamedTuple):
 
 
 class RelationRow(NamedTuple):
-    """How two entries relate: one row a (workspace, pair, relation)."""
+    """A relation of two entries: one row per workspace, pair and relation."""
 
     workspace_id: str
     src_entry_id: str  # of a symmetric relation the newer entry
@@ -77,7 +77,7 @@ class SweepRow(NamedTuple):
 
 
 class HealthRow(NamedTuple):
-    """How healthy the memory of a workspace (crew NULL) or crew was on a day."""
+    """The health of the memory of a workspace (crew NULL) or crew on a day."""
 
     workspace_id: str
     crew_id: str | None
@@ -105,7 +105,7 @@ class HealthRow(NamedTuple):
 
 
 class ReceiptRow(NamedTuple):
-    """A recall that was answered: who asked, what was shown, and what of it reached a prompt."""
+    """A recall that was answered: who asked, which hits were returned, and which of them reached a prompt."""
 
     key: Seq  # hash of workspace and receipt
     workspace_id: str

@@ -1,4 +1,4 @@
-"""Tables of embedding models and of what they made of entries."""
+"""Tables of embedding models, and of the vectors and token bits that they computed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EmbeddingRow(NamedTuple):
 
 
 class ModelRow(NamedTuple):
-    """What is decided about a model."""
+    """The state that was decided for a model."""
 
     model: str
     embedder: str
@@ -50,7 +50,7 @@ class ModelRow(NamedTuple):
 
 
 class DroppedRow(NamedTuple):
-    """A model whose token bits count for nothing."""
+    """A model whose token bits are ignored."""
 
     model: str
 
@@ -66,7 +66,7 @@ class ActivationRow(NamedTuple):
 
 
 class TokenBitsRow(NamedTuple):
-    """The tokens of an entry in context by a model, one bit a dimension."""
+    """The tokens of an entry in context by a model, one bit per dimension."""
 
     key: Seq  # hash of workspace, entry and model
     entry_seq: Seq

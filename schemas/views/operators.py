@@ -1,6 +1,6 @@
-"""Tables of operator models and peer cards, of consent, and of what was forgotten.
+"""Tables of operator models and peer cards, of consent, and of forgotten keys.
 
-Invariant: of a person who opted out there are no profiles, not even past ones.
+Invariant: there are no profiles of a person who opted out, not even past ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ OPERATORS_PROJECTION: Final = "operators"
 
 
 class OperatorProfileRow(NamedTuple):
-    """What counts of a person from ``since_seq`` on: the model (``agent_id`` NULL) or an agent's card."""
+    """The profile of a person from ``since_seq`` on: the model (``agent_id`` NULL) or an agent's card."""
 
     workspace_id: str
     slug: str
@@ -36,7 +36,7 @@ class OperatorConsentRow(NamedTuple):
 
 
 class OperatorForgottenRow(NamedTuple):
-    """Turns up to ``seq`` no longer count for a key; for none if the key is empty."""
+    """Turns up to ``seq`` no longer count for a key, or for any key if it is empty."""
 
     workspace_id: str
     slug: str

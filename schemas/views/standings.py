@@ -1,4 +1,4 @@
-"""Tables of what counts now: retractions, what supersedes what, live priorities, and since when a statement holds."""
+"""Tables that decide which entries count now: retractions, supersessions, live priorities, and ``valid_at``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table of a view is, declared once as the type of its rows: columns, key, digest, and what hot indexes take of it.
+"""The declaration of a table of a view, as the type of its rows: columns, key, digest, and the columns of hot indexes.
 
 Invariant: DDL, typed rows, replacing and deleting by key, digest, hot columns and their loading follow from the
 declaration (``consumers/host/tables``, ``services/query/hot``); there is no second list of a table's columns.
@@ -19,11 +19,11 @@ Ms = int
 """Milliseconds since the epoch."""
 
 PRESENT: Final = "until_seq IS NULL"
-"""Of a table that keeps history (columns ``since_seq`` and ``until_seq``): the rows that count now."""
+"""Condition on a table that keeps history (columns ``since_seq`` and ``until_seq``): the rows that count now."""
 
 
 def as_of(seq: int) -> str:
-    """Of a table that keeps history: the rows that counted right after the event at ``seq``."""
+    """Condition on a table that keeps history: the rows that counted right after the event at ``seq``."""
     return f"since_seq <= {seq:d} AND (until_seq IS NULL OR until_seq > {seq:d})"
 
 
@@ -32,7 +32,7 @@ _TYPES: Final = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", bytes: "BLOB",
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """How the hot indexes of entries hold a column: one value a document.
+    """How the hot indexes of entries hold a column: one value per entry.
 
     Attributes:
         dtype: numpy's name of the type; values beyond the range of an unsigned one are cut to it.
@@ -72,16 +72,16 @@ class Table(Generic[R]):
 
     Attributes:
         name: In DuckDB's schema ``main``.
-        row: A ``NamedTuple``: its annotations are the columns. ``Annotated[int, "UBIGINT"]`` names a type that does not
-            follow from Python's; a ``Hot`` or a ``Default`` may stand beside it.
+        row: A ``NamedTuple``: its annotations are the columns. ``Annotated[int, "UBIGINT"]`` names a DuckDB type that
+            does not follow from the Python type; a ``Hot`` or a ``Default`` may stand beside it.
         view: The projection that owns the table.
-        key: Columns of which no two rows are alike. The first is called ``key`` where the table is large: a 64-bit hash of
-            the row's name, by which a fold finds rows.
+        key: Columns that identify a row. The first is called ``key`` where the table is large: a 64-bit hash of the
+            row's name, by which a fold finds rows.
         document: The column with the stream sequence of the entry that a row is about, where there is one.
-        digested: Whether the digest covers the rows; False for what only describes the layout of others.
-        rest: A table whose rows are digested as if they were this one's.
+        digested: Whether the digest covers the rows; False for a table that only describes the layout of others.
+        rest: A table whose rows are digested as if they were in this one.
         columns: The columns in order; the digest follows it.
-        hot: Those that hot indexes hold by document.
+        hot: The columns that hot indexes hold by document.
         workspace: The column that says of which workspace a row is; ``ws`` holds its hash.
     """
 

@@ -1,4 +1,4 @@
-"""Tables of who and what is registered: agents, crews, settings, nudges, tokens, dead letters."""
+"""Tables of agents, crews, settings, nudges, tokens and dead letters."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tokens: who may do what, and which users the broker lets in."""
+"""Tokens: what each may do, and the users of the broker."""

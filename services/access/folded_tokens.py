@@ -1,6 +1,6 @@
 """The tokens as the view ``tokens`` holds them: those that count, and the records that are listed.
 
-Invariant: what is read is what the fold can have written, or the views are damaged.
+Invariant: a row that the fold cannot have written means that the views are damaged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RECORDS: Final = f"SELECT {_COLUMNS} FROM tokens WHERE $1 IS NULL OR workspace_
 
 @dataclass(frozen=True, slots=True)
 class FoldedToken:
-    """A token that is not revoked, expired or not: its hash, its bearer, and its NATS user if it counts there, too."""
+    """A token that is not revoked, expired or not: its hash, its bearer, and its NATS user if it is valid on NATS, too."""
 
     sha256: str
     bound: Principal
@@ -49,7 +49,7 @@ def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
             user = nats_user(bound, hashed) if hashed is not None else None
         except ValueError as error:
             raise ViewsDamaged(
-                f"the views are damaged: table tokens, token {token_id}: not what the journal can have said",
+                f"the views are damaged: table tokens, token {token_id}: not a row that the journal can contain",
                 hint=ViewsDamaged.HINT,
             ) from error
         yield FoldedToken(sha256, bound, user)

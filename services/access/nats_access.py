@@ -1,7 +1,7 @@
 """Agents on NATS: the users of the managed broker follow the tokens of the journal.
 
-Invariants: every user there has a valid token, and reaches the subject of its workspace, crew and agent alone; the password
-is the token itself, of which the broker gets a bcrypt hash. A change that the broker refuses is sent again until it does.
+Invariants: every user there has a valid token and reaches only the subject of its workspace, crew and agent. The password is
+the token itself; the broker gets a bcrypt hash of it. A change that the broker refuses is sent again until it is accepted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 def bcrypt_hash(token: str) -> str:
-    """What nats-server may know of a token; takes 1 ms."""
+    """The hash of a token that nats-server gets; takes 1 ms."""
     import bcrypt  # here: nothing else needs it, and it adds to every start
 
     return bcrypt.hashpw(token.encode(), bcrypt.gensalt(BCRYPT_ROUNDS)).decode()
@@ -64,7 +64,7 @@ def broker_not_ours(bound: Principal) -> BrokerNotOurs:
 
 
 class NatsUsers(Part):
-    """Keeps the users of a managed broker, which is started, as they are wanted."""
+    """Keeps the users of a managed broker, which is started, equal to those that are wanted."""
 
     def __init__(self, broker: ManagedBroker, *, retry_s: float = RETRY_S, settle_s: float = SETTLE_S) -> None:
         self._broker = broker
@@ -82,12 +82,12 @@ class NatsUsers(Part):
         return self._broker.url
 
     def want(self, users: Sequence[AgentUser]) -> None:
-        """From now on these users, and no others; the broker is reloaded in the background."""
+        """Want exactly these users from now on; the broker is reloaded in the background."""
         self._wanted = tuple(sorted(users, key=lambda user: user.name))
         self._due.set()
 
     async def start(self) -> None:
-        """Send the broker what is wanted now, then follow.
+        """Send the present users to the broker, then follow changes.
 
         Raises:
             BrokerError: If it refuses.
@@ -102,7 +102,7 @@ class NatsUsers(Part):
             await end_task(task)
 
     async def settled(self, name: str) -> None:
-        """Return once the broker has the user ``name``, or no longer has it, as wanted.
+        """Return once the broker has the user ``name``, or has dropped it, as wanted.
 
         Raises:
             BrokerUnavailable: If that takes too long; attempts go on.

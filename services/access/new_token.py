@@ -1,6 +1,6 @@
 """A new token: the fact that is recorded, and the only answer that holds its secret.
 
-Invariant: the fact holds a hash of the secret, and binds what its role allows; nothing else is ever published.
+Invariant: the event holds a hash of the secret and the fields that its role allows; nothing else is published.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The text of tokens, and the owner's token of a data directory.
 
-Invariants: a token is 256 random bits, so its plain SHA-256 is as good a thing to keep as any slower hash; the owner's
-file is readable by its owner alone from its first byte, and a crash leaves a whole one or none.
+Invariants: a token is 256 random bits, so a plain SHA-256 of it is as safe as a slower hash. The file is readable by its
+owner alone from its first byte, and a crash leaves a complete file or none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def mint_token() -> str:
 
 
 def token_hash(plaintext: str) -> str:
-    """Hex SHA-256; with 256 random bits there is nothing a salt or a slow hash would add."""
+    """Hex SHA-256; with 256 random bits, a salt or a slow hash adds nothing."""
     return hashlib.sha256(plaintext.encode()).hexdigest()
 
 
@@ -41,7 +41,7 @@ def ensure_owner_token(data_dir: Path) -> str:
     """The owner's token of this data directory, minted on first start into a file only its owner can read.
 
     Raises:
-        NotAllowed: If it is there but is no file, others could read it or it holds no token.
+        NotAllowed: If it is not a file, others could read it, or it does not hold a token.
     """
     path = data_dir / OWNER_TOKEN_FILE
     with contextlib.suppress(FileExistsError):

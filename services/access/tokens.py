@@ -1,9 +1,9 @@
-"""Tokens: who may do what, as facts in the journal; only SHA-256 hashes of 256 random bits are ever kept.
+"""Tokens and their rights, as events in the journal; only SHA-256 hashes of the 256 random bits are stored.
 
 Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked`` or when it expires, those on
 NATS (``token.nats_allowed``) included; the plaintext exists once, in the answer that made it. While the view ``tokens`` is
-behind, nothing is read from it: half folded it holds tokens that were revoked later. The owner's token of this machine is
-no event: it is in ``admin.token`` below the data directory, so that a fresh node can be administered.
+behind, nothing is read from it: half folded it holds tokens that were revoked later. The owner's token is not an event: it
+is in ``admin.token`` in the data directory, so that a new node can be administered.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TokenRegistry:
     """Creates, checks and revokes tokens.
 
     Args:
-        views: Where the folded tokens are, and news of what is committed.
+        views: The folded tokens, and commits.
         journal: Records the facts.
         owner_token: Plaintext of the machine's own token.
         nats: Keeps the users of the broker; None if it is not ours.
@@ -84,7 +84,7 @@ class TokenRegistry:
     def load(self) -> None:
         """Read the folded tokens; blocking, on the event loop's thread, so that no commit falls in between.
 
-        While the view is behind, what is known stays: it has followed every commit since it was read.
+        While the view is behind, the known tokens stay: they have followed every commit since they were read.
 
         Raises:
             ViewsDamaged: If one is none that the fold can have written.
@@ -109,10 +109,10 @@ class TokenRegistry:
             self._next_expiry.cancel()
 
     def authenticate(self, bearer: str) -> Principal:
-        """Who bears this token; found by its hash, so timing tells nothing of other tokens.
+        """The principal of this token; found by its hash, so timing reveals nothing about other tokens.
 
         Raises:
-            NotAuthenticated: If it is no token, unknown or revoked: the three are indistinguishable. Or if it has expired.
+            NotAuthenticated: If it is not a token, unknown or revoked (one error for the three), or has expired.
             ViewsBehind: If it may be one, but the tokens have not been folded yet.
         """
         self._follow_swaps()
@@ -136,7 +136,7 @@ class TokenRegistry:
         return token_id == OWNER_TOKEN_ID or self._bearer(token_id) is not None
 
     def _bearer(self, token_id: str) -> Principal | None:
-        """Who bears a token that is neither revoked nor expired."""
+        """The principal of a token that is neither revoked nor expired."""
         known = self._by_hash.get(self._hash_of.get(token_id, ""))
         return None if known is None or self._has_expired(known) else known
 
@@ -144,12 +144,12 @@ class TokenRegistry:
         return principal.expires_ms is not None and principal.expires_ms <= to_ms(self._clock())
 
     def _follow_swaps(self) -> None:
-        """Read again after a rebuild or a catch-up, which notify no listener of what they folded."""
+        """Read again after a rebuild or a catch-up, which do not notify listeners."""
         if self._views.generation != self._generation or not self._loaded:
             self.load()
 
     def _require_loaded(self) -> None:
-        """Go on only if all tokens are known.
+        """Raise unless all tokens are known.
 
         Raises:
             ViewsBehind: If they are still to be folded.
@@ -203,7 +203,7 @@ class TokenRegistry:
     def _check_nats(self, bound: Principal) -> NatsUsers:
         if bound.role.administers:
             raise InvalidQuery(
-                "on NATS counts a token of one agent only",
+                "only the token of one agent is valid on NATS",
                 hint="ask for role AGENT or LEAD, with agent_id",
                 field="nats",
             )
@@ -213,7 +213,7 @@ class TokenRegistry:
         return self._nats
 
     async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[NatsAccess, int]:
-        """Record that a token counts on NATS, too, and return once it does; with the sequence of that fact."""
+        """Record that a token is valid on NATS, too; returns the sequence of the event once it is."""
         nats = self._check_nats(bound)
         hashed = bcrypt_hash(plaintext)
         allowed = TokenNatsAllowed(token_id=bound.token_id, bcrypt=hashed)
@@ -279,7 +279,7 @@ class TokenRegistry:
         return await asyncio.to_thread(token_records, self._views, principal.workspace_or_all(workspace))
 
     async def _shown(self, seq: int) -> None:
-        """Wait for the view; if it is late the fact stands all the same (it is acked), so that is no failure."""
+        """Wait for the view. A late view is not a failure, because the event is acked."""
         try:
             await self._views.wait_for(seq, self._wait_s, TOKENS_PROJECTION)
         except ViewsBehind:

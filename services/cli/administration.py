@@ -5,10 +5,9 @@ Invariant: a token is printed once, when it is made; afterwards only its id and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -16,15 +15,13 @@ from typer import Option
 from ...schemas.operations.tokens import CREATE_TOKEN
 from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
 from ...schemas.timestamps import parse_ts
+from ..times import span_of
 from .completing import complete_role
 from .connection import client
 from .groups import Fields, grouped
 from .options import Json, Where
 from .output import print_pairs, safe, say, show
 from .printers import minute, print_fields
-
-_SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])\Z")
-_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 workspaces = typer.Typer(no_args_is_help=True)
 tokens = typer.Typer(help="Tokens: credentials of agents and people.", no_args_is_help=True)
@@ -38,36 +35,14 @@ def _workspace() -> None:
     """
 
 
-_SWITCHES: Final = ("embed_chat", "palace_ingest", "review_rules")
-"""Settings with an option to switch them off."""
-
-
 @workspaces.command("settings")
 @grouped
 def workspace_settings(
-    embed_chat: Annotated[
-        bool | None,
-        Option("--embed-chat/--no-embed-chat", help="Whether chat.* entries get vectors, older ones included."),
-    ] = None,
-    palace_ingest: Annotated[
-        bool | None,
-        Option("--palace-ingest/--no-palace-ingest", help="Whether exchanges of chat.* entries are filed as drawers."),
-    ] = None,
-    review_rules: Annotated[
-        bool | None,
-        Option("--review-rules/--no-review-rules", help="Whether rules that a consolidation finds wait for a person."),
-    ] = None,
-    *,
-    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE, without=_SWITCHES)],
+    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE)],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
-    asked |= {
-        name: on
-        for name, on in zip(_SWITCHES, (embed_chat, palace_ingest, review_rules), strict=True)
-        if on is not None
-    }
     scope = {"workspace_id": asked.pop("workspace_id", None)}
     with client(where) as journal:
         found = journal.configure_workspace(**asked, **scope) if asked else journal.workspace_settings(**scope)
@@ -123,9 +98,8 @@ def expiry_of(text: str, now: datetime) -> datetime:
         typer.BadParameter: If it is neither.
     """
     try:
-        if (span := _SPAN.match(text)) is not None:
-            return now + timedelta(**{_UNITS[span[2]]: int(span[1])})
-        return parse_ts(text)
+        span = span_of(text)
+        return parse_ts(text) if span is None else now + span
     except (ValueError, OverflowError):
         raise typer.BadParameter(
             "write it like 30m, 12h, 30d, 8w or 2026-12-24T00:00:00Z", param_hint="--expires"

@@ -1,7 +1,7 @@
 """``bundle``: the memory of an agent and its crew as files in a directory, a ZIP archive or a JSON document.
 
-Invariant: the same answer of the service gives the same bytes. Symbolic links and files that are no UTF-8 text are skipped
-and listed.
+Invariant: the same answer of the service gives the same bytes. Symbolic links and files that are not UTF-8 are skipped and
+listed.
 """
 
 from __future__ import annotations
@@ -111,14 +111,14 @@ def _read(path: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
 
     Raises:
         EntryTooLarge: If the files have more than 32 MiB.
-        InvalidQuery: If a JSON file is no bundle.
+        InvalidQuery: If a JSON file is not a bundle.
     """
     documents: list[dict[str, str]] = []
     skipped: list[dict[str, str]] = []
     room = _MAX_BYTES
     for name, data in _json_files(path) if path.suffix == ".json" else _files(path):
         if data is None:
-            skipped.append({"path": name, "detail": "is a symbolic link or no regular file"})
+            skipped.append({"path": name, "detail": "is not a regular file; symbolic links are not followed"})
             continue
         room -= len(data)
         if room < 0:
@@ -126,14 +126,14 @@ def _read(path: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
         try:
             documents.append({"path": name, "content": data.decode()})
         except UnicodeDecodeError:
-            skipped.append({"path": name, "detail": "is no UTF-8 text"})
+            skipped.append({"path": name, "detail": "is not UTF-8 text"})
     if not documents:
         raise InvalidQuery(f"{path} holds no text files", hint="name the directory or archive of a bundle")
     return documents, skipped
 
 
 def _files(path: Path) -> Iterator[tuple[str, bytes | None]]:
-    """Path and bytes of each file, by path; None in the place of what is no regular file."""
+    """Path and bytes of each file, by path; the bytes are None for what is not a regular file."""
     if path.is_dir():
         for one in sorted(path.rglob("*")):
             if one.is_symlink() or not (one.is_file() or one.is_dir()):
@@ -149,7 +149,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes | None]]:
                 elif not info.is_dir():
                     yield info.filename, _bounded(info.file_size, lambda info=info: archive.read(info))
     except zipfile.BadZipFile:
-        raise InvalidQuery(f"{path} is no ZIP archive", hint="name a directory, a .zip or a .json file") from None
+        raise InvalidQuery(f"{path} is not a ZIP archive", hint="name a directory, a .zip or a .json file") from None
 
 
 def _bounded(size: int, read: Any) -> bytes:
@@ -169,7 +169,7 @@ def _json_files(path: Path) -> Iterator[tuple[str, bytes | None]]:
             yield str(one["path"]), str(one["content"]).encode()
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidQuery(
-            f"{path} is no bundle: {error}", hint='it needs {"documents": [{"path", "content"}]}'
+            f"{path} is not a bundle: {error}", hint='it needs {"documents": [{"path", "content"}]}'
         ) from None
 
 

@@ -7,11 +7,9 @@ itself a finding.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import platform
 import shutil
-import socket
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -30,6 +28,7 @@ from .connection import find_running, read_runtime, resolve, sync_client
 from .groups import grouped
 from .options import Json, Where, settings_from
 from .output import counted, emit, plain, safe, size_text
+from .up import refuse_taken
 
 COMFORTABLE_DISK_FACTOR: Final = 8
 """Times the floor below which ``up`` is not ready; under it there is little time to act."""
@@ -163,10 +162,10 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
         step = "delete them when you no longer need them: views can be rebuilt"
         yield Finding("old-views", WARN, f"{len(old)} put aside earlier take {size}: {names(old)}", step)
     if ahead := kept(AHEAD):
-        found = f"the journal has lost its end; kept because they know it: {names(ahead)}"
+        found = f"the end of the journal is lost; these files hold it: {names(ahead)}"
         yield Finding("journal", FAIL, found, JournalDamaged.HINT)
     if accepted := kept(BEFORE_LOSS):
-        found = f"kept because they hold entries that the journal has lost: {names(accepted)}"
+        found = f"these files hold entries that the journal has lost: {names(accepted)}"
         step = "delete them once what `crew-journal salvage --out FILE` writes is imported again"
         yield Finding("lost-entries", WARN, found, step)
     if is_owned(settings.data_dir):
@@ -194,17 +193,8 @@ def check_port(settings: Settings, where: Where) -> Iterator[Finding]:
     if where.url is not None or find_running(where.data_dir) is not None:
         return
     host, port = parse_address(settings.http)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            why = "is taken by another program" if taken else f"cannot be used: {error.strerror}"
-            yield Finding("port", FAIL, f"{settings.http} {why}", "use `up --http 127.0.0.1:0` or another port")
-        else:
-            yield Finding("port", OK, f"{settings.http} is free")
+    refuse_taken(host, port)
+    yield Finding("port", OK, f"{settings.http} is free")
 
 
 def check_ollama(settings: Settings, where: Where) -> Iterator[Finding]:

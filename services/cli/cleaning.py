@@ -122,7 +122,4 @@ def _print(answer: Mapping[str, Any]) -> None:
     if answer["removed"]:
         return
     rows = [(one["name"], size_text(one["bytes"]), one["paths"][0], one["what"]) for one in answer["kept"]]
-    if rows:
-        print_table(("name", "size", "where", "what"), rows, right=("size",))
-    else:
-        say("nothing is installed or kept")
+    print_table(("name", "size", "where", "what"), rows, right=("size",), empty="nothing is installed or kept")

@@ -50,7 +50,7 @@ class Configuration:
         """The context of that name.
 
         Raises:
-            NotFound: If there is none.
+            NotFound: If the file has no context of that name.
         """
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none"

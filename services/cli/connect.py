@@ -113,7 +113,7 @@ def connect(
     home: Annotated[Path | None, Option("--home", help="Home directory, by default your own.", file_okay=False)] = None,
     json_output: Json = False,
 ) -> None:
-    """Connect a coding agent: its sessions are given memory and their turns are captured.
+    """Connect a coding agent: give its sessions memory, and capture their turns.
 
     Shows what changes in which file and asks before it writes. The crew is the repository, the agent is the program; a file
     .crew-journal.json in the repository overrides that.

@@ -1,4 +1,4 @@
-"""``context`` and ``config``: which journals a person works with, and where each setting comes from.
+"""``context`` and ``config``: the journals that a person works with, and where each setting comes from.
 
 Invariant: a token or password is never printed.
 """
@@ -103,14 +103,12 @@ def _show(json_output: bool) -> None:
 
 
 def _print_contexts(answer: Mapping[str, Any]) -> None:
-    if not answer["contexts"]:
-        say("there are no contexts: `crew-journal context add NAME --url URL --token TOKEN`")
-        return
     rows = [
         ("*" if one["used"] else "", one["name"], one["workspace"], one["url"] or one["data_dir"])
         for one in answer["contexts"]
     ]
-    print_table(("", "name", "workspace", "journal"), rows)
+    empty = "there are no contexts: `crew-journal context add NAME --url URL --token TOKEN` adds one"
+    print_table(("", "name", "workspace", "journal"), rows, empty=empty)
 
 
 @config.command("show")
@@ -143,4 +141,4 @@ def _origin(name: str) -> str:
 
 def _print_configuration(answer: Mapping[str, Any]) -> None:
     print_table(("setting", "from", "value"), [(one["name"], one["from"], one["value"]) for one in answer["settings"]])
-    say(f"file: {answer['file']}{'' if answer['exists'] else ' (there is none)'}")
+    say(f"file: {answer['file']}{'' if answer['exists'] else ' (it does not exist)'}")

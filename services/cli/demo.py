@@ -1,6 +1,6 @@
-"""``demo``: a short walk through what the journal promises, on data of its own that is thrown away.
+"""``demo``: a short walk through what the journal promises, in a temporary data directory.
 
-Invariant: each step does the real thing with the real commands' means, the killing included; nothing is staged.
+Invariant: each step runs the code of the real commands and really kills the process.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from ..query.chunks.owner import CHUNK_COLUMNS
 from ..query.chunks.search import search_chunks
 from ..query.chunks.snippet import snippet_of
 from ..query.hot.arrow import Written
+from .mirror.folder import MEMORY_DIR
 
-MEMORY_DIR: Final = ".memory"
 SNIPPET_CHARS: Final = 300
 
 
@@ -69,6 +69,10 @@ class _FileRows:
         """See ``Rows``."""
         columns = self._tables.get(table.name)
         return Written(columns) if columns else None
+
+    def may_have(self, table: Table[Any]) -> bool:
+        """See ``Rows``."""
+        return bool(self._tables.get(table.name))
 
 
 class MemoryDirectory:

@@ -72,6 +72,10 @@ def add(
         emit(result)
         return
     name = safe(result["model"])
-    say(f"{name} is filled beside the others" if result["changed"] else f"{name} was added before")
+    say(
+        f"{name} was added; its vectors are computed in the background"
+        if result["changed"]
+        else f"{name} was added before"
+    )
     if wait:
         say(f"{counted(result['filled']['vectors'], 'vector')}, {result['filled']['missing']} missing")

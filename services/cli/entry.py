@@ -1,7 +1,7 @@
 """The command's entry point: a hook imports no command line, ``up`` imports no other command.
 
-Why: a hook runs at every prompt of a person; the command line's libraries alone take ten times its work. Importing and
-parsing all commands takes a quarter of the CPU time of ``up`` until it is ready.
+Why: a hook runs at every prompt of a person; importing the command line's libraries takes ten times as long as the hook.
+Importing and parsing all commands takes a quarter of the CPU time of ``up`` until it is ready.
 """
 
 from __future__ import annotations

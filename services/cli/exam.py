@@ -96,14 +96,12 @@ def recipes_named(names: str, option: str) -> list[str]:
 
 def report_unanswerable(asked: ExamSet) -> None:
     """Print on stderr which questions no mean includes, and which can only be answered in part."""
-    if asked.left_out:
-        count = f"{len(asked.left_out):,}"
-        say(f"questions left out of all means, as no entry answers them: {count}: {listed(asked.left_out)}")
-    if asked.partly:
-        say(
-            "questions of which some entries cannot be recalled, which count as not found (recall is a share of all that is "
-            f"relevant): {len(asked.partly):,}: {listed(asked.partly)}"
-        )
+    for questions, why in (
+        (asked.left_out, "left out of all means, because no entry answers them"),
+        (asked.partly, "with relevant entries that cannot be recalled, which count as not found"),
+    ):
+        if questions:
+            say(f"questions {why}: {len(questions):,}: {listed(questions)}")
 
 
 async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[dict[str, Any], list[Answered]]:
@@ -241,5 +239,5 @@ def precision_of(group: Sequence[Answered]) -> dict[str, list[float]]:
 
 
 def figure(value: float | None) -> str:
-    """A mean as it is shown; a dash where there is none."""
+    """A mean with three decimals; a hyphen for None."""
     return "-" if value is None else f"{value:.3f}"

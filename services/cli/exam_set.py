@@ -65,7 +65,7 @@ class ExamSet:
         questions: Those that can be answered, in the order of the file.
         sessions: Workspace → entry id → session (``trace_id``).
         left_out: Questions that no entry can answer; they are in no mean.
-        partly: Questions of which only some entries can be recalled. The others count as not found: recall's denominator
+        partly: Questions with relevant entries that cannot be recalled. These count as not found: recall's denominator
             is all that is judged relevant (as in trec_eval), whether it can be found or not.
     """
 
@@ -169,7 +169,7 @@ def _lines(path: Path, workspace: str | None) -> Iterator[Line]:
 
 
 def _text(problem: FieldProblem) -> str:
-    return f"{problem.field} {problem.problem}" + (f" ({problem.fix})" if problem.fix else "")
+    return str(problem) + (f" ({problem.fix})" if problem.fix else "")
 
 
 def _read_entries(path: Path, workspace: str | None) -> tuple[Agents, dict[str | None, dict[str, str]]]:
@@ -203,7 +203,7 @@ def _read_question(number: int, raw: bytes) -> Question:
         raise ValueError(_text(error.problems[0]).removeprefix("entry ")) from None
     except ValidationError as error:
         problem = body_problems(error, Question)[0]
-        raise ValueError(f"{problem.field}: {problem.problem}" + f" ({problem.fix})" * bool(problem.fix)) from None
+        raise ValueError(_text(problem)) from None
     once = tuple(dict.fromkeys(asked.relevant_ids))
     return asked.model_copy(update={"qid": asked.qid or str(number), "relevant_ids": once})
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
 
 from typer import Argument, Option
 
-from ...schemas.operations.operation import Effect, Operation, plain_types
+from ...schemas.operations.operation import Effect, Operation, is_switch, plain_types
 from ..times import moment_of
 from .completing import OF_FIELDS, Complete, among
 from .options import json_object
@@ -43,7 +43,7 @@ class Fields:
 
     Attributes:
         operation: Whose request.
-        without: Fields that are no option of the command.
+        without: Fields that are not options of the command.
     """
 
     operation: Operation[Any, Any]
@@ -59,7 +59,9 @@ class Fields:
         """Move the fields of this request out of ``given``; those that were not given are left out."""
         taken = {one.name: given.pop(one.name) for one in self.parameters()}
         found = {
-            name: value for name, value in taken.items() if value is not None and value is not False and value != []
+            name: value
+            for name, value in taken.items()
+            if value not in (None, []) and (value is not False or _is_switch(self.operation, name))
         }
         for name in found:
             if datetime in _kinds(self.operation, name):
@@ -123,6 +125,8 @@ def _of_field(operation: Operation[Any, Any], name: str) -> inspect.Parameter:
         if not field.is_required():
             return _keyword(name, Annotated[kind | None, argument], None)
         return _keyword(name, Annotated[kind, argument])
+    if _is_switch(operation, name):
+        return _keyword(name, Annotated[bool | None, Option(f"{word}/--no-{word[2:]}", **more)], None)
     names = [word, _SHORT[word]] if word in _SHORT else [word]
     if field.is_required():
         return _keyword(name, Annotated[kind, Option(*names, **more)])
@@ -169,6 +173,10 @@ def cli_type(operation: Operation[Any, Any], name: str) -> Any:
         if get_origin(kind) is tuple:
             return list[int] if int in plain_types(get_args(kind)[0]) else list[str]
     return next((known for known in (bool, int, float) if known in kinds), str)
+
+
+def _is_switch(operation: Operation[Any, Any], name: str) -> bool:
+    return is_switch(operation.request.model_fields[name].annotation)
 
 
 def is_object(operation: Operation[Any, Any], name: str) -> bool:

@@ -1,6 +1,6 @@
 """``health``: how healthy the memory was when it was measured last.
 
-Invariant: what is printed is the recorded snapshot; a red one names the step to take, and is no failure of the command.
+Invariant: what is printed is the recorded snapshot; a red one names the step to take, and the exit code is still 0.
 """
 
 from __future__ import annotations

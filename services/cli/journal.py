@@ -33,6 +33,7 @@ class Filters:
     mission_id: Annotated[str | None, Option("--mission", help="This mission.")] = None
     trace_id: Annotated[str | None, Option("--trace", help="This run or session.")] = None
     actor_id: Annotated[str | None, Option("--actor", help="This actor.")] = None
+    data_subject_id: Annotated[str | None, Option("--data-subject", help="Personal data of this person.")] = None
     run_id: Annotated[str | None, Option("--run", help="trace_id, actor_id or payload.run_id is this.")] = None
     types: Annotated[
         Texts, Option("--type", "-t", help="Any of these entry types (repeatable); if absent, all but memory.searched.")

@@ -15,13 +15,11 @@ knowledge = typer.Typer(help="Facts about entities, and when they hold.", no_arg
 def print_facts(answer: Mapping[str, Any]) -> None:
     """A table of facts, of one entity or of a timeline."""
     facts: Sequence[Mapping[str, Any]] = answer.get("results", answer.get("events", ()))
-    if not facts:
-        say("there are no such facts")
-        return
     if answer.get("found_by") == "meaning":
         say(f"no entity has this name; {safe(answer['entity'])} is meant (similarity {answer['similarity']:.2f})")
     columns = ("subject", "predicate", "object", "valid_from", "valid_to", "asserted_by")
-    print_table(columns, [[one[name] or "-" for name in columns] for one in facts])
+    rows = [[one[name] or "-" for name in columns] for one in facts]
+    print_table(columns, rows, empty="there are no such facts: `crew-journal kg add` records one")
     if answer["truncated"]:
         say(f"only {answer['count']} facts are shown")
 

@@ -7,45 +7,39 @@ from typing import Any
 
 import typer
 
-from .output import counted, print_pairs, print_table, print_text, say
+from .output import counted, listing, print_pairs, print_table, print_text, say
 
 consolidate = typer.Typer(help="Rules that are learned from recurring entries.", no_args_is_help=True)
 proposals = typer.Typer(help="Proposed rules that wait for a person.", no_args_is_help=True)
 lessons = typer.Typer(help="Lessons of crews and agents.", no_args_is_help=True)
 
 
-def print_rules(answer: Mapping[str, Any]) -> None:
-    """A table of the learned rules."""
-    columns = ("rule", "crew", "proven", "evidence", "days", "confidence", "text")
-    rows = [
-        (
-            one["rule_id"],
-            one["crew_id"],
-            "yes" if one["promoted"] else "no",
-            len(one["evidence"]),
-            one["days"],
-            f"{one['confidence']:.2f}",
-            _text_of(one),
-        )
-        for one in answer["rules"]
-    ]
-    if rows:
-        print_table(columns, rows, right=("evidence", "days", "confidence"))
-    else:
-        say("there are no learned rules")
+def _text_of(rule: Mapping[str, Any]) -> str:
+    return f"{rule['pattern']} → {rule['action']}" if rule["action"] else str(rule["pattern"])
 
 
-def print_proposals(answer: Mapping[str, Any]) -> None:
-    """A table of the proposals."""
-    columns = ("proposal", "crew", "kind", "state", "evidence", "text")
-    rows = [
-        (one["proposal_id"], one["crew_id"], one["kind"], one["state"], len(one["evidence"]), _text_of(one))
-        for one in answer["proposals"]
-    ]
-    if rows:
-        print_table(columns, rows, right=("evidence",))
-    else:
-        say("there are no proposals")
+print_rules = listing(
+    "rules",
+    ("rule", "crew", "proven", "evidence", "days", "confidence", "text"),
+    lambda one: (
+        one["rule_id"],
+        one["crew_id"],
+        "yes" if one["promoted"] else "no",
+        len(one["evidence"]),
+        one["days"],
+        f"{one['confidence']:.2f}",
+        _text_of(one),
+    ),
+    right=("evidence", "days", "confidence"),
+    empty="there are no learned rules: `crew-journal consolidate run` looks for recurring entries",
+)
+print_proposals = listing(
+    "proposals",
+    ("proposal", "crew", "kind", "state", "evidence", "text"),
+    lambda one: (one["proposal_id"], one["crew_id"], one["kind"], one["state"], len(one["evidence"]), _text_of(one)),
+    right=("evidence",),
+    empty="there are no proposals: `crew-journal consolidate run` makes them of recurring entries",
+)
 
 
 def print_explanation(answer: Mapping[str, Any]) -> None:
@@ -66,7 +60,3 @@ def print_proposal_diff(answer: Mapping[str, Any]) -> None:
     print_text(answer["diff"])
     if not answer["diff"]:
         say("an approval changes nothing")
-
-
-def _text_of(rule: Mapping[str, Any]) -> str:
-    return f"{rule['pattern']} → {rule['action']}" if rule["action"] else str(rule["pattern"])

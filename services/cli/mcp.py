@@ -1,6 +1,6 @@
 """``mcp``: the memory as tools of the Model Context Protocol, over stdin and stdout.
 
-Invariant: it keeps nothing; a node that it starts stays when it ends.
+Invariant: it holds no state; a node that it starts keeps running after it ends.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from typer import Argument, Option
 
 from ...schemas.operations.documents import DOCUMENT_WRITE
 from .connection import client
+from .documents import print_written
 from .groups import Fields, grouped
 from .memory_block import block
 from .memory_search import reindex, search
 from .options import Json, Where
 from .output import show
-from .printers import print_written
 
 memory = typer.Typer(help="Memory documents: AGENT.md, daily logs, topics, pins …", no_args_is_help=True)
 memory.command("search")(search)

@@ -15,10 +15,10 @@ from typer import Option
 from ...schemas.operations.memory_block import MEMORY_BLOCK
 from ...schemas.rules.tiers import Scope, tier_of_label
 from .connection import client
+from .documents import print_memory_block
 from .groups import Fields, grouped
 from .options import Json, Where
 from .output import say, show
-from .printers import print_memory_block
 
 if TYPE_CHECKING:
     from ..memory.documents.owned import OwnedDocuments

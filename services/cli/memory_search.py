@@ -107,14 +107,11 @@ def _one(scope: str) -> str:
 
 def print_hits(answer: Mapping[str, Any]) -> None:
     """A table of the hits on stdout; what the scanners block on stderr."""
-    if not answer["results"]:
-        say("nothing was found")
-    else:
-        rows = [
-            (f"{hit['score']:.3f}", hit["source"], f"{hit['file']}:{hit['line']}", hit["heading"], _one_line(hit))
-            for hit in answer["results"]
-        ]
-        print_table(("score", "source", "where", "heading", "text"), rows, right=("score",))
+    rows = [
+        (f"{hit['score']:.3f}", hit["source"], f"{hit['file']}:{hit['line']}", hit["heading"], _one_line(hit))
+        for hit in answer["results"]
+    ]
+    print_table(("score", "source", "where", "heading", "text"), rows, right=("score",), empty="nothing was found")
     for label in answer["quarantined"]:
         say(f"blocked by the injection scanners, not searched: {safe(label)}")
 

@@ -126,9 +126,9 @@ def loss_text(lost: Mapping[str, Any]) -> str:
     """What the journal has lost, in words."""
     missing, known = int(lost.get("missing") or 0), int(lost.get("known_entries") or 0)
     text = f"{missing:,} sequence{'s' if missing != 1 else ''}" + (f" ({lost['sequences']})" if missing else "")
-    text += f"; the views know {known:,} lost entr{'ies' if known != 1 else 'y'}"
+    text += f"; the views hold {known:,} lost entr{'ies' if known != 1 else 'y'}"
     if kept := lost.get("views_kept"):
-        text += f"; the journal has lost its end, which {', '.join(kept)} knows"
+        text += f"; the end of the journal is lost; {', '.join(kept)} holds it"
     return text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from .output import print_table, say
+from .output import listing, print_table
 
 operators = typer.Typer(help="What people said of themselves: models and peer cards.", no_args_is_help=True)
 
@@ -20,16 +20,13 @@ def print_operator(answer: Mapping[str, Any]) -> None:
         for one in profiles
         for fact in one["facts"]
     ]
-    if rows:
-        print_table(("for", "key", "value", "quote", "entry"), rows)
-    else:
-        say("the person opted out" if answer["opted_out"] else "nothing is known of this person")
+    state = "the person opted out" if answer["opted_out"] else "nothing is known of this person"
+    print_table(("for", "key", "value", "quote", "entry"), rows, empty=state)
 
 
-def print_operators(answer: Mapping[str, Any]) -> None:
-    """A table of the models."""
-    rows = [(one["slug"], one["crew_id"], one["updated_at"], ", ".join(one["keys"])) for one in answer["operators"]]
-    if rows:
-        print_table(("slug", "crew", "updated", "keys"), rows)
-    else:
-        say("there are no operator models")
+print_operators = listing(
+    "operators",
+    ("slug", "crew", "updated", "keys"),
+    lambda one: (one["slug"], one["crew_id"], one["updated_at"], ", ".join(one["keys"])),
+    empty="there are no operator models: reactors make them of what people say in conversations (docs/operator-models.md)",
+)

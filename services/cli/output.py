@@ -18,14 +18,10 @@ from typing import Any, Final
 from ..printable import safe as safe
 
 JSON_FLAG: Final = "--json"
-PIPE_WIDTH: Final = 160
-"""Columns of a table that goes into a file or a pipe, where there is no width to ask for."""
-_WIDEST: Final = 10_000
-"""Columns of the widest table: more than all its cells have."""
-_GAP: Final = 2
-"""Columns between two columns of a table."""
+_GAP: Final = "  "
+_MARGIN: Final = "    "
 _ROOM: Final = 24
-"""Columns that the last column needs so that its text can be read."""
+"""Columns that a text needs beside what precedes it; a line of less would hold one word."""
 SEVERITY_STYLES: Final = {"notice": "cyan", "warn": "yellow", "error": "red"}
 Progress = Callable[..., None]
 _AGES: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -74,51 +70,64 @@ def show(answer: Any, as_json: bool, printer: Callable[[Any], None]) -> None:
         printer(plain(answer))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Sequence[str] = (),
+    empty: str = "there are none",
+) -> None:
     """A table on stdout.
 
     Args:
-        columns: Headings. The last column wraps in the remaining width, or below the others if there is none; the others
-            are never cut.
+        columns: Headings. On a terminal the last column wraps beside the others, or below them if there is no room beside
+            them; the others are never cut. In a file or a pipe, a row is one line.
         rows: Cells, made safe here; a hyphen for None.
         right: Headings of the columns of figures.
+        empty: Printed on stderr if there are no rows: what is empty, and what to do next.
     """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from rich.cells import cell_len
 
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, emoji=False, markup=False)
-    cells = [[Text("-" if cell is None else safe(cell)) for cell in row] for row in rows]
+    cells = [["-" if cell is None else safe(cell) for cell in row] for row in rows]
     if not cells:
-        say("there are none")
+        say(empty)
         return
-    widths = [max(len(name), *(row[at].cell_len for row in cells), 0) for at, name in enumerate(columns[:-1])]
-    room = console.width - sum(width + _GAP for width in widths)
-    if sys.stdout.isatty() and room < min(_ROOM, max((row[-1].cell_len for row in cells), default=0)):
-        _print_in_two_lines(columns, [[cell.plain for cell in row] for row in cells], widths, console.width)
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for at, name in enumerate(columns):
-        last = at == len(columns) - 1
-        width = None if last else widths[at]
-        justify: Any = "right" if name in right else "left"
-        table.add_column(Text(safe(name)), justify=justify, no_wrap=not last, overflow="fold", min_width=width)
+    widths = [max(map(cell_len, column)) for column in zip(map(safe, columns), *cells, strict=True)]
+    indent = sum(width + len(_GAP) for width in widths[:-1])
+    beside = not sys.stdout.isatty() or _columns() - indent >= min(_ROOM, widths[-1])
+
+    def aligned(row: Iterable[str]) -> tuple[str, str]:
+        """The beginning of a line, and its last cell."""
+        parts = []
+        for name, cell, width in zip(columns, row, widths, strict=True):
+            blanks = " " * (width - cell_len(cell))
+            parts.append(blanks + cell if name in right else cell + blanks)
+        return "".join(f"{part}{_GAP}" for part in parts[:-1]), parts[-1].rstrip()
+
+    lead, last = aligned(map(safe, columns))
+    print(f"{lead}{last}" if beside else lead.rstrip())
+    if beside:
+        print("─" * min(indent + widths[-1], _columns()))
     for row in cells:
-        table.add_row(*row)
-    least = table.__rich_measure__(console, console.options.update(max_width=_WIDEST)).minimum
-    console.width = max(console.width, least)
-    console.print(table)
+        lead, last = aligned(row)
+        if beside:
+            print_folded(last, lead)
+        else:
+            print(lead.rstrip())
+            if row[-1] != "-":
+                print_folded(row[-1], _MARGIN)
 
 
-def _print_in_two_lines(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], width: int
-) -> None:
-    """A table for a narrow terminal: the last column is below the others."""
-    for row in (columns, *rows):
-        print("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)).rstrip())
-        if row is not columns and row[-1] != "-":
-            print(textwrap.fill(row[-1], width - 1, initial_indent="    ", subsequent_indent="    "))
+def listing(
+    name: str,
+    columns: Sequence[str],
+    row: Callable[[Mapping[str, Any]], Sequence[object]],
+    *,
+    right: Sequence[str] = (),
+    empty: str,
+) -> Callable[[Mapping[str, Any]], None]:
+    """A printer of answers: the list ``answer[name]`` as a table; ``row`` has the cells of one item."""
+    return lambda answer: print_table(columns, map(row, answer[name]), right=right, empty=empty)
 
 
 def print_text(text: str) -> None:
@@ -132,15 +141,25 @@ def print_folded(text: object, lead: str) -> None:
 
     Args:
         text: One line.
-        lead: What precedes the text; following lines are indented by as many blanks.
+        lead: What precedes the text; following lines are indented by as many blanks. If a word does not fit beside it, the
+            text begins on the next line.
     """
+    from rich.cells import cell_len
+
     line = safe(text)
     if sys.stdout.isatty():
-        # A width of 40 at least, so that a narrow terminal does not leave one word a line.
-        width = max(shutil.get_terminal_size().columns, len(lead) + 40)
-        parts = textwrap.wrap(line, width - len(lead), break_long_words=False, break_on_hyphens=False)
-        line = f"\n{' ' * len(lead)}".join(parts)
+        longest = max(map(cell_len, line.split()), default=0)
+        if _columns() - cell_len(lead) < longest <= _columns() - len(_MARGIN):
+            print(lead.rstrip())
+            lead = _MARGIN
+        indent = cell_len(lead)
+        parts = textwrap.wrap(line, max(_columns() - indent, _ROOM), break_long_words=False, break_on_hyphens=False)
+        line = f"\n{' ' * indent}".join(parts)
     print(f"{lead}{line}")
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:

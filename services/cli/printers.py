@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
-from . import layered
+from . import documents, layered, palace
 from .knowledge import print_change, print_facts
 from .learning import print_explanation, print_proposal_diff, print_proposals, print_rules
 from .operators import print_operator, print_operators
-from .output import counted, flat, print_pairs, print_table, print_text, safe, say, say_warnings, who_of
+from .output import counted, flat, listing, print_pairs, print_table, safe, say, say_warnings, who_of
 
 _BODY_CHARS: Final = 300
 """Characters of a dead letter's body on a screen; --json has 2,000."""
@@ -45,15 +45,12 @@ def _retraction(answer: Mapping[str, Any]) -> None:
 def _dead_letters(answer: Mapping[str, Any]) -> None:
     columns = ("seq", "projection", "state", "workspace_id", "reason")
     rows = [[letter[name] for name in columns] for letter in answer["dead_letters"]]
-    if rows:
-        print_table(columns, rows, right=("seq",))
-        for letter in answer["dead_letters"]:
-            if letter.get("body"):
-                cut = letter["body"] if len(letter["body"]) <= _BODY_CHARS else f"{letter['body'][:_BODY_CHARS]}…"
-                print(safe(f"{letter['seq']}  {letter['subject']}"))
-                print(f"    {safe(cut)}")
-    else:
-        say("there are no dead letters")
+    print_table(columns, rows, right=("seq",), empty="there are no dead letters: every event was folded")
+    for letter in answer["dead_letters"]:
+        if letter.get("body"):
+            cut = letter["body"] if len(letter["body"]) <= _BODY_CHARS else f"{letter['body'][:_BODY_CHARS]}…"
+            print(safe(f"{letter['seq']}  {letter['subject']}"))
+            print(f"    {safe(cut)}")
 
 
 def _graph(answer: Mapping[str, Any]) -> None:
@@ -62,14 +59,12 @@ def _graph(answer: Mapping[str, Any]) -> None:
         for one in answer["nodes"]
     ]
     print_table(("hops", "entry", "type", "who", "day", "summary"), nodes, right=("hops",))
-    if answer["edges"]:
-        edges = [
-            (one["src"], one["relation"], one["dst"], f"{one['weight']:.2f}", one["state"], one["reason"] or "-")
-            for one in answer["edges"]
-        ]
-        print_table(("from", "relation", "to", "weight", "state", "reason"), edges, right=("weight",))
-    else:
-        say("the entry has no relations")
+    edges = [
+        (one["src"], one["relation"], one["dst"], f"{one['weight']:.2f}", one["state"], one["reason"] or "-")
+        for one in answer["edges"]
+    ]
+    columns = ("from", "relation", "to", "weight", "state", "reason")
+    print_table(columns, edges, right=("weight",), empty="the entry has no relations: `crew-journal relate` adds one")
     if answer["truncated"]:
         say("there are more entries: raise --limit")
 
@@ -79,17 +74,28 @@ def print_registered(answer: Mapping[str, Any]) -> None:
     print_fields({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)})
 
 
-def _agents(answer: Mapping[str, Any]) -> None:
-    columns = ("agent_id", "name", "role", "crew_id", "memory")
-    rows = [
-        (*(one[name] for name in columns[:4]), "on" if one["memory_enabled"] else "off") for one in answer["agents"]
-    ]
-    print_table(columns, [[value or "-" for value in row] for row in rows])
-
-
-def _crews(answer: Mapping[str, Any]) -> None:
-    rows = [(one["crew_id"], one["name"] or "-", ", ".join(one["agents"]) or "-") for one in answer["crews"]]
-    print_table(("crew_id", "name", "agents"), rows)
+_agents = listing(
+    "agents",
+    ("agent_id", "name", "role", "crew_id", "memory"),
+    lambda one: (
+        *(one[name] or "-" for name in ("agent_id", "name", "role", "crew_id")),
+        "on" if one["memory_enabled"] else "off",
+    ),
+    empty="there are no registered agents: `crew-journal agent create AGENT` registers one",
+)
+_crews = listing(
+    "crews",
+    ("crew_id", "name", "agents"),
+    lambda one: (one["crew_id"], one["name"] or "-", ", ".join(one["agents"]) or "-"),
+    empty="there are no registered crews: `crew-journal crew create CREW` registers one",
+)
+_workspaces = listing(
+    "workspaces",
+    ("workspace", "entries", "agents", "crews", "last entry"),
+    lambda one: list(one.values())[:5],
+    right=("entries", "agents", "crews"),
+    empty="there are no workspaces: a first entry or token makes one",
+)
 
 
 def _relation(answer: Mapping[str, Any]) -> None:
@@ -112,11 +118,10 @@ def _reindex(answer: Mapping[str, Any]) -> None:
 
 
 def _models(answer: Mapping[str, Any]) -> None:
-    if not answer["models"]:
-        say("there are no models: start `up` with an embedder, or `embeddings add MODEL`")
-        return
     columns = ("model", "state", "active", "vectors", "missing", "refused", "dim", "last call")
-    print_table(columns, [_model_row(model) for model in answer["models"]], right=columns[3:7])
+    rows = [_model_row(model) for model in answer["models"]]
+    empty = "there are no models: start `up` with an embedder, or `crew-journal embeddings add MODEL`"
+    print_table(columns, rows, right=columns[3:7], empty=empty)
 
 
 def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
@@ -130,7 +135,7 @@ def _model_row(model: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _activated(answer: Mapping[str, Any]) -> None:
-    say(f"recall uses {safe(answer['model'])} from here on" if answer["changed"] else "it was active already")
+    say(f"recall uses {safe(answer['model'])} now" if answer["changed"] else "the model was active already")
     if answer["missing"]:
         say(
             f"warning: {counted(answer['missing'], 'entry', 'entries')} of {answer['embeddable']:,} without a vector of it"
@@ -162,22 +167,14 @@ def _tokens(answer: Mapping[str, Any]) -> None:
         grants = " ".join((*token["may_publish"], *(f"as {actor}" for actor in token["speaks_for"]))) or "-"
         times = (created[:10], expires, revoked[:10])
         rows.append((token["token_id"], token["role"], *bound, *times, grants, token["label"]))
-    if not rows:
-        say("there are no tokens but the owner's, in the file admin.token of the data directory")
-        return
     used = [at for at in range(len(columns)) if at < _ALWAYS or any(row[at] not in (None, "-", "") for row in rows)]
-    print_table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
+    empty = "there are no tokens but the owner's, in the file admin.token of the data directory"
+    print_table([columns[at] for at in used], [[row[at] for at in used] for row in rows], empty=empty)
 
 
 def minute(unix_ms: int | None) -> str:
     """A time to the minute, UTC; a hyphen for None."""
     return format_ms(unix_ms)[:16] + "Z" if unix_ms else "-"
-
-
-def _workspaces(answer: Mapping[str, Any]) -> None:
-    columns = ("workspace", "entries", "agents", "crews", "last entry")
-    rows = [list(workspace.values()) for workspace in answer["workspaces"]]
-    print_table(columns, [[*row[:4], row[4] or "-"] for row in rows], right=columns[1:4])
 
 
 def _nudges(answer: Mapping[str, Any]) -> None:
@@ -216,115 +213,6 @@ def _rounded(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def _document(answer: Mapping[str, Any]) -> None:
-    print_text(answer["content"])
-    held = answer["usage"] or f"{answer['bytes']} bytes"
-    unwritten = "rendered from entries" if answer["content"] else "never written"
-    state = "retracted" if answer["retracted"] else f"version {answer['seq']}" if answer["seq"] else unwritten
-    say(safe(f"{answer['id']} of {answer['owner']}: {state}, {held}"))
-    if (found := answer["quarantined"]) is not None:
-        say(safe(f"warning: blocked for agents, {found['category']}/{found['pattern']}"))
-
-
-def print_written(answer: Mapping[str, Any]) -> None:
-    """What was written of a document."""
-    again = ", written before" if answer["duplicate"] else ""
-    print(safe(f"{answer['id']}  version {answer['seq']}  {answer['bytes']} of {answer['cap_bytes']} bytes{again}"))
-    if answer["warning"]:
-        say(f"warning: {safe(answer['warning'])}")
-
-
-def print_memory_block(answer: Mapping[str, Any]) -> None:
-    """The text of a memory block."""
-    if not answer["memory_enabled"]:
-        say("the agent's memory is off: turn it on with `crew-journal agent update AGENT --memory`")
-        return
-    print_text(answer["text"])
-    usage = answer["usage"]
-    say(f"{usage['total']} of {usage['budget']} characters")
-
-
-def _file(answer: Mapping[str, Any]) -> None:
-    print_text(answer["text"])
-    if answer["warning"] is not None:
-        say(safe(f"warning: {answer['warning']}"))
-
-
-def _documents(answer: Mapping[str, Any]) -> None:
-    columns = ("owner", "document", "bytes", "of", "writes", "version", "written", "state")
-    rows = []
-    for one in answer["documents"]:
-        state = "blocked" if one["quarantined"] else "retracted" if one["retracted"] else ""
-        numbers = (one["bytes"], one["cap_bytes"], one["writes"], one["seq"])
-        rows.append((one["owner"], one["id"], *numbers, one["updated_at"][:16] + "Z", state))
-    if rows:
-        print_table(columns, rows, right=columns[2:6])
-    say(f"{counted(len(rows), 'document')}, {counted(answer['bytes'], 'byte')}")
-
-
-def _stats(answer: Mapping[str, Any]) -> None:
-    columns = ("owner", "tier", "documents", "retracted", "blocked", "bytes", "versions", "swept", "version_bytes")
-    if answer["tiers"]:
-        print_table(columns, [[one[name] for name in columns] for one in answer["tiers"]], right=columns[2:])
-    say(
-        f"{counted(answer['documents'], 'document')}, {answer['bytes']} bytes; {counted(answer['versions'], 'version')}"
-    )
-
-
-def _versions(answer: Mapping[str, Any]) -> None:
-    columns = ("version", "written", "action", "bytes", "by", "source", "text", "reason")
-    rows = [
-        (
-            one["seq"],
-            one["at"][:19] + "Z",
-            one["action"],
-            one["bytes"],
-            one["actor_id"] or one["actor_type"],
-            one["source"],
-            "swept" if one["gone"] else "kept",
-            one["reason"],
-        )
-        for one in answer["versions"]
-    ]
-    if rows:
-        print_table(columns, rows, right=("version", "bytes"))
-    else:
-        say(f"{safe(answer['id'])} was never written")
-
-
-def _diff(answer: Mapping[str, Any]) -> None:
-    print_text(answer["diff"])
-    if not answer["diff"]:
-        say("nothing changed")
-
-
-def _drawer_hits(answer: Mapping[str, Any]) -> None:
-    hits = answer.get("results", answer.get("duplicates", ()))
-    if hits:
-        rows = [(f"{hit['similarity']:.2f}", hit["id"], hit["memory_type"], hit["content"]) for hit in hits]
-        print_table(("similarity", "drawer", "type", "text"), rows, right=("similarity",))
-    else:
-        say("no drawer was found")
-
-
-def _drawers(answer: Mapping[str, Any]) -> None:
-    rows = [(one["id"], one["wing"], one["room"], one["memory_type"], one["content"]) for one in answer["drawers"]]
-    print_table(("drawer", "wing", "room", "type", "text"), rows)
-
-
-def _diary(answer: Mapping[str, Any]) -> None:
-    print_table(("filed", "text"), [(one["filed_at"][:19] + "Z", one["content"]) for one in answer["entries"]])
-
-
-def _drawer_counts(answer: Mapping[str, Any]) -> None:
-    rows = [(one["count"], one["wing"], one["room"]) for one in answer["rooms"]]
-    print_table(("drawers", "wing", "room"), rows, right=("drawers",))
-
-
-def _layer(answer: Mapping[str, Any]) -> None:
-    print_text(answer["text"])
-
-
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
     "context_assemble": layered.print_context,
@@ -334,27 +222,28 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "layered_query": layered.print_found,
     "layered_read": layered.print_read,
     "layered_write": layered.print_written,
-    "palace_search": _drawer_hits,
-    "check_duplicate": _drawer_hits,
-    "drawers": _drawers,
-    "diary_read": _diary,
-    "palace_status": _drawer_counts,
-    "palace_rooms": _drawer_counts,
-    "wake_up": _layer,
-    "palace_recall": _layer,
+    "palace_search": palace.print_drawer_hits,
+    "check_duplicate": palace.print_drawer_hits,
+    "drawers": palace.print_drawers,
+    "diary_read": palace.print_diary,
+    "palace_status": palace.print_drawer_counts,
+    "palace_rooms": palace.print_drawer_counts,
+    "wake_up": palace.print_layer,
+    "palace_recall": palace.print_layer,
+    "palace_render": palace.print_layer,
     "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,
     "used": _used,
-    "document_read": _document,
-    "memory_stats": _stats,
-    "append_daily": print_written,
-    "documents": _documents,
-    "document_versions": _versions,
-    "document_diff": _diff,
-    "document_restore": print_written,
-    "document_retract": print_written,
-    "memory_file": _file,
+    "document_read": documents.print_document,
+    "memory_stats": documents.print_stats,
+    "append_daily": documents.print_written,
+    "documents": documents.print_documents,
+    "document_versions": documents.print_versions,
+    "document_diff": documents.print_diff,
+    "document_restore": documents.print_written,
+    "document_retract": documents.print_written,
+    "memory_file": documents.print_file,
     "retract": _retraction,
     "restore": _retraction,
     "dead_letters": _dead_letters,

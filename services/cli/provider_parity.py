@@ -1,4 +1,4 @@
-"""``provider-parity``: whether a memory provider keeps the laws of the port, whoever wrote it."""
+"""``provider-parity``: whether a memory provider keeps the laws of the port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``publish`` and ``schema``: what an entry is, and how one gets in.
+"""``publish`` and ``schema``: entries into the journal, and the schema of an entry.
 
 Invariant: the service judges an entry, not the command; it sends what it was given and repeats the answer.
 """
@@ -21,7 +21,7 @@ from .output import plain, safe, say_warnings, show
 
 STDIN: Final = "-"
 NOTE: Final = "note.written"
-"""Type of an entry of which only the text is given."""
+"""Type of an entry that is given as a text alone."""
 Text = str | None
 
 
@@ -97,7 +97,7 @@ def schema(json_output: Json = False) -> None:
 
 def _print_acks(answer: Mapping[str, Any]) -> None:
     for ack in answer["entries"]:
-        again = "  (it was there already)" if ack.get("duplicate") else ""
+        again = "  (stored before)" if ack.get("duplicate") else ""
         print(f"{safe(ack['id'])}  seq {ack['seq']}{again}")
         say_warnings(ack)
 

@@ -1,7 +1,7 @@
 """How every command runs: one application, its arguments, and one way to fail.
 
 Invariant: every failure leaves as one message on stderr and the exit code of DESIGN §10 (0 ok, 1 error, 2 usage,
-3 not allowed, 4 not found, 5 unavailable, 6 verification failed); a reader who closes the pipe is no failure.
+3 not allowed, 4 not found, 5 unavailable, 6 verification failed); a reader that closes the pipe is not a failure.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _failed(error: Exception, as_json: bool) -> int:
     if isinstance(error, _ClickError):
         return _misused(error, as_json)
     if isinstance(error, OSError) and error.filename is not None:
-        hint = "is the path right, may you write there, and is the disk neither full nor read-only?"
+        hint = "check the path, your permission to write there, and that the disk is neither full nor read-only"
         error = CrewJournalError(f"{error.filename}: {error.strerror}", hint=hint)
     if not isinstance(error, CrewJournalError):
         if os.environ.get("CREW_JOURNAL_LOG_LEVEL") == "debug":

@@ -1,7 +1,7 @@
 """``status`` on one screen: what is wrong and since when first, then a line for each part.
 
-Invariant: nothing is shown as well unless the report says so; what is missing from the report is left out, and ``--json``
-has all of it.
+Invariant: a part is shown as running only if the report says so; what is missing from the report is left out. ``--json`` has
+the whole report.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _left(report: Report, lag: int) -> str:
 def _broker(broker: Report, connection: Report) -> str:
     managed, durability = broker.get("managed"), broker.get("durability")
     kind = f"nats-server {broker.get('version') or '?'}, "
-    kind += f"managed, {durability}" if managed else f"not ours{f', durability {durability}' if durability else ''}"
+    kind += f"managed, {durability}" if managed else f"external{f', durability {durability}' if durability else ''}"
     trouble = [] if connection.get("connected", True) else [f"NOT CONNECTED{_since(connection)}"]
     if managed and not broker.get("running", True):
         trouble.append("NOT RUNNING")

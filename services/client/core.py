@@ -53,10 +53,10 @@ class Request:
         method: GET, POST, PUT or DELETE.
         path: Below the service's URL.
         params: Query parameters, repeated ones as several pairs.
-        json: The body; None for none.
+        json: The body; None if there is no body.
         repeatable: Whether doing it twice is the same as once.
         headers: Beside the token's.
-        content: The body where it is JSON already; None for none.
+        content: The body where it is JSON already; None if there is no such body.
     """
 
     method: str
@@ -107,7 +107,7 @@ def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Requ
 
     Args:
         operation: What is asked.
-        given: Every field; one that has its default is not sent.
+        given: Every field, maybe among other names; a field that has its default is not sent.
 
     Raises:
         NotFound: If a field of the path cannot stand in one, so that nothing can have that name.
@@ -121,8 +121,8 @@ def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Requ
         path = path.replace("{" + name + "}", quote(value, safe=""))
     rest = {
         name: format_ts(value) if isinstance(value, datetime) else value
-        for name, value in given.items()
-        if name not in operation.path_fields and value is not None and value != fields[name].default
+        for name in fields
+        if name not in operation.path_fields and (value := given[name]) is not None and value != fields[name].default
     }
     if operation.has_body:
         return Request(operation.method, path, json=rest, repeatable=operation.repeatable)
@@ -149,7 +149,7 @@ def pause_after(error: Exception, attempt: int, request: Request) -> float:
         raise error
     raise Unavailable(
         f"the service does not answer: {type(error).__name__}",
-        hint="is `crew-journal up` running, and the URL right?",
+        hint="check that `crew-journal up` runs and that the URL is right",
     ) from None
 
 

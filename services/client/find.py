@@ -1,7 +1,7 @@
-"""Where the service is and whom to ask as: arguments, then environment, then the data directory of an ``up``.
+"""The address of the service and the token: from arguments, the environment, or the data directory of an ``up``.
 
 Invariant: nothing is read at import; a token is never taken from a place that the URL did not come from, unless it was
-given, so it is not sent to a stranger.
+given, so it is not sent to another service.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Address:
         """
         if not self.token.isascii():
             raise NotAuthenticated(
-                "the token has characters that no token has", hint="copy it as `token create` printed it"
+                "the token has characters that tokens do not have", hint="copy it as `token create` printed it"
             )
         headers = {"Authorization": f"Bearer {self.token}"}
         return {"base_url": self.url, "headers": headers, "trust_env": not self.is_loopback}
@@ -57,9 +57,9 @@ def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | 
     """The service that is meant.
 
     Raises:
-        NotFound: If there is no URL anywhere.
+        NotFound: If no URL is given and no service runs on the data directory.
         NotAuthenticated: If there is no token for it.
-        InvalidQuery: If the URL is none.
+        InvalidQuery: If the URL is not valid.
     """
     named = url or (os.environ.get(URL_VARIABLE) if data_dir is None else None)
     token = token or os.environ.get(TOKEN_VARIABLE)

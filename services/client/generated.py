@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from functools import update_wrapper
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 
@@ -157,6 +158,7 @@ from ...schemas.operations.palace_answers import (
     PalaceTextAnswer,
     PalaceWingsAnswer,
 )
+from ...schemas.operations.palace_context import PALACE_CONTEXT, PALACE_RENDER
 from ...schemas.operations.palace_filing import (
     ADD_DRAWER,
     DELETE_DRAWER,
@@ -236,6 +238,7 @@ from ...schemas.operations.workspaces import (
 )
 
 _A = TypeVar("_A", bound=BaseModel)
+_P = ParamSpec("_P")
 
 
 class Operations:
@@ -260,7 +263,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RecallAnswer:
-        """Recall entries that bear on a question, best first.
+        """Recall entries that are relevant to a question, best first.
 
         Searches by words (lexical arm) and by meaning (dense arm). If the embedder is down, the lexical arm
         answers alone and ``degraded`` is set. ``min_seq`` waits for entries and full text; vectors follow a
@@ -277,7 +280,7 @@ class Operations:
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
             mode: search leaves out entries without any evidence and marks entries that do not count any more.
-                inject, for prompts, leaves out both, entries with too little evidence, and all of them if the hits
+                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
                 together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
@@ -285,21 +288,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "k": k,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "recipe": recipe,
-            "walk_depth": walk_depth,
-            "mode": mode,
-            "explain": explain,
-            "asked_at": asked_at,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(RECALL, given)
+        return self._operate(RECALL, locals())
 
     def render(
         self,
@@ -321,7 +310,7 @@ class Operations:
         """Recall as a block of text for a prompt.
 
         The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars``
-        characters in whole lines. Each line names speaker and date.
+        characters in whole lines. Each line names the speaker and the date.
 
         Args:
             query: The question, or any text.
@@ -342,22 +331,7 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "k": k,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "recipe": recipe,
-            "walk_depth": walk_depth,
-            "mode": mode,
-            "explain": explain,
-            "asked_at": asked_at,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "max_chars": max_chars,
-        }
-        return self._operate(RENDER, given)
+        return self._operate(RENDER, locals())
 
     def used(
         self,
@@ -373,22 +347,20 @@ class Operations:
             receipt: The receipt of the recall.
             entry_ids: The hits that reached the prompt; all if absent.
         """
-        given: dict[str, Any] = {"receipt": receipt, "entry_ids": entry_ids}
-        return self._operate(USED, given)
+        return self._operate(USED, locals())
 
     def receipt(
         self,
         receipt: str,
     ) -> ReceiptAnswer:
-        """Show what a recall returned to whom, and what of it reached a prompt.
+        """Show what a recall returned, who requested it, and which hits reached a prompt.
 
         For the agent that recalled, and for OWNER and ADMIN.
 
         Args:
             receipt: The receipt of the recall.
         """
-        given: dict[str, Any] = {"receipt": receipt}
-        return self._operate(RECEIPT, given)
+        return self._operate(RECEIPT, locals())
 
     def remember(
         self,
@@ -408,36 +380,23 @@ class Operations:
         """Remember a text, so that recall finds it by its words and by its meaning.
 
         Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
-        characters; what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first
+        characters; a longer text is stored whole in `payload.text`. With a token of all workspaces, the first
         entry of a workspace creates it.
 
         Args:
-            text: What to remember, of any length that an entry can hold (256 KiB).
-            kind: What it is: preference, decision, fact …
-            about: Whom or what it is about.
+            text: The text to remember, up to the size of an entry (256 KiB).
+            kind: Kind of the text: preference, decision, fact …
+            about: The person or thing that it is about.
             aliases: Other words that recall finds it by.
             supersedes: Ids of entries that no longer count because of this one.
             valid_at: Time from which it is true, if that is not now.
             data_subject_id: The person whose personal data this is.
-            entry_id: Id of the entry; the same id and text again store nothing.
+            entry_id: Id of the entry; sending the same id and text again stores nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "text": text,
-            "kind": kind,
-            "about": about,
-            "aliases": aliases,
-            "supersedes": supersedes,
-            "valid_at": valid_at,
-            "data_subject_id": data_subject_id,
-            "entry_id": entry_id,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(REMEMBER, given)
+        return self._operate(REMEMBER, locals())
 
     def document_search(
         self,
@@ -459,7 +418,7 @@ class Operations:
 
         Args:
             query: A question or words. Quotes and operators are read as blanks.
-            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            limit: Maximum number of hits, up to 50; a value below 1 counts as 10.
             scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
                 agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
             tier: Only documents of this tier.
@@ -468,17 +427,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "limit": limit,
-            "scope": scope,
-            "tier": tier,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(DOCUMENT_SEARCH, given)
+        return self._operate(DOCUMENT_SEARCH, locals())
 
     def document_index(
         self,
@@ -499,14 +448,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(DOCUMENT_INDEX, given)
+        return self._operate(DOCUMENT_INDEX, locals())
 
     def document_reindex(
         self,
@@ -519,7 +461,7 @@ class Operations:
     ) -> DocumentIndexAnswer:
         """Load the search index of memory documents again; returns its state.
 
-        The index follows every write by itself: this is never needed.
+        The index follows every write, so this is normally not needed.
 
         Args:
             scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
@@ -529,14 +471,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(DOCUMENT_REINDEX, given)
+        return self._operate(DOCUMENT_REINDEX, locals())
 
     def search_memory(
         self,
@@ -558,23 +493,14 @@ class Operations:
 
         Args:
             query: A question or words. Quotes and operators are read as blanks.
-            limit: Most hits; above 50 counts as 50, below 1 as 10.
+            limit: Maximum number of hits, up to 50; a value below 1 counts as 10.
             scope: own, crew_shared or workspace. If absent, the token's role decides.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew; AGENT and LEAD may name their own only.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "limit": limit,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(SEARCH_MEMORY, given)
+        return self._operate(SEARCH_MEMORY, locals())
 
     def publish_entry(
         self,
@@ -605,26 +531,12 @@ class Operations:
             trace_id: The run or session.
             mission_id: The mission.
             supersedes: Ids of entries that no longer count because of this one.
-            entry_id: Id of the entry; the same id and content again store nothing.
+            entry_id: Id of the entry; sending the same id and content again stores nothing.
             agent_id: The agent whose entry it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_type": entry_type,
-            "summary": summary,
-            "payload": payload,
-            "refs": refs,
-            "severity": severity,
-            "trace_id": trace_id,
-            "mission_id": mission_id,
-            "supersedes": supersedes,
-            "entry_id": entry_id,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(PUBLISH_ENTRY, given)
+        return self._operate(PUBLISH_ENTRY, locals())
 
     def conversation_search(
         self,
@@ -642,19 +554,11 @@ class Operations:
             query: The question, or any text.
             limit: Most turns.
             session: Only turns of this session (`trace_id`).
-            agent_id: The agent whose conversations, for OWNER and ADMIN.
+            agent_id: The agent whose conversations are searched, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "limit": limit,
-            "session": session,
-            "agent_id": agent_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CONVERSATION_SEARCH, given)
+        return self._operate(CONVERSATION_SEARCH, locals())
 
     def set_priority(
         self,
@@ -673,18 +577,11 @@ class Operations:
         Args:
             entry_id: The entry.
             priority: normal, high, pin or permanent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "priority": priority,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(SET_PRIORITY, given)
+        return self._operate(SET_PRIORITY, locals())
 
     def retract(
         self,
@@ -703,21 +600,13 @@ class Operations:
 
         Args:
             entry_id: The entry.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             stale: The entry was true and is out of date.
             superseded_by: Id of the entry that replaces it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "reason": reason,
-            "stale": stale,
-            "superseded_by": superseded_by,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(RETRACT, given)
+        return self._operate(RETRACT, locals())
 
     def restore(
         self,
@@ -729,22 +618,16 @@ class Operations:
     ) -> RetractionAnswer:
         """Restore a retracted entry: it counts again.
 
-        For OWNER and ADMIN. A LEAD may restore what agents of its crew retracted, an agent what it retracted
-        itself.
+        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
+        retracted itself.
 
         Args:
             entry_id: The entry.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(RESTORE, given)
+        return self._operate(RESTORE, locals())
 
     def health(
         self,
@@ -757,7 +640,7 @@ class Operations:
         """Show the health of the memory: five metrics, the score, its reasons and the next step.
 
         Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request.
-        AGENT and LEAD may name no crew but their own.
+        AGENT and LEAD may name their own crew only.
 
         Args:
             crew_id: The crew; the whole workspace if absent.
@@ -765,13 +648,7 @@ class Operations:
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "crew_id": crew_id,
-            "profile": profile,
-            "history": history,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(HEALTH, given)
+        return self._operate(HEALTH, locals())
 
     def measure_health(
         self,
@@ -791,13 +668,7 @@ class Operations:
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "crew_id": crew_id,
-            "profile": profile,
-            "history": history,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(MEASURE_HEALTH, given)
+        return self._operate(MEASURE_HEALTH, locals())
 
     def relate(
         self,
@@ -818,21 +689,12 @@ class Operations:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
             relation: similar, supports or contradicts (also: refutes).
-            weight: How strongly, above 0 and at most 1.
-            reason: Why; it is recorded.
+            weight: Weight of the relation, above 0 and at most 1.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "dst_entry_id": dst_entry_id,
-            "relation": relation,
-            "weight": weight,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(RELATE, given)
+        return self._operate(RELATE, locals())
 
     def unrelate(
         self,
@@ -852,19 +714,11 @@ class Operations:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
             relation: similar, supports or contradicts (also: refutes).
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "dst_entry_id": dst_entry_id,
-            "relation": relation,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(UNRELATE, given)
+        return self._operate(UNRELATE, locals())
 
     def graph(
         self,
@@ -888,15 +742,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "depth": depth,
-            "relation": relation,
-            "limit": limit,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(GRAPH, given)
+        return self._operate(GRAPH, locals())
 
     def register_agent(
         self,
@@ -916,26 +762,15 @@ class Operations:
         Args:
             agent_id: Id of the agent.
             name: Name for people.
-            role: What it is in its crew: agent or lead.
+            role: Its role in the crew: agent or lead.
             crew_id: Its crew.
-            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_enabled: Whether its memory documents are written, searched and put into its prompt.
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "name": name,
-            "role": role,
-            "crew_id": crew_id,
-            "memory_enabled": memory_enabled,
-            "memory_budget_chars": memory_budget_chars,
-            "memory_walk_depth": memory_walk_depth,
-            "settings": settings,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(REGISTER_AGENT, given)
+        return self._operate(REGISTER_AGENT, locals())
 
     def update_agent(
         self,
@@ -955,26 +790,15 @@ class Operations:
         Args:
             agent_id: Id of the agent.
             name: Name for people.
-            role: What it is in its crew: agent or lead.
+            role: Its role in the crew: agent or lead.
             crew_id: Its crew.
-            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
+            memory_enabled: Whether its memory documents are written, searched and put into its prompt.
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "name": name,
-            "role": role,
-            "crew_id": crew_id,
-            "memory_enabled": memory_enabled,
-            "memory_budget_chars": memory_budget_chars,
-            "memory_walk_depth": memory_walk_depth,
-            "settings": settings,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(UPDATE_AGENT, given)
+        return self._operate(UPDATE_AGENT, locals())
 
     def agent(
         self,
@@ -992,8 +816,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(AGENT, given)
+        return self._operate(AGENT, locals())
 
     def agents(
         self,
@@ -1005,12 +828,11 @@ class Operations:
         """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
 
         Args:
-            crew_id: Those of this crew.
+            crew_id: Only agents of this crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(AGENTS, given)
+        return self._operate(AGENTS, locals())
 
     def register_crew(
         self,
@@ -1028,8 +850,7 @@ class Operations:
             settings: Further settings, a JSON object.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "name": name, "settings": settings, "workspace_id": workspace_id}
-        return self._operate(REGISTER_CREW, given)
+        return self._operate(REGISTER_CREW, locals())
 
     def crew(
         self,
@@ -1047,8 +868,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(CREW, given)
+        return self._operate(CREW, locals())
 
     def crews(
         self,
@@ -1062,8 +882,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(CREWS, given)
+        return self._operate(CREWS, locals())
 
     def document_read(
         self,
@@ -1084,30 +903,19 @@ class Operations:
         replaced by a notice for AGENT and LEAD tokens.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            version: Sequence of a write: the document as that write left it.
-            as_of: Any sequence: the document as it was right after it.
+            version: Sequence of a write: the document as it was after that write.
+            as_of: Any sequence: the document as it was right after this sequence.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "version": version,
-            "as_of": as_of,
-        }
-        return self._operate(DOCUMENT_READ, given)
+        return self._operate(DOCUMENT_READ, locals())
 
     def document_write(
         self,
@@ -1133,43 +941,26 @@ class Operations:
         An append is one message and never conflicts. A replace may name the version that it replaces.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            mode: `replace` (content is the whole text) or `append` (content is what is added).
+            mode: `replace` (content is the whole text) or `append` (content is the added text).
             content: The text.
             write_id: The write's own id; the same id again writes nothing.
             expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
                 changed.
             data_subject_id: The person whose personal data this is.
-            derived_from: Ids that the content was made of.
-            reason: Why; it is recorded.
-            source: `mirror` for a file of a directory, of which a daily log may have 100,000 bytes.
+            derived_from: Ids of the entries and writes from which the content was made.
+            reason: The reason; it is recorded.
+            source: `mirror` if the content comes from a file; a daily log may then have 100,000 bytes.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "mode": mode,
-            "content": content,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "write_id": write_id,
-            "expected_seq": expected_seq,
-            "data_subject_id": data_subject_id,
-            "derived_from": derived_from,
-            "reason": reason,
-            "source": source,
-        }
-        return self._operate(DOCUMENT_WRITE, given)
+        return self._operate(DOCUMENT_WRITE, locals())
 
     def append_daily(
         self,
@@ -1184,22 +975,14 @@ class Operations:
         """Append a line with the present time to today's daily log (UTC).
 
         Args:
-            entry: What to note, one line; line breaks become blanks.
-            scope: The agent's log, or its crew's.
+            entry: The note, one line; line breaks become blanks.
+            scope: Whether to append to the agent's log or to its crew's.
             write_id: The write's own id; the same id again writes nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entry": entry,
-            "scope": scope,
-            "write_id": write_id,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(APPEND_DAILY, given)
+        return self._operate(APPEND_DAILY, locals())
 
     def documents(
         self,
@@ -1214,22 +997,14 @@ class Operations:
         """List the memory documents that the token may read, with their sizes.
 
         Args:
-            tier: Of one tier only.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: Only documents of this tier.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(DOCUMENTS, given)
+        return self._operate(DOCUMENTS, locals())
 
     def document_versions(
         self,
@@ -1246,28 +1021,18 @@ class Operations:
         """List the versions of a memory document, newest first.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             limit: Most versions.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "limit": limit,
-        }
-        return self._operate(DOCUMENT_VERSIONS, given)
+        return self._operate(DOCUMENT_VERSIONS, locals())
 
     def document_diff(
         self,
@@ -1285,11 +1050,11 @@ class Operations:
         """Show what changed between two versions of a memory document, as a unified diff.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -1297,18 +1062,7 @@ class Operations:
             from_version: Sequence of the older version; 0 for none.
             to_version: Sequence of the newer version; the present one if absent.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "from_version": from_version,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "to_version": to_version,
-        }
-        return self._operate(DOCUMENT_DIFF, given)
+        return self._operate(DOCUMENT_DIFF, locals())
 
     def document_restore(
         self,
@@ -1323,33 +1077,22 @@ class Operations:
         version: int | None = None,
         reason: str = "",
     ) -> DocumentWrittenAnswer:
-        """Restore a version of a memory document, or the last text of a retracted one: as a new version.
+        """Restore a version of a memory document, or the last text of a retracted one, as a new version.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             version: Sequence of the version; the last one with a text if absent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "version": version,
-            "reason": reason,
-        }
-        return self._operate(DOCUMENT_RESTORE, given)
+        return self._operate(DOCUMENT_RESTORE, locals())
 
     def document_retract(
         self,
@@ -1363,31 +1106,21 @@ class Operations:
         workspace_id: str | None = None,
         reason: str = "",
     ) -> DocumentWrittenAnswer:
-        """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
+        """Retract a memory document: it reads as empty and is not found by search; restoring it undoes this.
 
         Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; for reading also
+                users and lessons. Case matters.
+            key: For daily a date (today in UTC if absent), for peers and users a slug, for topics and procedures
+                a name, for files a path; other tiers have no key.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
         """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "reason": reason,
-        }
-        return self._operate(DOCUMENT_RETRACT, given)
+        return self._operate(DOCUMENT_RETRACT, locals())
 
     def memory_block(
         self,
@@ -1410,25 +1143,14 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
-                15,000. Persona, peer context, notice and instructions are outside it.
-            query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session: their operator model and the agent's card of them are
-                shown.
-            as_of: Any sequence: the block as it was right after it.
+                15,000. Persona, peer context, notice and instructions do not count toward it.
+            query: Subject of the session; if not all topics fit, they are ranked by it.
+            opener: The person who opened the session; the block contains their operator model and peer card.
+            as_of: Any sequence: the block as it was right after this sequence.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "max_chars": max_chars,
-            "query": query,
-            "opener": opener,
-            "as_of": as_of,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(MEMORY_BLOCK, given)
+        return self._operate(MEMORY_BLOCK, locals())
 
     def memory_file(
         self,
@@ -1451,7 +1173,7 @@ class Operations:
         """View, create, edit, delete or rename a memory document as a file below /memories.
 
         `/memories/AGENT.md`, `/memories/daily/<date>.md`, `/memories/crew/CREW.md` and the like are the documents
-        of these names; every other path is a file of the agent. What is deleted can be restored.
+        of these names; every other path is a file of the agent. Deleted files can be restored.
 
         Args:
             command: view, create, str_replace, insert, delete or rename.
@@ -1469,23 +1191,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "command": command,
-            "path": path,
-            "view_range": view_range,
-            "file_text": file_text,
-            "old_str": old_str,
-            "new_str": new_str,
-            "insert_line": insert_line,
-            "insert_text": insert_text,
-            "old_path": old_path,
-            "new_path": new_path,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(MEMORY_FILE, given)
+        return self._operate(MEMORY_FILE, locals())
 
     def export_bundle(
         self,
@@ -1505,13 +1211,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(EXPORT_BUNDLE, given)
+        return self._operate(EXPORT_BUNDLE, locals())
 
     def import_bundle(
         self,
@@ -1527,29 +1227,19 @@ class Operations:
     ) -> ImportBundleAnswer:
         """Plan the import of a bundle; with ``apply``, write it.
 
-        Each document is replaced, not merged. One that is refused does not keep the others from being written.
+        Each document is replaced, not merged. A refused document does not prevent the others from being written.
 
         Args:
             documents: The files of the bundle.
             agent_id: The agent that gets documents of an agent.
-            crew_id: The crew that gets documents of a crew; none get in without.
-            apply: Write; without it, only the plan is answered.
-            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
-            group: Of nanoclaw: the group, if there are several.
+            crew_id: The crew that gets documents of a crew; if absent, these are skipped.
+            apply: Write the documents; otherwise the answer is only the plan.
+            format: okf, crewship, nanoclaw or openclaw; recognised by the files if absent.
+            group: For nanoclaw: the group to import, if there are several.
             person: The person that a card (USER.md) is about.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "documents": documents,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "apply": apply,
-            "format": format,
-            "group": group,
-            "person": person,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(IMPORT_BUNDLE, given)
+        return self._operate(IMPORT_BUNDLE, locals())
 
     def memory_config(
         self,
@@ -1563,8 +1253,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(MEMORY_CONFIG, given)
+        return self._operate(MEMORY_CONFIG, locals())
 
     def configure_memory(
         self,
@@ -1575,9 +1264,9 @@ class Operations:
         reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
         workspace_id: str | None = None,
     ) -> MemoryConfigAnswer:
-        """Change the settings of the memory documents of a workspace that are given.
+        """Change the given settings of the memory documents of a workspace.
 
-        Recorded as `memory.config_updated`. They apply to writes from then on.
+        Recorded as `memory.config_updated`. They apply to later writes.
 
         Args:
             retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
@@ -1587,14 +1276,7 @@ class Operations:
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "retention_days": retention_days,
-            "scrubber": scrubber,
-            "verifier": verifier,
-            "reset": reset,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CONFIGURE_MEMORY, given)
+        return self._operate(CONFIGURE_MEMORY, locals())
 
     def memory_stats(
         self,
@@ -1608,8 +1290,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(MEMORY_STATS, given)
+        return self._operate(MEMORY_STATS, locals())
 
     def sweep_versions(
         self,
@@ -1625,15 +1306,10 @@ class Operations:
 
         Args:
             older_than_days: Age of the versions; the retention_days of the workspace if absent.
-            keep_latest: So many versions of each document are kept, however old.
+            keep_latest: Number of versions of each document that are kept, however old they are.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "older_than_days": older_than_days,
-            "keep_latest": keep_latest,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(SWEEP_VERSIONS, given)
+        return self._operate(SWEEP_VERSIONS, locals())
 
     def kg_add(
         self,
@@ -1653,13 +1329,14 @@ class Operations:
     ) -> KgAddAnswer:
         """Add a fact to the knowledge graph: subject, predicate, object.
 
-        A fact that is known and has no end is not added again, whatever the dates. Entities are made as needed.
+        A fact that exists and has no end is not added again, even with other dates. Entities are created as
+        needed.
 
         Args:
             subject: Name of the entity that the fact is about.
-            predicate: How the two relate: uses, owns. Compared exactly.
+            predicate: The relation between the two, such as uses or owns. Compared exactly.
             object: Name of the other entity.
-            valid_from: Date since when it holds.
+            valid_from: Date from which it holds.
             valid_to: Date until when it held, included; open if absent.
             confidence: How certain it is, 0 to 1.
             subject_type: Type of the subject: person, tool.
@@ -1669,21 +1346,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "subject": subject,
-            "predicate": predicate,
-            "object": object,
-            "valid_from": valid_from,
-            "valid_to": valid_to,
-            "confidence": confidence,
-            "subject_type": subject_type,
-            "object_type": object_type,
-            "source_closet": source_closet,
-            "source_entry_id": source_entry_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_ADD, given)
+        return self._operate(KG_ADD, locals())
 
     def kg_query(
         self,
@@ -1697,25 +1360,17 @@ class Operations:
     ) -> KgQueryAnswer:
         """Show the facts about an entity, the latest known first.
 
-        With ``as_of`` only what held on that date or at that time; without it ended facts, too.
+        With ``as_of``, only facts that held on that date or at that time; without it, also ended facts.
 
         Args:
             entity: Name of the entity, an alias, or, with an embedding model, a description.
             as_of: Only facts that held then; both ends included.
-            direction: Facts in which the entity is subject, object, or either.
+            direction: Facts in which the entity is subject, object, or either; any other word means both.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entity": entity,
-            "as_of": as_of,
-            "direction": direction,
-            "as_of_seq": as_of_seq,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_QUERY, given)
+        return self._operate(KG_QUERY, locals())
 
     def kg_invalidate(
         self,
@@ -1730,27 +1385,19 @@ class Operations:
     ) -> KgInvalidateAnswer:
         """End a fact that has no end; it stays in the graph.
 
-        What an OWNER or ADMIN asserted, only OWNER and ADMIN may end. Every token may end what agents asserted.
+        Facts that an OWNER or ADMIN asserted can be ended only by OWNER and ADMIN. Every token may end facts that
+        agents asserted.
 
         Args:
             subject: Name of the entity that the fact is about.
-            predicate: How the two relate.
+            predicate: The relation between the two.
             object: Name of the other entity.
             ended: The last date on which it held; today if absent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "subject": subject,
-            "predicate": predicate,
-            "object": object,
-            "ended": ended,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_INVALIDATE, given)
+        return self._operate(KG_INVALIDATE, locals())
 
     def kg_timeline(
         self,
@@ -1760,7 +1407,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> KgTimelineAnswer:
-        """Show facts by the date since when they hold, those without one last.
+        """Show facts in the order of the date from which they hold, those without one last.
 
         Args:
             entity: Name of an entity; all if absent.
@@ -1768,13 +1415,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entity": entity,
-            "as_of_seq": as_of_seq,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_TIMELINE, given)
+        return self._operate(KG_TIMELINE, locals())
 
     def kg_stats(
         self,
@@ -1790,8 +1431,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"as_of_seq": as_of_seq, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(KG_STATS, given)
+        return self._operate(KG_STATS, locals())
 
     def kg_entity(
         self,
@@ -1805,25 +1445,17 @@ class Operations:
     ) -> KgEntityAnswer:
         """Set the name, the type and the aliases of an entity.
 
-        A fact about an alias is a fact about the entity. What is not given stays as it is.
+        A fact about an alias is a fact about the entity. Absent fields do not change.
 
         Args:
             entity: Name of the entity; a new spelling differs in case or blanks only.
             type: person, tool, project …
             aliases: Further names that mean this entity.
-            dropped_aliases: Names that no longer mean it.
+            dropped_aliases: Names that no longer mean this entity.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "entity": entity,
-            "type": type,
-            "aliases": aliases,
-            "dropped_aliases": dropped_aliases,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(KG_ENTITY, given)
+        return self._operate(KG_ENTITY, locals())
 
     def palace_status(
         self,
@@ -1837,8 +1469,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_STATUS, given)
+        return self._operate(PALACE_STATUS, locals())
 
     def palace_wings(
         self,
@@ -1852,8 +1483,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_WINGS, given)
+        return self._operate(PALACE_WINGS, locals())
 
     def palace_rooms(
         self,
@@ -1869,8 +1499,7 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             wing: Only this wing.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return self._operate(PALACE_ROOMS, given)
+        return self._operate(PALACE_ROOMS, locals())
 
     def palace_taxonomy(
         self,
@@ -1884,8 +1513,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_TAXONOMY, given)
+        return self._operate(PALACE_TAXONOMY, locals())
 
     def palace_search(
         self,
@@ -1898,7 +1526,7 @@ class Operations:
         room: str | None = None,
         recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceSearchAnswer:
-        """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
+        """Search the drawers by words, by meaning if an embedding model runs, and by entities that the query names.
 
         ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
         that a text could reach. The best hit comes first.
@@ -1906,22 +1534,13 @@ class Operations:
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            query: What to look for.
+            query: The question, or any text.
             limit: Most hits.
             wing: Only this wing.
             room: Only this room.
             recipe: How the hits are ranked.
         """
-        given: dict[str, Any] = {
-            "query": query,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "limit": limit,
-            "wing": wing,
-            "room": room,
-            "recipe": recipe,
-        }
-        return self._operate(PALACE_SEARCH, given)
+        return self._operate(PALACE_SEARCH, locals())
 
     def check_duplicate(
         self,
@@ -1931,23 +1550,18 @@ class Operations:
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
-        """Show drawers that say almost the same.
+        """Show drawers with almost the same text.
 
-        Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
+        Similarity is the cosine of the two texts' vectors; if one of them has no vector, the cosine of their word
+        counts.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             content: The text to compare.
-            threshold: Least similarity; 0.9 if it is 0 or less.
+            threshold: Minimum similarity; 0.9 if it is 0 or less.
         """
-        given: dict[str, Any] = {
-            "content": content,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "threshold": threshold,
-        }
-        return self._operate(CHECK_DUPLICATE, given)
+        return self._operate(CHECK_DUPLICATE, locals())
 
     def drawers(
         self,
@@ -1969,21 +1583,11 @@ class Operations:
             wing: Only this wing.
             room: Only this room.
             agent_id: Only drawers that this agent filed.
-            imported_from: Only drawers that were imported from there.
+            imported_from: Only drawers that were imported from this store or folder.
             limit: Most drawers.
-            offset: Drawers to leave out.
+            offset: Number of drawers to skip.
         """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "agent_id": agent_id,
-            "imported_from": imported_from,
-            "limit": limit,
-            "offset": offset,
-        }
-        return self._operate(DRAWERS, given)
+        return self._operate(DRAWERS, locals())
 
     def drawer(
         self,
@@ -1999,8 +1603,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(DRAWER, given)
+        return self._operate(DRAWER, locals())
 
     def diary_read(
         self,
@@ -2018,13 +1621,7 @@ class Operations:
             agent_name: Whose diary.
             last_n: Number of entries.
         """
-        given: dict[str, Any] = {
-            "agent_name": agent_name,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "last_n": last_n,
-        }
-        return self._operate(DIARY_READ, given)
+        return self._operate(DIARY_READ, locals())
 
     def wake_up(
         self,
@@ -2040,8 +1637,7 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             wing: Only this wing.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return self._operate(WAKE_UP, given)
+        return self._operate(WAKE_UP, locals())
 
     def palace_recall(
         self,
@@ -2061,14 +1657,55 @@ class Operations:
             room: Only this room.
             limit: Most drawers.
         """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "limit": limit,
-        }
-        return self._operate(PALACE_RECALL, given)
+        return self._operate(PALACE_RECALL, locals())
+
+    def palace_render(
+        self,
+        query: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 5,
+        wing: str | None = None,
+        room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
+    ) -> PalaceTextAnswer:
+        """Search the drawers and show what was found as a text of at most 14,000 characters.
+
+        One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The
+        hits count as read.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            query: The question, or any text.
+            limit: Most hits.
+            wing: Only this wing.
+            room: Only this room.
+            recipe: How the hits are ranked.
+        """
+        return self._operate(PALACE_RENDER, locals())
+
+    def palace_context(
+        self,
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        wing: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity, essential story and the newest messages as a text of at most 14,000 characters.
+
+        Memory has precedence; each message has at most 500 characters. Without memory and messages the text is
+        empty.
+
+        Args:
+            messages: Messages so far, oldest first: role, name and text.
+            wing: Only this wing.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(PALACE_CONTEXT, locals())
 
     def add_drawer(
         self,
@@ -2090,15 +1727,7 @@ class Operations:
             added_by: Who files it; the agent of the token if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "wing": wing,
-            "room": room,
-            "content": content,
-            "source_file": source_file,
-            "added_by": added_by,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(ADD_DRAWER, given)
+        return self._operate(ADD_DRAWER, locals())
 
     def update_drawer(
         self,
@@ -2122,16 +1751,7 @@ class Operations:
             importance: 0 to 5.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "drawer_id": drawer_id,
-            "wing": wing,
-            "room": room,
-            "hall": hall,
-            "memory_type": memory_type,
-            "importance": importance,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(UPDATE_DRAWER, given)
+        return self._operate(UPDATE_DRAWER, locals())
 
     def put_drawer(
         self,
@@ -2143,7 +1763,7 @@ class Operations:
     ) -> AddDrawerAnswer:
         """File a text under an id of the caller's own, as a person's device does; repeating it changes nothing.
 
-        A text with another text under the id is refused. After a deletion the id can be used again.
+        Another text under the same id is refused. After a deletion the id can be used again.
 
         Args:
             drawer_id: The caller's key for the text; it becomes the id of the drawer.
@@ -2151,13 +1771,7 @@ class Operations:
             category: `wing` or `wing/room`; `user/general` if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "drawer_id": drawer_id,
-            "content": content,
-            "category": category,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(PUT_DRAWER, given)
+        return self._operate(PUT_DRAWER, locals())
 
     def import_drawers(
         self,
@@ -2176,18 +1790,11 @@ class Operations:
         Args:
             drawers: The drawers, at most 200.
             imported_from: Name of the store, such as its path.
-            dry_run: Only say what would become of each.
-            restore: File again what was deleted here.
+            dry_run: Only report what would be done with each drawer.
+            restore: Also file drawers that were deleted here.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "drawers": drawers,
-            "imported_from": imported_from,
-            "dry_run": dry_run,
-            "restore": restore,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(IMPORT_DRAWERS, given)
+        return self._operate(IMPORT_DRAWERS, locals())
 
     def delete_drawer(
         self,
@@ -2201,8 +1808,7 @@ class Operations:
             drawer_id: Id of the drawer.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
-        return self._operate(DELETE_DRAWER, given)
+        return self._operate(DELETE_DRAWER, locals())
 
     def restore_drawer(
         self,
@@ -2216,8 +1822,7 @@ class Operations:
             drawer_id: Id of the drawer.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
-        return self._operate(RESTORE_DRAWER, given)
+        return self._operate(RESTORE_DRAWER, locals())
 
     def set_identity(
         self,
@@ -2225,14 +1830,13 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> InfoAnswer:
-        """Set the text about the workspace that stands at the start of every conversation.
+        """Set the text about the workspace that is given to a model at the start of every conversation.
 
         Args:
             content: The text, at most 2,000 characters.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"content": content, "workspace_id": workspace_id}
-        return self._operate(SET_IDENTITY, given)
+        return self._operate(SET_IDENTITY, locals())
 
     def diary_write(
         self,
@@ -2250,8 +1854,7 @@ class Operations:
             topic: Topic of the entry; `diary` if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
-        return self._operate(DIARY_WRITE, given)
+        return self._operate(DIARY_WRITE, locals())
 
     def palace_ingest(
         self,
@@ -2267,8 +1870,7 @@ class Operations:
             since_seq: Only turns from this sequence on; all if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"since_seq": since_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_INGEST, given)
+        return self._operate(PALACE_INGEST, locals())
 
     def traverse(
         self,
@@ -2286,13 +1888,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "start_room": start_room,
-            "max_hops": max_hops,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(TRAVERSE, given)
+        return self._operate(TRAVERSE, locals())
 
     def find_tunnels(
         self,
@@ -2302,7 +1898,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> TunnelsAnswer:
-        """Show the rooms that are in several wings, and the tunnels that were made between two rooms.
+        """Show the rooms that are in several wings, and the tunnels that were created between two rooms.
 
         Args:
             wing_a: A wing that must be among them.
@@ -2310,8 +1906,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"wing_a": wing_a, "wing_b": wing_b, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(FIND_TUNNELS, given)
+        return self._operate(FIND_TUNNELS, locals())
 
     def palace_graph(
         self,
@@ -2325,8 +1920,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PALACE_GRAPH, given)
+        return self._operate(PALACE_GRAPH, locals())
 
     def create_tunnel(
         self,
@@ -2342,30 +1936,20 @@ class Operations:
     ) -> TunnelAnswer:
         """Connect two rooms of the palace; one tunnel serves both directions.
 
-        If the two are connected already, the label and the drawers of the tunnel are set anew, and its strength
+        If the two are connected already, the label and the drawers of the tunnel are replaced, and its strength
         stays.
 
         Args:
-            source_wing: Wing of the one room.
-            source_room: The one room; it holds drawers.
-            target_wing: Wing of the other room.
-            target_room: The other room; it holds drawers.
+            source_wing: Wing of the first room.
+            source_room: The first room; it must hold drawers.
+            target_wing: Wing of the second room.
+            target_room: The second room; it must hold drawers.
             label: What connects them.
-            source_drawer_id: The drawer of the one room that is meant.
-            target_drawer_id: The drawer of the other room that is meant.
+            source_drawer_id: The drawer of the first room that the tunnel points to.
+            target_drawer_id: The drawer of the second room that the tunnel points to.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "source_wing": source_wing,
-            "source_room": source_room,
-            "target_wing": target_wing,
-            "target_room": target_room,
-            "label": label,
-            "source_drawer_id": source_drawer_id,
-            "target_drawer_id": target_drawer_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CREATE_TUNNEL, given)
+        return self._operate(CREATE_TUNNEL, locals())
 
     def list_tunnels(
         self,
@@ -2377,12 +1961,11 @@ class Operations:
         """List the explicit tunnels, the strongest first.
 
         Args:
-            wing: Only tunnels of which one end is in this wing.
+            wing: Only tunnels with an end in this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"wing": wing, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(LIST_TUNNELS, given)
+        return self._operate(LIST_TUNNELS, locals())
 
     def delete_tunnel(
         self,
@@ -2396,8 +1979,7 @@ class Operations:
             tunnel_id: Id of the tunnel.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"tunnel_id": tunnel_id, "workspace_id": workspace_id}
-        return self._operate(DELETE_TUNNEL, given)
+        return self._operate(DELETE_TUNNEL, locals())
 
     def follow_tunnels(
         self,
@@ -2407,18 +1989,17 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> FollowTunnelsAnswer:
-        """Show what the explicit tunnels of a room lead to, the strongest first.
+        """Show the rooms and drawers at the other ends of a room's explicit tunnels, the strongest first.
 
-        Each following is recorded and makes the tunnels stronger.
+        Each request is recorded and makes the tunnels stronger.
 
         Args:
             wing: The wing.
-            room: The room in it.
+            room: The room within the wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"wing": wing, "room": room, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(FOLLOW_TUNNELS, given)
+        return self._operate(FOLLOW_TUNNELS, locals())
 
     def layered_write(
         self,
@@ -2448,57 +2029,34 @@ class Operations:
         """Write a fact or a procedure.
 
         A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that
-        is known and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
+        exists and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
         text; each write is a version of the document `procedures/<name>.md`.
 
         Args:
             kind: fact or procedure.
-            namespace: Of a fact: facts of different namespaces never contradict each other.
-            subject: Of a fact: what it is about.
-            predicate: Of a fact: how subject and object relate.
-            object: Of a fact: the value, or the other entity.
-            text: Of a fact: its wording; subject, predicate and object if absent.
-            confidence: Of a fact: how certain it is, 0 to 1.
-            fact_type: Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
+            namespace: For a fact: facts of different namespaces never contradict each other.
+            subject: For a fact: what it is about.
+            predicate: For a fact: how subject and object relate.
+            object: For a fact: the value, or the other entity.
+            text: For a fact: its wording; subject, predicate and object if absent.
+            confidence: For a fact: how certain it is, 0 to 1.
+            fact_type: For a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
                 volatile in 1.
-            half_life_hours: Of a fact: a half-life of its own, in hours.
-            single_valued: Of a fact: the subject has one value of the predicate at a time.
-            valid_from: Of a fact: since when it holds.
-            valid_to: Of a fact: until when it holds, included.
-            source_drawer_id: Of a fact: the drawer that it was taken from.
-            source_entry_id: Of a fact: the entry that it was taken from.
-            name: Of a procedure: its name, such as deploy-checkout.
-            content: Of a procedure: the whole text, Markdown.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            half_life_hours: For a fact: its own half-life, in hours.
+            single_valued: For a fact: the subject has one value of the predicate at a time.
+            valid_from: For a fact: date from which it holds.
+            valid_to: For a fact: last date on which it holds.
+            source_drawer_id: For a fact: the drawer that it was taken from.
+            source_entry_id: For a fact: the entry that it was taken from.
+            name: For a procedure: its name, such as deploy-checkout.
+            content: For a procedure: the whole text, Markdown.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "kind": kind,
-            "namespace": namespace,
-            "subject": subject,
-            "predicate": predicate,
-            "object": object,
-            "text": text,
-            "confidence": confidence,
-            "fact_type": fact_type,
-            "half_life_hours": half_life_hours,
-            "single_valued": single_valued,
-            "valid_from": valid_from,
-            "valid_to": valid_to,
-            "source_drawer_id": source_drawer_id,
-            "source_entry_id": source_entry_id,
-            "name": name,
-            "content": content,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(LAYERED_WRITE, given)
+        return self._operate(LAYERED_WRITE, locals())
 
     def layered_read(
         self,
@@ -2514,30 +2072,20 @@ class Operations:
     ) -> LayeredReadAnswer:
         """Read a fact by its id, a procedure by its name, or the working memory of a run.
 
-        Working memory is what a run has recorded while it lasts; it is empty after `run.completed`, `run.failed`
+        Working memory holds the entries of a run until it ends; it is empty after `run.completed`, `run.failed`
         or `run.cancelled`.
 
         Args:
             kind: fact, procedure or working.
             name: The fact's id, the procedure's name, or the run.
-            version: Of a procedure: the version that a write of this sequence left.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
+            version: For a procedure: the version after the write with this sequence.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "kind": kind,
-            "name": name,
-            "version": version,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(LAYERED_READ, given)
+        return self._operate(LAYERED_READ, locals())
 
     def layered_query(
         self,
@@ -2556,16 +2104,16 @@ class Operations:
     ) -> LayeredQueryAnswer:
         """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
 
-        Episodes are newest first, without those beyond their time to live where one is set. Facts are in the
-        order of their salience, whose parts are returned; stale ones are among them. Procedures are those whose
+        Episodes are newest first, without those older than the time to live, if one is set. Facts are in the
+        order of their salience, whose parts are returned; stale ones are included. Procedures are those whose
         name contains `text`.
 
         Args:
             kind: episode, fact or procedure.
-            text: What facts are about, or a part of a procedure's name; all if absent.
+            text: A query for facts, or a part of a procedure's name; all if absent.
             namespace: Namespace of facts; that of the knowledge graph if empty.
             run_id: A run: trace_id, actor_id or payload.run_id of its entries.
-            types: Of episodes: entry types, run.completed; repeatable.
+            types: For episodes: entry types, run.completed; repeatable.
             limit: Most results.
             now: RFC 3339 time as of which salience is computed; now if absent.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
@@ -2573,20 +2121,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "kind": kind,
-            "text": text,
-            "namespace": namespace,
-            "run_id": run_id,
-            "types": types,
-            "limit": limit,
-            "now": now,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(LAYERED_QUERY, given)
+        return self._operate(LAYERED_QUERY, locals())
 
     def fact_verify(
         self,
@@ -2597,23 +2132,16 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> FactVerifyAnswer:
-        """Record that a fact was checked and holds: it is fresh again. To end one that does not hold, use `kg invalidate`.
+        """Record that a fact was checked and holds; its freshness is 1 again. `kg invalidate` ends one that does not hold.
 
         Args:
             fact_id: The fact.
-            confidence: Its confidence from now on; as it was if absent.
+            confidence: New confidence of the fact; unchanged if absent.
             note: How it was checked; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "fact_id": fact_id,
-            "confidence": confidence,
-            "note": note,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(FACT_VERIFY, given)
+        return self._operate(FACT_VERIFY, locals())
 
     def fact_request_verification(
         self,
@@ -2627,12 +2155,11 @@ class Operations:
 
         Args:
             fact_id: The fact.
-            note: Why; it is recorded.
+            note: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"fact_id": fact_id, "note": note, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(FACT_REQUEST_VERIFICATION, given)
+        return self._operate(FACT_REQUEST_VERIFICATION, locals())
 
     def fact_conflicts(
         self,
@@ -2642,7 +2169,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> FactConflictsAnswer:
-        """List facts that contradict each other and facts whose verification is wanted.
+        """List facts that contradict each other and facts whose verification is requested.
 
         Args:
             namespace: Namespace of facts; that of the knowledge graph if empty.
@@ -2650,8 +2177,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"namespace": namespace, "now": now, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(FACT_CONFLICTS, given)
+        return self._operate(FACT_CONFLICTS, locals())
 
     def context_assemble(
         self,
@@ -2675,7 +2201,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> ContextAnswer:
-        """Assemble the context of a prompt within a budget of tokens, and say what it cost and what was left out.
+        """Assemble the context of a prompt within a budget of tokens, with the cost of each part and what was left out.
 
         Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory
         compete by salience. The same request with the same `now` at the same `view_seq` gives the same bytes
@@ -2683,45 +2209,26 @@ class Operations:
 
         Args:
             prompt: The user's prompt.
-            query: What memory is searched for; the beginning of the prompt if absent.
+            query: The query for the search of memory; the beginning of the prompt if absent.
             system: System and safety instructions; never cut.
             tools: Schemas of tools, the most useful first.
             conversation: Earlier messages, oldest first: role and content.
             run_id: A run: trace_id, actor_id or payload.run_id of its entries.
             step: The step of the run, from 0; with max_steps it gives the phase.
-            max_steps: Most steps of the run.
+            max_steps: Maximum number of steps of the run.
             phase: planning, executing or reviewing.
-            budget_tokens: Tokens of the whole context; that of the workspace or the node if absent.
-            system_tokens: Tokens reserved for the system's text; that of the workspace or the node if absent.
-            namespace: Facts of this namespace only; of all if absent.
+            budget_tokens: Tokens of the whole context; the setting of the workspace or the node if absent.
+            system_tokens: Tokens reserved for the system's text; the setting of the workspace or the node if
+                absent.
+            namespace: Only facts of this namespace; facts of all namespaces if absent.
             now: RFC 3339 time as of which it is assembled; now if absent.
-            record: Record which memories are in the context: they count as used.
+            record: Record the memories in the context, so that they count as used.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "prompt": prompt,
-            "query": query,
-            "system": system,
-            "tools": tools,
-            "conversation": conversation,
-            "run_id": run_id,
-            "step": step,
-            "max_steps": max_steps,
-            "phase": phase,
-            "budget_tokens": budget_tokens,
-            "system_tokens": system_tokens,
-            "namespace": namespace,
-            "now": now,
-            "record": record,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CONTEXT_ASSEMBLE, given)
+        return self._operate(CONTEXT_ASSEMBLE, locals())
 
     def consolidate(
         self,
@@ -2730,17 +2237,17 @@ class Operations:
         since: str = "24h",
         workspace_id: str | None = None,
     ) -> ConsolidationAnswer:
-        """Learn rules from what recurs among a crew's entries.
+        """Learn rules from recurring entries of a crew.
 
-        Answers once the run is recorded; it goes on in the background. One run at a time in a workspace.
+        Returns once the request is recorded; the run continues in the background. One run at a time in a
+        workspace.
 
         Args:
             crew_id: The crew; all if absent.
             since: Look-back in hours, days or weeks: 24h, 7d, 2w.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "since": since, "workspace_id": workspace_id}
-        return self._operate(CONSOLIDATE, given)
+        return self._operate(CONSOLIDATE, locals())
 
     def learned_rules(
         self,
@@ -2756,8 +2263,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(LEARNED_RULES, given)
+        return self._operate(LEARNED_RULES, locals())
 
     def add_lesson(
         self,
@@ -2778,22 +2284,12 @@ class Operations:
             kind: positive, negative or neutral.
             context: Where it was learned.
             source: manual or user_feedback.
-            lesson_id: Id of the lesson; made if absent.
+            lesson_id: Id of the lesson; generated if absent.
             crew_id: The crew whose lesson it is.
             agent_id: The agent whose lesson it is, if no crew is given.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "rule": rule,
-            "kind": kind,
-            "context": context,
-            "source": source,
-            "lesson_id": lesson_id,
-            "crew_id": crew_id,
-            "agent_id": agent_id,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(ADD_LESSON, given)
+        return self._operate(ADD_LESSON, locals())
 
     def proposals(
         self,
@@ -2811,8 +2307,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"state": state, "crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(PROPOSALS, given)
+        return self._operate(PROPOSALS, locals())
 
     def explain_proposal(
         self,
@@ -2828,8 +2323,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(EXPLAIN_PROPOSAL, given)
+        return self._operate(EXPLAIN_PROPOSAL, locals())
 
     def diff_proposal(
         self,
@@ -2845,8 +2339,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(DIFF_PROPOSAL, given)
+        return self._operate(DIFF_PROPOSAL, locals())
 
     def approve_proposal(
         self,
@@ -2854,7 +2347,7 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
-        """Approve a proposed rule, which is learned from then on, or a proposed skill.
+        """Approve a proposed rule, which then counts as learned, or a proposed skill.
 
         A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
 
@@ -2862,8 +2355,7 @@ class Operations:
             proposal_id: The proposal.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "workspace_id": workspace_id}
-        return self._operate(APPROVE_PROPOSAL, given)
+        return self._operate(APPROVE_PROPOSAL, locals())
 
     def reject_proposal(
         self,
@@ -2876,11 +2368,10 @@ class Operations:
 
         Args:
             proposal_id: The proposal.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
-        return self._operate(REJECT_PROPOSAL, given)
+        return self._operate(REJECT_PROPOSAL, locals())
 
     def undo_proposal(
         self,
@@ -2893,11 +2384,10 @@ class Operations:
 
         Args:
             proposal_id: The proposal.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
-        return self._operate(UNDO_PROPOSAL, given)
+        return self._operate(UNDO_PROPOSAL, locals())
 
     def show_operator(
         self,
@@ -2906,7 +2396,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> OperatorAnswer:
-        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
+        """Show what is known about a person: their model, the cards of agents, and the quotes as evidence.
 
         For OWNER, ADMIN, and tokens that may speak for the person.
 
@@ -2915,8 +2405,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(SHOW_OPERATOR, given)
+        return self._operate(SHOW_OPERATOR, locals())
 
     def operators(
         self,
@@ -2930,8 +2419,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(OPERATORS, given)
+        return self._operate(OPERATORS, locals())
 
     def forget_operator(
         self,
@@ -2943,15 +2431,14 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Forget one key of a person, or all, in their model and in every card.
 
-        What the person said until now no longer counts for it.
+        Earlier statements of the person no longer count for this key.
 
         Args:
             user: The person: the `actor_id` of their turns.
             key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
-        return self._operate(FORGET_OPERATOR, given)
+        return self._operate(FORGET_OPERATOR, locals())
 
     def consent(
         self,
@@ -2962,15 +2449,14 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Record that a person consents to a model and cards, or no longer does.
 
-        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
+        Without consent, model and cards are removed at once, and notes of agents about the person are retracted.
 
         Args:
             user: The person: the `actor_id` of their turns.
             decision: granted or withdrawn.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
-        return self._operate(CONSENT, given)
+        return self._operate(CONSENT, locals())
 
     def delete_operator(
         self,
@@ -2978,14 +2464,13 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> OperatorChangedAnswer:
-        """Delete a person: model, cards, what agents wrote about them, and consent.
+        """Delete a person's model, cards and consent, and retract notes of agents about the person.
 
         Args:
             user: The person: the `actor_id` of their turns.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
-        return self._operate(DELETE_OPERATOR, given)
+        return self._operate(DELETE_OPERATOR, locals())
 
     def sweep(
         self,
@@ -2995,15 +2480,14 @@ class Operations:
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it
-        has finished.
+        Returns when the sweep's event is folded; for compaction, reflection, peer_cards and operators, when the
+        sweep has finished.
 
         Args:
             sweep: decay, health, index, compaction, reflection, peer_cards or operators.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
-        return self._operate(SWEEP, given)
+        return self._operate(SWEEP, locals())
 
     def sweep_embeddings(
         self,
@@ -3017,8 +2501,7 @@ class Operations:
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._operate(SWEEP_EMBEDDINGS, given)
+        return self._operate(SWEEP_EMBEDDINGS, locals())
 
     def reindex(
         self,
@@ -3033,11 +2516,10 @@ class Operations:
 
         Args:
             model: Only texts that this model refused; of all models if absent.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
-        return self._operate(REINDEX, given)
+        return self._operate(REINDEX, locals())
 
     def embedding_models(
         self,
@@ -3046,13 +2528,12 @@ class Operations:
     ) -> ModelsAnswer:
         """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
 
-        Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Counts cover the token's workspace. A token of all workspaces names one, or gets the counts of all.
 
         Args:
             workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
         """
-        given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._operate(EMBEDDING_MODELS, given)
+        return self._operate(EMBEDDING_MODELS, locals())
 
     def add_model(
         self,
@@ -3066,8 +2547,7 @@ class Operations:
             model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
                 endpoint.
         """
-        given: dict[str, Any] = {"model": model}
-        return self._operate(ADD_MODEL, given)
+        return self._operate(ADD_MODEL, locals())
 
     def activate_model(
         self,
@@ -3079,19 +2559,18 @@ class Operations:
     ) -> ModelActivated:
         """Make recall use another model at once.
 
-        The vectors of the former model are kept, so activating it again switches back at once. While entries have
-        no vector of the new model, recall could not find them by meaning; then the request is refused (409)
-        unless ``force`` is set.
+        The vectors of the former model are kept, so activating it again switches back at once. If entries have no
+        vector of the new model, recall could not find them by meaning, so the request is refused (409) unless
+        ``force`` is set.
 
         Args:
             model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
                 endpoint.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
         """
-        given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
-        return self._operate(ACTIVATE_MODEL, given)
+        return self._operate(ACTIVATE_MODEL, locals())
 
     def drop_model(
         self,
@@ -3106,10 +2585,9 @@ class Operations:
         Args:
             model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
                 endpoint.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
         """
-        given: dict[str, Any] = {"model": model, "reason": reason}
-        return self._operate(DROP_MODEL, given)
+        return self._operate(DROP_MODEL, locals())
 
     def nudges(
         self,
@@ -3129,13 +2607,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "session_id": session_id,
-            "agent_id": agent_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(NUDGES, given)
+        return self._operate(NUDGES, locals())
 
     def workspace_settings(
         self,
@@ -3149,8 +2621,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(WORKSPACE_SETTINGS, given)
+        return self._operate(WORKSPACE_SETTINGS, locals())
 
     def configure_workspace(
         self,
@@ -3168,8 +2639,8 @@ class Operations:
             Literal[
                 "cost_nudge_usd",
                 "embed_chat",
-                "evidence_floor",
                 "palace_ingest",
+                "evidence_floor",
                 "review_rules",
                 "context_budget_tokens",
                 "context_system_tokens",
@@ -3187,32 +2658,20 @@ class Operations:
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
-            embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
+            embed_chat: Whether chat.* entries get vectors, older ones included, so that recall finds them by
+                meaning.
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             context_budget_tokens: Tokens of a whole assembled context.
-            context_system_tokens: Tokens of it that are reserved for the system's text.
+            context_system_tokens: Tokens of a context that are reserved for the system's text.
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {
-            "cost_nudge_usd": cost_nudge_usd,
-            "embed_chat": embed_chat,
-            "palace_ingest": palace_ingest,
-            "evidence_floor": evidence_floor,
-            "review_rules": review_rules,
-            "context_budget_tokens": context_budget_tokens,
-            "context_system_tokens": context_system_tokens,
-            "salience_weights": salience_weights,
-            "episodic_ttl_hours": episodic_ttl_hours,
-            "reset": reset,
-            "workspace_id": workspace_id,
-        }
-        return self._operate(CONFIGURE_WORKSPACE, given)
+        return self._operate(CONFIGURE_WORKSPACE, locals())
 
     def calibrate(
         self,
@@ -3221,20 +2680,19 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> CalibrateAnswer:
-        """Propose an evidence floor from what recall returned and what of it was used.
+        """Propose an evidence floor from the hits that recall returned and those that were used.
 
         Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
         the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
-        rendered do not count as used. Nothing is changed: `workspace settings --evidence-floor` sets the floor.
-        Recalls of mode search count, and those of inject, of which only the hits above their own floor are known.
+        rendered do not count as used. The floor is not changed: `workspace settings --evidence-floor` sets it.
+        Recalls of both modes count; of a recall in mode inject, only the hits above its own floor are known.
 
         Args:
-            receipts: How many receipts to replay at most, the newest first.
+            receipts: Maximum number of receipts to replay, the newest first.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"receipts": receipts, "min_seq": min_seq, "workspace_id": workspace_id}
-        return self._operate(CALIBRATE, given)
+        return self._operate(CALIBRATE, locals())
 
     def workspaces(
         self,
@@ -3246,8 +2704,7 @@ class Operations:
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
         """
-        given: dict[str, Any] = {"min_seq": min_seq}
-        return self._operate(WORKSPACES, given)
+        return self._operate(WORKSPACES, locals())
 
     def create_token(
         self,
@@ -3279,19 +2736,7 @@ class Operations:
             speaks_for: For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
-        given: dict[str, Any] = {
-            "role": role,
-            "workspace_id": workspace_id,
-            "all_workspaces": all_workspaces,
-            "crew_id": crew_id,
-            "agent_id": agent_id,
-            "label": label,
-            "nats": nats,
-            "may_publish": may_publish,
-            "speaks_for": speaks_for,
-            "expires_at": expires_at,
-        }
-        return self._operate(CREATE_TOKEN, given)
+        return self._operate(CREATE_TOKEN, locals())
 
     def tokens(
         self,
@@ -3300,13 +2745,12 @@ class Operations:
     ) -> TokensAnswer:
         """List tokens: ids, bindings, grants and times, without secrets.
 
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
 
         Args:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"workspace_id": workspace_id}
-        return self._operate(TOKENS, given)
+        return self._operate(TOKENS, locals())
 
     def revoke_token(
         self,
@@ -3319,15 +2763,13 @@ class Operations:
         Args:
             token_id: Its id, as `token list` prints it.
         """
-        given: dict[str, Any] = {"token_id": token_id}
-        return self._operate(REVOKE_TOKEN, given)
+        return self._operate(REVOKE_TOKEN, locals())
 
     def broker(
         self,
     ) -> BrokerAnswer:
         """Show the broker's address for reactors in other processes; the answer holds the service's password."""
-        given: dict[str, Any] = {}
-        return self._operate(BROKER, given)
+        return self._operate(BROKER, locals())
 
     def dead_letters(
         self,
@@ -3337,14 +2779,13 @@ class Operations:
     ) -> DeadLettersAnswer:
         """List events that could not be folded, newest first, each with its reason.
 
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
+        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
 
         Args:
             state: Only those in this state: parked, folded, retried or discarded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"state": state, "workspace_id": workspace_id}
-        return self._operate(DEAD_LETTERS, given)
+        return self._operate(DEAD_LETTERS, locals())
 
     def retry_dead_letter(
         self,
@@ -3364,8 +2805,7 @@ class Operations:
             force: Retry even if only one view failed to fold it; the other views then apply it twice.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"seq": seq, "force": force, "workspace_id": workspace_id}
-        return self._operate(RETRY_DEAD_LETTER, given)
+        return self._operate(RETRY_DEAD_LETTER, locals())
 
     def discard_dead_letter(
         self,
@@ -3380,11 +2820,24 @@ class Operations:
 
         Args:
             seq: Sequence of the dead letter.
-            reason: Why; it is recorded.
+            reason: The reason; it is recorded.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        given: dict[str, Any] = {"seq": seq, "reason": reason, "workspace_id": workspace_id}
-        return self._operate(DISCARD_DEAD_LETTER, given)
+        return self._operate(DISCARD_DEAD_LETTER, locals())
+
+
+def _awaited(
+    method: Callable[Concatenate[Operations, _P], _A],
+) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, _A]]:
+    """The same method with the same arguments, of a client whose ``_operate`` is to be awaited."""
+
+    async def call(self: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> _A:
+        waiting: Any = method(self, *args, **kwargs)
+        answer: _A = await waiting
+        return answer
+
+    update_wrapper(call, method)
+    return call
 
 
 class AsyncOperations:
@@ -3393,3144 +2846,120 @@ class AsyncOperations:
     async def _operate(self, operation: Operation[Any, _A], given: dict[str, Any]) -> _A:
         raise NotImplementedError
 
-    async def recall(
-        self,
-        query: str,
-        *,
-        k: int = 5,
-        scope: Literal["own", "crew_shared", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        recipe: str | None = None,
-        walk_depth: int | None = None,
-        mode: Literal["search", "inject"] = "search",
-        explain: bool = False,
-        asked_at: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RecallAnswer:
-        """Recall entries that bear on a question, best first.
-
-        Searches by words (lexical arm) and by meaning (dense arm). If the embedder is down, the lexical arm
-        answers alone and ``degraded`` is set. ``min_seq`` waits for entries and full text; vectors follow a
-        little later.
-
-        Args:
-            query: The question, or any text.
-            k: Number of hits, 1 to 50.
-            scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
-            agent_id: The agent whose entries are searched; for OWNER and ADMIN.
-            crew_id: The crew whose entries are searched; for OWNER and ADMIN.
-            recipe: conversational (default where turns of conversation are in scope), conversational-static,
-                robust (default elsewhere), rrf, dense or lexical.
-            walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
-                absent.
-            mode: search leaves out entries without any evidence and marks entries that do not count any more.
-                inject, for prompts, leaves out both, entries with too little evidence, and all of them if the hits
-                together do not show that the memory holds an answer.
-            explain: Return each arm's rank and score and each rule's share.
-            asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
-                now if absent, "unknown" if not known.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "query": query,
-            "k": k,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "recipe": recipe,
-            "walk_depth": walk_depth,
-            "mode": mode,
-            "explain": explain,
-            "asked_at": asked_at,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(RECALL, given)
-
-    async def render(
-        self,
-        query: str,
-        *,
-        k: int = 5,
-        scope: Literal["own", "crew_shared", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        recipe: str | None = None,
-        walk_depth: int | None = None,
-        mode: Literal["search", "inject"] = "inject",
-        explain: bool = False,
-        asked_at: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        max_chars: int | None = None,
-    ) -> RenderAnswer:
-        """Recall as a block of text for a prompt.
-
-        The block is marked as untrusted hints, escaped and scanned for injections, and has at most ``max_chars``
-        characters in whole lines. Each line names speaker and date.
-
-        Args:
-            query: The question, or any text.
-            k: Number of hits, 1 to 50.
-            scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
-            agent_id: The agent whose entries are searched; for OWNER and ADMIN.
-            crew_id: The crew whose entries are searched; for OWNER and ADMIN.
-            recipe: conversational (default where turns of conversation are in scope), conversational-static,
-                robust (default elsewhere), rrf, dense or lexical.
-            walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
-                absent.
-            mode: inject leaves out entries with too little evidence or that do not count any more; search marks
-                them.
-            explain: Return each arm's rank and score and each rule's share.
-            asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
-                now if absent, "unknown" if not known.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
-        """
-        given: dict[str, Any] = {
-            "query": query,
-            "k": k,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "recipe": recipe,
-            "walk_depth": walk_depth,
-            "mode": mode,
-            "explain": explain,
-            "asked_at": asked_at,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "max_chars": max_chars,
-        }
-        return await self._operate(RENDER, given)
-
-    async def used(
-        self,
-        receipt: str,
-        *,
-        entry_ids: Sequence[str] | None = None,
-    ) -> UsedAnswer:
-        """Report which hits of a recall reached a prompt.
-
-        A receipt counts once. An entry that is used keeps its importance longer.
-
-        Args:
-            receipt: The receipt of the recall.
-            entry_ids: The hits that reached the prompt; all if absent.
-        """
-        given: dict[str, Any] = {"receipt": receipt, "entry_ids": entry_ids}
-        return await self._operate(USED, given)
-
-    async def receipt(
-        self,
-        receipt: str,
-    ) -> ReceiptAnswer:
-        """Show what a recall returned to whom, and what of it reached a prompt.
-
-        For the agent that recalled, and for OWNER and ADMIN.
-
-        Args:
-            receipt: The receipt of the recall.
-        """
-        given: dict[str, Any] = {"receipt": receipt}
-        return await self._operate(RECEIPT, given)
-
-    async def remember(
-        self,
-        text: str,
-        *,
-        kind: str | None = None,
-        about: str | None = None,
-        aliases: Sequence[str] = (),
-        supersedes: Sequence[str] = (),
-        valid_at: datetime | None = None,
-        data_subject_id: str | None = None,
-        entry_id: str | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        workspace_id: str | None = None,
-    ) -> RememberAnswer:
-        """Remember a text, so that recall finds it by its words and by its meaning.
-
-        Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
-        characters; what the summary cannot hold is in `payload.text`. With a token of all workspaces, the first
-        entry of a workspace creates it.
-
-        Args:
-            text: What to remember, of any length that an entry can hold (256 KiB).
-            kind: What it is: preference, decision, fact …
-            about: Whom or what it is about.
-            aliases: Other words that recall finds it by.
-            supersedes: Ids of entries that no longer count because of this one.
-            valid_at: Time from which it is true, if that is not now.
-            data_subject_id: The person whose personal data this is.
-            entry_id: Id of the entry; the same id and text again store nothing.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The agent's crew, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "text": text,
-            "kind": kind,
-            "about": about,
-            "aliases": aliases,
-            "supersedes": supersedes,
-            "valid_at": valid_at,
-            "data_subject_id": data_subject_id,
-            "entry_id": entry_id,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(REMEMBER, given)
-
-    async def document_search(
-        self,
-        query: str,
-        *,
-        limit: int = 10,
-        scope: Literal["agent", "crew", "both"] = "agent",
-        tier: str | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> DocumentSearchAnswer:
-        """Search memory documents, best first.
-
-        Finds chunks of documents by words, and by meaning if an embedding model is active. With `both`, chunks of
-        agent and crew are ranked together. Without a crew, `crew` is answered with 503 and `both` searches the
-        agent's documents.
-
-        Args:
-            query: A question or words. Quotes and operators are read as blanks.
-            limit: Most hits; above 50 counts as 50, below 1 as 10.
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
-                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
-            tier: Only documents of this tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "query": query,
-            "limit": limit,
-            "scope": scope,
-            "tier": tier,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(DOCUMENT_SEARCH, given)
-
-    async def document_index(
-        self,
-        *,
-        scope: Literal["agent", "crew", "both"] = "agent",
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> DocumentIndexAnswer:
-        """Show the state of the search index of memory documents.
-
-        Args:
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
-                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(DOCUMENT_INDEX, given)
-
-    async def document_reindex(
-        self,
-        *,
-        scope: Literal["agent", "crew", "both"] = "agent",
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> DocumentIndexAnswer:
-        """Load the search index of memory documents again; returns its state.
-
-        The index follows every write by itself: this is never needed.
-
-        Args:
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
-                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(DOCUMENT_REINDEX, given)
-
-    async def search_memory(
-        self,
-        query: str,
-        *,
-        limit: int = 10,
-        scope: Literal["own", "crew_shared", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> SearchMemoryAnswer:
-        """Search memory documents and the journal together.
-
-        The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so
-        on. Each hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's,
-        too, for a LEAD; an AGENT gets the documents of its crew and its own entries; `workspace` searches
-        everything.
-
-        Args:
-            query: A question or words. Quotes and operators are read as blanks.
-            limit: Most hits; above 50 counts as 50, below 1 as 10.
-            scope: own, crew_shared or workspace. If absent, the token's role decides.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew; AGENT and LEAD may name their own only.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "query": query,
-            "limit": limit,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(SEARCH_MEMORY, given)
-
-    async def publish_entry(
-        self,
-        entry_type: str,
-        summary: str,
-        *,
-        payload: Mapping[str, Any] | None = None,
-        refs: Mapping[str, Any] | None = None,
-        severity: Literal["info", "notice", "warn", "error"] = "info",
-        trace_id: str | None = None,
-        mission_id: str | None = None,
-        supersedes: Sequence[str] = (),
-        entry_id: str | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        workspace_id: str | None = None,
-    ) -> PublishEntryAnswer:
-        """Publish one entry to the journal.
-
-        The token decides workspace, crew, agent and actor. POST /v1/journal takes lists and every field.
-
-        Args:
-            entry_type: The type, such as crew.action or run.completed; lower case, dots between words.
-            summary: What happened, one line.
-            payload: Further facts, a JSON object.
-            refs: What it refers to, a JSON object.
-            severity: info, notice, warn or error.
-            trace_id: The run or session.
-            mission_id: The mission.
-            supersedes: Ids of entries that no longer count because of this one.
-            entry_id: Id of the entry; the same id and content again store nothing.
-            agent_id: The agent whose entry it is, for OWNER and ADMIN.
-            crew_id: The agent's crew, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entry_type": entry_type,
-            "summary": summary,
-            "payload": payload,
-            "refs": refs,
-            "severity": severity,
-            "trace_id": trace_id,
-            "mission_id": mission_id,
-            "supersedes": supersedes,
-            "entry_id": entry_id,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(PUBLISH_ENTRY, given)
-
-    async def conversation_search(
-        self,
-        query: str,
-        *,
-        limit: int = 10,
-        session: str | None = None,
-        agent_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> ConversationSearchAnswer:
-        """Search an agent's own conversations, best turns first.
-
-        Args:
-            query: The question, or any text.
-            limit: Most turns.
-            session: Only turns of this session (`trace_id`).
-            agent_id: The agent whose conversations, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "query": query,
-            "limit": limit,
-            "session": session,
-            "agent_id": agent_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(CONVERSATION_SEARCH, given)
-
-    async def set_priority(
-        self,
-        entry_id: str,
-        priority: Literal["normal", "high", "pin", "permanent"],
-        reason: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> PriorityAnswer:
-        """Set the live priority of an entry.
-
-        Recorded as ``memory.priority_changed``; the entry itself does not change. The new priority affects the
-        entry's importance from the next decay on (`crew-journal sweep decay` runs one now).
-
-        Args:
-            entry_id: The entry.
-            priority: normal, high, pin or permanent.
-            reason: Why; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "priority": priority,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(SET_PRIORITY, given)
-
-    async def retract(
-        self,
-        entry_id: str,
-        reason: str,
-        *,
-        stale: bool = False,
-        superseded_by: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RetractionAnswer:
-        """Retract an entry: it stays in the journal and does not count any more.
-
-        For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
-        marks the entry and ranks it last; ``mode: inject`` leaves it out.
-
-        Args:
-            entry_id: The entry.
-            reason: Why; it is recorded.
-            stale: The entry was true and is out of date.
-            superseded_by: Id of the entry that replaces it.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "reason": reason,
-            "stale": stale,
-            "superseded_by": superseded_by,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(RETRACT, given)
-
-    async def restore(
-        self,
-        entry_id: str,
-        reason: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RetractionAnswer:
-        """Restore a retracted entry: it counts again.
-
-        For OWNER and ADMIN. A LEAD may restore what agents of its crew retracted, an agent what it retracted
-        itself.
-
-        Args:
-            entry_id: The entry.
-            reason: Why; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(RESTORE, given)
-
-    async def health(
-        self,
-        *,
-        crew_id: str | None = None,
-        profile: Literal["seed", "legacy"] = "seed",
-        history: int = 0,
-        workspace_id: str | None = None,
-    ) -> HealthAnswer:
-        """Show the health of the memory: five metrics, the score, its reasons and the next step.
-
-        Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request.
-        AGENT and LEAD may name no crew but their own.
-
-        Args:
-            crew_id: The crew; the whole workspace if absent.
-            profile: The formulas: seed, or legacy for comparison.
-            history: Also the snapshots of this number of days, newest first.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "crew_id": crew_id,
-            "profile": profile,
-            "history": history,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(HEALTH, given)
-
-    async def measure_health(
-        self,
-        *,
-        crew_id: str | None = None,
-        profile: Literal["seed", "legacy"] = "seed",
-        history: int = 0,
-        workspace_id: str | None = None,
-    ) -> HealthAnswer:
-        """Measure the health of the memory now.
-
-        Runs the health sweep and answers with its snapshot.
-
-        Args:
-            crew_id: The crew; the whole workspace if absent.
-            profile: The formulas: seed, or legacy for comparison.
-            history: Also the snapshots of this number of days, newest first.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "crew_id": crew_id,
-            "profile": profile,
-            "history": history,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(MEASURE_HEALTH, given)
-
-    async def relate(
-        self,
-        entry_id: str,
-        dst_entry_id: str,
-        relation: Literal["similar", "supports", "contradicts"],
-        *,
-        weight: float = 1.0,
-        reason: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RelationAnswer:
-        """Assert a relation between two entries; it overrides what reactors found.
-
-        An AGENT may assert contradicts and supports, between entries that it may read.
-
-        Args:
-            entry_id: Id of the entry.
-            dst_entry_id: Id of the other one.
-            relation: similar, supports or contradicts (also: refutes).
-            weight: How strongly, above 0 and at most 1.
-            reason: Why; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "dst_entry_id": dst_entry_id,
-            "relation": relation,
-            "weight": weight,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(RELATE, given)
-
-    async def unrelate(
-        self,
-        entry_id: str,
-        dst_entry_id: str,
-        relation: Literal["similar", "supports", "contradicts"],
-        *,
-        reason: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RelationAnswer:
-        """Retract a relation; no reactor restores it.
-
-        For OWNER and ADMIN, and for the agent that alone asserted it.
-
-        Args:
-            entry_id: Id of the entry.
-            dst_entry_id: Id of the other one.
-            relation: similar, supports or contradicts (also: refutes).
-            reason: Why; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "dst_entry_id": dst_entry_id,
-            "relation": relation,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(UNRELATE, given)
-
-    async def graph(
-        self,
-        entry_id: str,
-        *,
-        depth: int = 1,
-        relation: Literal["similar", "supports", "contradicts"] | None = None,
-        limit: int = 50,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> GraphAnswer:
-        """Show the entries related to an entry, and the relations between them.
-
-        Only entries that the token may read.
-
-        Args:
-            entry_id: Id of the entry.
-            depth: Hops.
-            relation: Only this relation.
-            limit: Most entries.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entry_id": entry_id,
-            "depth": depth,
-            "relation": relation,
-            "limit": limit,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(GRAPH, given)
-
-    async def register_agent(
-        self,
-        agent_id: str,
-        *,
-        name: str | None = None,
-        role: Literal["agent", "lead"] = "agent",
-        crew_id: str | None = None,
-        memory_enabled: bool = False,
-        memory_budget_chars: int | None = None,
-        memory_walk_depth: int = 0,
-        settings: Mapping[str, Any] | None = None,
-        workspace_id: str | None = None,
-    ) -> AgentAnswer:
-        """Register an agent with its settings; a setting that is left out gets its default.
-
-        Args:
-            agent_id: Id of the agent.
-            name: Name for people.
-            role: What it is in its crew: agent or lead.
-            crew_id: Its crew.
-            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
-            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
-            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
-            settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "name": name,
-            "role": role,
-            "crew_id": crew_id,
-            "memory_enabled": memory_enabled,
-            "memory_budget_chars": memory_budget_chars,
-            "memory_walk_depth": memory_walk_depth,
-            "settings": settings,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(REGISTER_AGENT, given)
-
-    async def update_agent(
-        self,
-        agent_id: str,
-        *,
-        name: str | None = None,
-        role: Literal["agent", "lead"] | None = None,
-        crew_id: str | None = None,
-        memory_enabled: bool | None = None,
-        memory_budget_chars: int | None = None,
-        memory_walk_depth: int | None = None,
-        settings: Mapping[str, Any] | None = None,
-        workspace_id: str | None = None,
-    ) -> AgentAnswer:
-        """Change the given settings of a registered agent and keep the others.
-
-        Args:
-            agent_id: Id of the agent.
-            name: Name for people.
-            role: What it is in its crew: agent or lead.
-            crew_id: Its crew.
-            memory_enabled: Whether its memory is on: written, searched and put into its prompt.
-            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
-            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
-            settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "name": name,
-            "role": role,
-            "crew_id": crew_id,
-            "memory_enabled": memory_enabled,
-            "memory_budget_chars": memory_budget_chars,
-            "memory_walk_depth": memory_walk_depth,
-            "settings": settings,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(UPDATE_AGENT, given)
-
-    async def agent(
-        self,
-        agent_id: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> AgentAnswer:
-        """Show the settings of an agent.
-
-        OWNER and ADMIN may read those of any agent, others their own.
-
-        Args:
-            agent_id: Id of the agent.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"agent_id": agent_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(AGENT, given)
-
-    async def agents(
-        self,
-        *,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> AgentsAnswer:
-        """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
-
-        Args:
-            crew_id: Those of this crew.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(AGENTS, given)
-
-    async def register_crew(
-        self,
-        crew_id: str,
-        *,
-        name: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-        workspace_id: str | None = None,
-    ) -> CrewAnswer:
-        """Register a crew with its settings; a setting that is left out gets its default.
-
-        Args:
-            crew_id: Id of the crew.
-            name: Name for people.
-            settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"crew_id": crew_id, "name": name, "settings": settings, "workspace_id": workspace_id}
-        return await self._operate(REGISTER_CREW, given)
-
-    async def crew(
-        self,
-        crew_id: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> CrewAnswer:
-        """Show the settings of a crew and its registered agents.
-
-        OWNER and ADMIN may read those of any crew, others those of their own.
-
-        Args:
-            crew_id: Id of the crew.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(CREW, given)
-
-    async def crews(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> CrewsAnswer:
-        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(CREWS, given)
-
-    async def document_read(
-        self,
-        tier: str,
-        *,
-        key: str | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        version: int | None = None,
-        as_of: int | None = None,
-    ) -> DocumentAnswer:
-        """Read a memory document.
-
-        A document that was never written has an empty content. Content that the injection scanners block is
-        replaced by a notice for AGENT and LEAD tokens.
-
-        Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            version: Sequence of a write: the document as that write left it.
-            as_of: Any sequence: the document as it was right after it.
-        """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "version": version,
-            "as_of": as_of,
-        }
-        return await self._operate(DOCUMENT_READ, given)
-
-    async def document_write(
-        self,
-        tier: str,
-        mode: str,
-        content: str,
-        *,
-        key: str | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        write_id: str | None = None,
-        expected_seq: int | None = None,
-        data_subject_id: str | None = None,
-        derived_from: Sequence[str] = (),
-        reason: str = "",
-        source: Literal["api", "mirror"] | None = None,
-    ) -> DocumentWrittenAnswer:
-        """Write a memory document; returns once the write is durable and can be read.
-
-        An append is one message and never conflicts. A replace may name the version that it replaces.
-
-        Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            mode: `replace` (content is the whole text) or `append` (content is what is added).
-            content: The text.
-            write_id: The write's own id; the same id again writes nothing.
-            expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
-                changed.
-            data_subject_id: The person whose personal data this is.
-            derived_from: Ids that the content was made of.
-            reason: Why; it is recorded.
-            source: `mirror` for a file of a directory, of which a daily log may have 100,000 bytes.
-        """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "mode": mode,
-            "content": content,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "write_id": write_id,
-            "expected_seq": expected_seq,
-            "data_subject_id": data_subject_id,
-            "derived_from": derived_from,
-            "reason": reason,
-            "source": source,
-        }
-        return await self._operate(DOCUMENT_WRITE, given)
-
-    async def append_daily(
-        self,
-        entry: str,
-        *,
-        scope: Literal["agent", "crew"] = "agent",
-        write_id: str | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        workspace_id: str | None = None,
-    ) -> DocumentWrittenAnswer:
-        """Append a line with the present time to today's daily log (UTC).
-
-        Args:
-            entry: What to note, one line; line breaks become blanks.
-            scope: The agent's log, or its crew's.
-            write_id: The write's own id; the same id again writes nothing.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entry": entry,
-            "scope": scope,
-            "write_id": write_id,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(APPEND_DAILY, given)
-
-    async def documents(
-        self,
-        *,
-        tier: str | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> DocumentsAnswer:
-        """List the memory documents that the token may read, with their sizes.
-
-        Args:
-            tier: Of one tier only.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(DOCUMENTS, given)
-
-    async def document_versions(
-        self,
-        tier: str,
-        *,
-        key: str | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        limit: int = 20,
-    ) -> DocumentVersionsAnswer:
-        """List the versions of a memory document, newest first.
-
-        Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            limit: Most versions.
-        """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "limit": limit,
-        }
-        return await self._operate(DOCUMENT_VERSIONS, given)
-
-    async def document_diff(
-        self,
-        tier: str,
-        from_version: int,
-        *,
-        key: str | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        to_version: int | None = None,
-    ) -> DocumentDiffAnswer:
-        """Show what changed between two versions of a memory document, as a unified diff.
-
-        Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            from_version: Sequence of the older version; 0 for none.
-            to_version: Sequence of the newer version; the present one if absent.
-        """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "from_version": from_version,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "to_version": to_version,
-        }
-        return await self._operate(DOCUMENT_DIFF, given)
-
-    async def document_restore(
-        self,
-        tier: str,
-        *,
-        key: str | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        version: int | None = None,
-        reason: str = "",
-    ) -> DocumentWrittenAnswer:
-        """Restore a version of a memory document, or the last text of a retracted one: as a new version.
-
-        Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            version: Sequence of the version; the last one with a text if absent.
-            reason: Why; it is recorded.
-        """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "version": version,
-            "reason": reason,
-        }
-        return await self._operate(DOCUMENT_RESTORE, given)
-
-    async def document_retract(
-        self,
-        tier: str,
-        *,
-        key: str | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        reason: str = "",
-    ) -> DocumentWrittenAnswer:
-        """Retract a memory document: it reads as empty and is found no more; restoring it undoes this.
-
-        Args:
-            tier: AGENT, CREW, PERSONA, WORKSPACE, pins, daily, peers, topics, procedures, files; to read also
-                users and lessons. Case counts.
-            key: Of daily a date (today in UTC if absent), of peers and users a slug, of topics and procedures a
-                name, of files a path; elsewhere none.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            reason: Why; it is recorded.
-        """
-        given: dict[str, Any] = {
-            "tier": tier,
-            "key": key,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "reason": reason,
-        }
-        return await self._operate(DOCUMENT_RETRACT, given)
-
-    async def memory_block(
-        self,
-        *,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        max_chars: int | None = None,
-        query: str | None = None,
-        opener: str | None = None,
-        as_of: int | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> MemoryBlockAnswer:
-        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins and instructions.
-
-        Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is
-        off.
-
-        Args:
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
-                15,000. Persona, peer context, notice and instructions are outside it.
-            query: What the session is about: decides which topics stay if not all fit.
-            opener: The person who opened the session: their operator model and the agent's card of them are
-                shown.
-            as_of: Any sequence: the block as it was right after it.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "max_chars": max_chars,
-            "query": query,
-            "opener": opener,
-            "as_of": as_of,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(MEMORY_BLOCK, given)
-
-    async def memory_file(
-        self,
-        command: Literal["view", "create", "str_replace", "insert", "delete", "rename"],
-        *,
-        path: str | None = None,
-        view_range: Sequence[int] | None = None,
-        file_text: str | None = None,
-        old_str: str | None = None,
-        new_str: str | None = None,
-        insert_line: int | None = None,
-        insert_text: str | None = None,
-        old_path: str | None = None,
-        new_path: str | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> MemoryFileAnswer:
-        """View, create, edit, delete or rename a memory document as a file below /memories.
-
-        `/memories/AGENT.md`, `/memories/daily/<date>.md`, `/memories/crew/CREW.md` and the like are the documents
-        of these names; every other path is a file of the agent. What is deleted can be restored.
-
-        Args:
-            command: view, create, str_replace, insert, delete or rename.
-            path: The file, such as /memories/notes/a.md; for view and delete also a folder.
-            view_range: For view: first and last line, from 1; -1 for the end.
-            file_text: For create: the text of the new file.
-            old_str: For str_replace: text that is in the file exactly once.
-            new_str: For str_replace: the text in its place.
-            insert_line: For insert: the line after which to insert; 0 for the start.
-            insert_text: For insert: the lines.
-            old_path: For rename: the file or folder.
-            new_path: For rename: its new path.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "command": command,
-            "path": path,
-            "view_range": view_range,
-            "file_text": file_text,
-            "old_str": old_str,
-            "new_str": new_str,
-            "insert_line": insert_line,
-            "insert_text": insert_text,
-            "old_path": old_path,
-            "new_path": new_path,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(MEMORY_FILE, given)
-
-    async def export_bundle(
-        self,
-        *,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> BundleAnswer:
-        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
-
-        Documents that the injection scanners block, operator models and peer cards are left out.
-
-        Args:
-            agent_id: The agent.
-            crew_id: The crew.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(EXPORT_BUNDLE, given)
-
-    async def import_bundle(
-        self,
-        documents: Sequence[Mapping[str, Any]],
-        *,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        apply: bool = False,
-        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
-        group: str | None = None,
-        person: str | None = None,
-        workspace_id: str | None = None,
-    ) -> ImportBundleAnswer:
-        """Plan the import of a bundle; with ``apply``, write it.
-
-        Each document is replaced, not merged. One that is refused does not keep the others from being written.
-
-        Args:
-            documents: The files of the bundle.
-            agent_id: The agent that gets documents of an agent.
-            crew_id: The crew that gets documents of a crew; none get in without.
-            apply: Write; without it, only the plan is answered.
-            format: okf, crewship, nanoclaw or openclaw; found by the shape of the files if absent.
-            group: Of nanoclaw: the group, if there are several.
-            person: The person that a card (USER.md) is about.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "documents": documents,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "apply": apply,
-            "format": format,
-            "group": group,
-            "person": person,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(IMPORT_BUNDLE, given)
-
-    async def memory_config(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> MemoryConfigAnswer:
-        """Show the settings of the memory documents of a workspace.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(MEMORY_CONFIG, given)
-
-    async def configure_memory(
-        self,
-        *,
-        retention_days: int | None = None,
-        scrubber: Literal["block", "redact", "warn", "off"] | None = None,
-        verifier: Literal["off", "cheap"] | None = None,
-        reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
-        workspace_id: str | None = None,
-    ) -> MemoryConfigAnswer:
-        """Change the settings of the memory documents of a workspace that are given.
-
-        Recorded as `memory.config_updated`. They apply to writes from then on.
-
-        Args:
-            retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
-                default, all versions are kept.
-            scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
-            verifier: off, or cheap: refuse lines that contradict a line of pins.md.
-            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "retention_days": retention_days,
-            "scrubber": scrubber,
-            "verifier": verifier,
-            "reset": reset,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(CONFIGURE_MEMORY, given)
-
-    async def memory_stats(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> MemoryStatsAnswer:
-        """Count the memory documents of a workspace and their versions, by owner and tier.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(MEMORY_STATS, given)
-
-    async def sweep_versions(
-        self,
-        *,
-        older_than_days: int | None = None,
-        keep_latest: int = 3,
-        workspace_id: str | None = None,
-    ) -> VersionsSweptAnswer:
-        """Remove the texts of old versions of memory documents from the views; present texts stay.
-
-        A version is swept if it was written before the given age and is not among the newest of its document.
-        Recorded as `memory.versions_swept`. The journal itself keeps the writes.
-
-        Args:
-            older_than_days: Age of the versions; the retention_days of the workspace if absent.
-            keep_latest: So many versions of each document are kept, however old.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "older_than_days": older_than_days,
-            "keep_latest": keep_latest,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(SWEEP_VERSIONS, given)
-
-    async def kg_add(
-        self,
-        subject: str,
-        predicate: str,
-        object: str,
-        *,
-        valid_from: str | None = None,
-        valid_to: str | None = None,
-        confidence: float = 1.0,
-        subject_type: str | None = None,
-        object_type: str | None = None,
-        source_closet: str | None = None,
-        source_entry_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> KgAddAnswer:
-        """Add a fact to the knowledge graph: subject, predicate, object.
-
-        A fact that is known and has no end is not added again, whatever the dates. Entities are made as needed.
-
-        Args:
-            subject: Name of the entity that the fact is about.
-            predicate: How the two relate: uses, owns. Compared exactly.
-            object: Name of the other entity.
-            valid_from: Date since when it holds.
-            valid_to: Date until when it held, included; open if absent.
-            confidence: How certain it is, 0 to 1.
-            subject_type: Type of the subject: person, tool.
-            object_type: Type of the object.
-            source_closet: Id of the drawer that it was taken from.
-            source_entry_id: Id of the entry that it was taken from.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "subject": subject,
-            "predicate": predicate,
-            "object": object,
-            "valid_from": valid_from,
-            "valid_to": valid_to,
-            "confidence": confidence,
-            "subject_type": subject_type,
-            "object_type": object_type,
-            "source_closet": source_closet,
-            "source_entry_id": source_entry_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(KG_ADD, given)
-
-    async def kg_query(
-        self,
-        entity: str,
-        *,
-        as_of: str | None = None,
-        direction: Literal["outgoing", "incoming", "both"] = "both",
-        as_of_seq: int | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> KgQueryAnswer:
-        """Show the facts about an entity, the latest known first.
-
-        With ``as_of`` only what held on that date or at that time; without it ended facts, too.
-
-        Args:
-            entity: Name of the entity, an alias, or, with an embedding model, a description.
-            as_of: Only facts that held then; both ends included.
-            direction: Facts in which the entity is subject, object, or either.
-            as_of_seq: Show the graph as it was known right after this sequence of the journal.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entity": entity,
-            "as_of": as_of,
-            "direction": direction,
-            "as_of_seq": as_of_seq,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(KG_QUERY, given)
-
-    async def kg_invalidate(
-        self,
-        subject: str,
-        predicate: str,
-        object: str,
-        *,
-        ended: str | None = None,
-        reason: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> KgInvalidateAnswer:
-        """End a fact that has no end; it stays in the graph.
-
-        What an OWNER or ADMIN asserted, only OWNER and ADMIN may end. Every token may end what agents asserted.
-
-        Args:
-            subject: Name of the entity that the fact is about.
-            predicate: How the two relate.
-            object: Name of the other entity.
-            ended: The last date on which it held; today if absent.
-            reason: Why; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "subject": subject,
-            "predicate": predicate,
-            "object": object,
-            "ended": ended,
-            "reason": reason,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(KG_INVALIDATE, given)
-
-    async def kg_timeline(
-        self,
-        *,
-        entity: str | None = None,
-        as_of_seq: int | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> KgTimelineAnswer:
-        """Show facts by the date since when they hold, those without one last.
-
-        Args:
-            entity: Name of an entity; all if absent.
-            as_of_seq: Show the graph as it was known right after this sequence of the journal.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entity": entity,
-            "as_of_seq": as_of_seq,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(KG_TIMELINE, given)
-
-    async def kg_stats(
-        self,
-        *,
-        as_of_seq: int | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> KgStatsAnswer:
-        """Count the entities and facts of the knowledge graph.
-
-        Args:
-            as_of_seq: Show the graph as it was known right after this sequence of the journal.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"as_of_seq": as_of_seq, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(KG_STATS, given)
-
-    async def kg_entity(
-        self,
-        entity: str,
-        *,
-        type: str | None = None,
-        aliases: Sequence[str] = (),
-        dropped_aliases: Sequence[str] = (),
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> KgEntityAnswer:
-        """Set the name, the type and the aliases of an entity.
-
-        A fact about an alias is a fact about the entity. What is not given stays as it is.
-
-        Args:
-            entity: Name of the entity; a new spelling differs in case or blanks only.
-            type: person, tool, project …
-            aliases: Further names that mean this entity.
-            dropped_aliases: Names that no longer mean it.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "entity": entity,
-            "type": type,
-            "aliases": aliases,
-            "dropped_aliases": dropped_aliases,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(KG_ENTITY, given)
-
-    async def palace_status(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> PalaceStatusAnswer:
-        """Count the drawers of the workspace, in all and by wing and room.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(PALACE_STATUS, given)
-
-    async def palace_wings(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> PalaceWingsAnswer:
-        """List the wings with their numbers of drawers.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(PALACE_WINGS, given)
-
-    async def palace_rooms(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-    ) -> PalaceRoomsAnswer:
-        """List the rooms with their numbers of drawers.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return await self._operate(PALACE_ROOMS, given)
-
-    async def palace_taxonomy(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> PalaceTaxonomyAnswer:
-        """Show the wings, their rooms and the numbers of drawers in them.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(PALACE_TAXONOMY, given)
-
-    async def palace_search(
-        self,
-        query: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        limit: int = 5,
-        wing: str | None = None,
-        room: str | None = None,
-        recipe: Literal["default", "palace-seed"] = "default",
-    ) -> PalaceSearchAnswer:
-        """Search the drawers by their words, by meaning where a model runs, and by the entities that the query names.
-
-        ``similarity`` is the cosine with the query; without vectors, the BM25 score as a fraction of the best
-        that a text could reach. The best hit comes first.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            query: What to look for.
-            limit: Most hits.
-            wing: Only this wing.
-            room: Only this room.
-            recipe: How the hits are ranked.
-        """
-        given: dict[str, Any] = {
-            "query": query,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "limit": limit,
-            "wing": wing,
-            "room": room,
-            "recipe": recipe,
-        }
-        return await self._operate(PALACE_SEARCH, given)
-
-    async def check_duplicate(
-        self,
-        content: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        threshold: float | int = 0.9,
-    ) -> CheckDuplicateAnswer:
-        """Show drawers that say almost the same.
-
-        Similarity is the cosine of the two texts' vectors; where one has no vector, that of their word counts.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            content: The text to compare.
-            threshold: Least similarity; 0.9 if it is 0 or less.
-        """
-        given: dict[str, Any] = {
-            "content": content,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "threshold": threshold,
-        }
-        return await self._operate(CHECK_DUPLICATE, given)
-
-    async def drawers(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-        room: str | None = None,
-        agent_id: str | None = None,
-        imported_from: str | None = None,
-        limit: int = 50,
-        offset: int = 0,
-    ) -> DrawersAnswer:
-        """List drawers, newest first.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-            room: Only this room.
-            agent_id: Only drawers that this agent filed.
-            imported_from: Only drawers that were imported from there.
-            limit: Most drawers.
-            offset: Drawers to leave out.
-        """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "agent_id": agent_id,
-            "imported_from": imported_from,
-            "limit": limit,
-            "offset": offset,
-        }
-        return await self._operate(DRAWERS, given)
-
-    async def drawer(
-        self,
-        drawer_id: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> DrawerAnswer:
-        """Show a drawer.
-
-        Args:
-            drawer_id: Id of the drawer.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"drawer_id": drawer_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(DRAWER, given)
-
-    async def diary_read(
-        self,
-        agent_name: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        last_n: int = 10,
-    ) -> DiaryReadAnswer:
-        """Read an agent's diary, newest entries first.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            agent_name: Whose diary.
-            last_n: Number of entries.
-        """
-        given: dict[str, Any] = {
-            "agent_name": agent_name,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "last_n": last_n,
-        }
-        return await self._operate(DIARY_READ, given)
-
-    async def wake_up(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-    ) -> PalaceTextAnswer:
-        """Show identity and essential story, for the start of a conversation.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id, "wing": wing}
-        return await self._operate(WAKE_UP, given)
-
-    async def palace_recall(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        wing: str | None = None,
-        room: str | None = None,
-        limit: int = 10,
-    ) -> PalaceTextAnswer:
-        """Show the newest drawers of a wing or room as a text of at most 1,200 characters.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            wing: Only this wing.
-            room: Only this room.
-            limit: Most drawers.
-        """
-        given: dict[str, Any] = {
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-            "wing": wing,
-            "room": room,
-            "limit": limit,
-        }
-        return await self._operate(PALACE_RECALL, given)
-
-    async def add_drawer(
-        self,
-        wing: str,
-        room: str,
-        content: str,
-        *,
-        source_file: str | None = None,
-        added_by: str | None = None,
-        workspace_id: str | None = None,
-    ) -> AddDrawerAnswer:
-        """File a text verbatim under a wing and a room; its type and importance follow from its words.
-
-        Args:
-            wing: Broad category, such as a project or `user`.
-            room: Topic within the wing.
-            content: The text, kept verbatim.
-            source_file: File that the text is from.
-            added_by: Who files it; the agent of the token if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "wing": wing,
-            "room": room,
-            "content": content,
-            "source_file": source_file,
-            "added_by": added_by,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(ADD_DRAWER, given)
-
-    async def update_drawer(
-        self,
-        drawer_id: str,
-        *,
-        wing: str | None = None,
-        room: str | None = None,
-        hall: str | None = None,
-        memory_type: str | None = None,
-        importance: float | int | None = None,
-        workspace_id: str | None = None,
-    ) -> DrawerAnswer:
-        """Move a drawer, or set its type or importance; its text and id stay.
-
-        Args:
-            drawer_id: Id of the drawer.
-            wing: The new wing.
-            room: The new room.
-            hall: The new hall.
-            memory_type: decision, preference, milestone, problem, emotional, fact, task or general.
-            importance: 0 to 5.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "drawer_id": drawer_id,
-            "wing": wing,
-            "room": room,
-            "hall": hall,
-            "memory_type": memory_type,
-            "importance": importance,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(UPDATE_DRAWER, given)
-
-    async def put_drawer(
-        self,
-        drawer_id: str,
-        content: str,
-        *,
-        category: str | None = None,
-        workspace_id: str | None = None,
-    ) -> AddDrawerAnswer:
-        """File a text under an id of the caller's own, as a person's device does; repeating it changes nothing.
-
-        A text with another text under the id is refused. After a deletion the id can be used again.
-
-        Args:
-            drawer_id: The caller's key for the text; it becomes the id of the drawer.
-            content: The text, kept verbatim, at most 10,000 characters.
-            category: `wing` or `wing/room`; `user/general` if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "drawer_id": drawer_id,
-            "content": content,
-            "category": category,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(PUT_DRAWER, given)
-
-    async def import_drawers(
-        self,
-        drawers: Sequence[Mapping[str, Any]],
-        imported_from: str,
-        *,
-        dry_run: bool = False,
-        restore: bool = False,
-        workspace_id: str | None = None,
-    ) -> ImportDrawersAnswer:
-        """File drawers of another store under the ids that they have there; repeating it changes nothing.
-
-        A drawer whose text differs is replaced. One that was deleted here stays deleted unless ``restore`` is
-        true.
-
-        Args:
-            drawers: The drawers, at most 200.
-            imported_from: Name of the store, such as its path.
-            dry_run: Only say what would become of each.
-            restore: File again what was deleted here.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "drawers": drawers,
-            "imported_from": imported_from,
-            "dry_run": dry_run,
-            "restore": restore,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(IMPORT_DRAWERS, given)
-
-    async def delete_drawer(
-        self,
-        drawer_id: str,
-        *,
-        workspace_id: str | None = None,
-    ) -> DeleteDrawerAnswer:
-        """Delete a drawer; it can be restored, and the same text can be filed again.
-
-        Args:
-            drawer_id: Id of the drawer.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
-        return await self._operate(DELETE_DRAWER, given)
-
-    async def restore_drawer(
-        self,
-        drawer_id: str,
-        *,
-        workspace_id: str | None = None,
-    ) -> DrawerAnswer:
-        """Restore a drawer that was deleted, pruned, merged or superseded.
-
-        Args:
-            drawer_id: Id of the drawer.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"drawer_id": drawer_id, "workspace_id": workspace_id}
-        return await self._operate(RESTORE_DRAWER, given)
-
-    async def set_identity(
-        self,
-        content: str,
-        *,
-        workspace_id: str | None = None,
-    ) -> InfoAnswer:
-        """Set the text about the workspace that stands at the start of every conversation.
-
-        Args:
-            content: The text, at most 2,000 characters.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"content": content, "workspace_id": workspace_id}
-        return await self._operate(SET_IDENTITY, given)
-
-    async def diary_write(
-        self,
-        agent_name: str,
-        entry: str,
-        *,
-        topic: str | None = None,
-        workspace_id: str | None = None,
-    ) -> DiaryWriteAnswer:
-        """Write an entry into an agent's diary.
-
-        Args:
-            agent_name: Whose diary.
-            entry: The entry, at most 10,000 characters.
-            topic: Topic of the entry; `diary` if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"agent_name": agent_name, "entry": entry, "topic": topic, "workspace_id": workspace_id}
-        return await self._operate(DIARY_WRITE, given)
-
-    async def palace_ingest(
-        self,
-        *,
-        since_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> InfoAnswer:
-        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
-
-        Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
-
-        Args:
-            since_seq: Only turns from this sequence on; all if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"since_seq": since_seq, "workspace_id": workspace_id}
-        return await self._operate(PALACE_INGEST, given)
-
-    async def traverse(
-        self,
-        start_room: str,
-        *,
-        max_hops: int = 3,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> TraverseAnswer:
-        """Show the rooms that can be reached from a room through shared wings.
-
-        Args:
-            start_room: The room to start from.
-            max_hops: Most hops.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "start_room": start_room,
-            "max_hops": max_hops,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(TRAVERSE, given)
-
-    async def find_tunnels(
-        self,
-        *,
-        wing_a: str | None = None,
-        wing_b: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> TunnelsAnswer:
-        """Show the rooms that are in several wings, and the tunnels that were made between two rooms.
-
-        Args:
-            wing_a: A wing that must be among them.
-            wing_b: Another wing that must be among them.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"wing_a": wing_a, "wing_b": wing_b, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(FIND_TUNNELS, given)
-
-    async def palace_graph(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> PalaceGraphAnswer:
-        """Show figures of the graph of rooms and wings.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(PALACE_GRAPH, given)
-
-    async def create_tunnel(
-        self,
-        source_wing: str,
-        source_room: str,
-        target_wing: str,
-        target_room: str,
-        *,
-        label: str = "",
-        source_drawer_id: str | None = None,
-        target_drawer_id: str | None = None,
-        workspace_id: str | None = None,
-    ) -> TunnelAnswer:
-        """Connect two rooms of the palace; one tunnel serves both directions.
-
-        If the two are connected already, the label and the drawers of the tunnel are set anew, and its strength
-        stays.
-
-        Args:
-            source_wing: Wing of the one room.
-            source_room: The one room; it holds drawers.
-            target_wing: Wing of the other room.
-            target_room: The other room; it holds drawers.
-            label: What connects them.
-            source_drawer_id: The drawer of the one room that is meant.
-            target_drawer_id: The drawer of the other room that is meant.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "source_wing": source_wing,
-            "source_room": source_room,
-            "target_wing": target_wing,
-            "target_room": target_room,
-            "label": label,
-            "source_drawer_id": source_drawer_id,
-            "target_drawer_id": target_drawer_id,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(CREATE_TUNNEL, given)
-
-    async def list_tunnels(
-        self,
-        *,
-        wing: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> TunnelListAnswer:
-        """List the explicit tunnels, the strongest first.
-
-        Args:
-            wing: Only tunnels of which one end is in this wing.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"wing": wing, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(LIST_TUNNELS, given)
-
-    async def delete_tunnel(
-        self,
-        tunnel_id: str,
-        *,
-        workspace_id: str | None = None,
-    ) -> TunnelDeletedAnswer:
-        """Delete an explicit tunnel.
-
-        Args:
-            tunnel_id: Id of the tunnel.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"tunnel_id": tunnel_id, "workspace_id": workspace_id}
-        return await self._operate(DELETE_TUNNEL, given)
-
-    async def follow_tunnels(
-        self,
-        wing: str,
-        room: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> FollowTunnelsAnswer:
-        """Show what the explicit tunnels of a room lead to, the strongest first.
-
-        Each following is recorded and makes the tunnels stronger.
-
-        Args:
-            wing: The wing.
-            room: The room in it.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"wing": wing, "room": room, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(FOLLOW_TUNNELS, given)
-
-    async def layered_write(
-        self,
-        kind: Literal["fact", "procedure"],
-        *,
-        namespace: str = "",
-        subject: str | None = None,
-        predicate: str = "is",
-        object: str | None = None,
-        text: str | None = None,
-        confidence: float = 1.0,
-        fact_type: Literal["permanent", "stable", "default", "volatile"] = "default",
-        half_life_hours: float | None = None,
-        single_valued: bool = False,
-        valid_from: str | None = None,
-        valid_to: str | None = None,
-        source_drawer_id: str | None = None,
-        source_entry_id: str | None = None,
-        name: str | None = None,
-        content: str | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> LayeredWriteAnswer:
-        """Write a fact or a procedure.
-
-        A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that
-        is known and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
-        text; each write is a version of the document `procedures/<name>.md`.
-
-        Args:
-            kind: fact or procedure.
-            namespace: Of a fact: facts of different namespaces never contradict each other.
-            subject: Of a fact: what it is about.
-            predicate: Of a fact: how subject and object relate.
-            object: Of a fact: the value, or the other entity.
-            text: Of a fact: its wording; subject, predicate and object if absent.
-            confidence: Of a fact: how certain it is, 0 to 1.
-            fact_type: Of a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
-                volatile in 1.
-            half_life_hours: Of a fact: a half-life of its own, in hours.
-            single_valued: Of a fact: the subject has one value of the predicate at a time.
-            valid_from: Of a fact: since when it holds.
-            valid_to: Of a fact: until when it holds, included.
-            source_drawer_id: Of a fact: the drawer that it was taken from.
-            source_entry_id: Of a fact: the entry that it was taken from.
-            name: Of a procedure: its name, such as deploy-checkout.
-            content: Of a procedure: the whole text, Markdown.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "kind": kind,
-            "namespace": namespace,
-            "subject": subject,
-            "predicate": predicate,
-            "object": object,
-            "text": text,
-            "confidence": confidence,
-            "fact_type": fact_type,
-            "half_life_hours": half_life_hours,
-            "single_valued": single_valued,
-            "valid_from": valid_from,
-            "valid_to": valid_to,
-            "source_drawer_id": source_drawer_id,
-            "source_entry_id": source_entry_id,
-            "name": name,
-            "content": content,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(LAYERED_WRITE, given)
-
-    async def layered_read(
-        self,
-        kind: Literal["fact", "procedure", "working"],
-        name: str,
-        *,
-        version: int | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> LayeredReadAnswer:
-        """Read a fact by its id, a procedure by its name, or the working memory of a run.
-
-        Working memory is what a run has recorded while it lasts; it is empty after `run.completed`, `run.failed`
-        or `run.cancelled`.
-
-        Args:
-            kind: fact, procedure or working.
-            name: The fact's id, the procedure's name, or the run.
-            version: Of a procedure: the version that a write of this sequence left.
-            scope: Whose document: of the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "kind": kind,
-            "name": name,
-            "version": version,
-            "scope": scope,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(LAYERED_READ, given)
-
-    async def layered_query(
-        self,
-        kind: Literal["episode", "fact", "procedure"],
-        *,
-        text: str | None = None,
-        namespace: str | None = None,
-        run_id: str | None = None,
-        types: Sequence[str] = (),
-        limit: int = 20,
-        now: str | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> LayeredQueryAnswer:
-        """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
-
-        Episodes are newest first, without those beyond their time to live where one is set. Facts are in the
-        order of their salience, whose parts are returned; stale ones are among them. Procedures are those whose
-        name contains `text`.
-
-        Args:
-            kind: episode, fact or procedure.
-            text: What facts are about, or a part of a procedure's name; all if absent.
-            namespace: Namespace of facts; that of the knowledge graph if empty.
-            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
-            types: Of episodes: entry types, run.completed; repeatable.
-            limit: Most results.
-            now: RFC 3339 time as of which salience is computed; now if absent.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "kind": kind,
-            "text": text,
-            "namespace": namespace,
-            "run_id": run_id,
-            "types": types,
-            "limit": limit,
-            "now": now,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(LAYERED_QUERY, given)
-
-    async def fact_verify(
-        self,
-        fact_id: str,
-        *,
-        confidence: float | None = None,
-        note: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> FactVerifyAnswer:
-        """Record that a fact was checked and holds: it is fresh again. To end one that does not hold, use `kg invalidate`.
-
-        Args:
-            fact_id: The fact.
-            confidence: Its confidence from now on; as it was if absent.
-            note: How it was checked; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "fact_id": fact_id,
-            "confidence": confidence,
-            "note": note,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(FACT_VERIFY, given)
-
-    async def fact_request_verification(
-        self,
-        fact_id: str,
-        *,
-        note: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> FactVerifyAnswer:
-        """Ask for a verification of a fact; `layered conflicts` lists it until it is verified.
-
-        Args:
-            fact_id: The fact.
-            note: Why; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"fact_id": fact_id, "note": note, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(FACT_REQUEST_VERIFICATION, given)
-
-    async def fact_conflicts(
-        self,
-        *,
-        namespace: str | None = None,
-        now: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> FactConflictsAnswer:
-        """List facts that contradict each other and facts whose verification is wanted.
-
-        Args:
-            namespace: Namespace of facts; that of the knowledge graph if empty.
-            now: RFC 3339 time as of which facts hold; now if absent.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"namespace": namespace, "now": now, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(FACT_CONFLICTS, given)
-
-    async def context_assemble(
-        self,
-        prompt: str,
-        *,
-        query: str | None = None,
-        system: str = "",
-        tools: Sequence[Mapping[str, Any]] = (),
-        conversation: Sequence[Mapping[str, Any]] = (),
-        run_id: str | None = None,
-        step: int | None = None,
-        max_steps: int | None = None,
-        phase: Literal["planning", "executing", "reviewing"] | None = None,
-        budget_tokens: int | None = None,
-        system_tokens: int | None = None,
-        namespace: str | None = None,
-        now: str | None = None,
-        record: bool = True,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> ContextAnswer:
-        """Assemble the context of a prompt within a budget of tokens, and say what it cost and what was left out.
-
-        Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory
-        compete by salience. The same request with the same `now` at the same `view_seq` gives the same bytes
-        (`record` false).
-
-        Args:
-            prompt: The user's prompt.
-            query: What memory is searched for; the beginning of the prompt if absent.
-            system: System and safety instructions; never cut.
-            tools: Schemas of tools, the most useful first.
-            conversation: Earlier messages, oldest first: role and content.
-            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
-            step: The step of the run, from 0; with max_steps it gives the phase.
-            max_steps: Most steps of the run.
-            phase: planning, executing or reviewing.
-            budget_tokens: Tokens of the whole context; that of the workspace or the node if absent.
-            system_tokens: Tokens reserved for the system's text; that of the workspace or the node if absent.
-            namespace: Facts of this namespace only; of all if absent.
-            now: RFC 3339 time as of which it is assembled; now if absent.
-            record: Record which memories are in the context: they count as used.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "prompt": prompt,
-            "query": query,
-            "system": system,
-            "tools": tools,
-            "conversation": conversation,
-            "run_id": run_id,
-            "step": step,
-            "max_steps": max_steps,
-            "phase": phase,
-            "budget_tokens": budget_tokens,
-            "system_tokens": system_tokens,
-            "namespace": namespace,
-            "now": now,
-            "record": record,
-            "agent_id": agent_id,
-            "crew_id": crew_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(CONTEXT_ASSEMBLE, given)
-
-    async def consolidate(
-        self,
-        *,
-        crew_id: str | None = None,
-        since: str = "24h",
-        workspace_id: str | None = None,
-    ) -> ConsolidationAnswer:
-        """Learn rules from what recurs among a crew's entries.
-
-        Answers once the run is recorded; it goes on in the background. One run at a time in a workspace.
-
-        Args:
-            crew_id: The crew; all if absent.
-            since: Look-back in hours, days or weeks: 24h, 7d, 2w.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"crew_id": crew_id, "since": since, "workspace_id": workspace_id}
-        return await self._operate(CONSOLIDATE, given)
-
-    async def learned_rules(
-        self,
-        *,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> LearnedRulesAnswer:
-        """List the learned rules of a crew, with their evidence; the proven ones first.
-
-        Args:
-            crew_id: The crew, for OWNER and ADMIN; else that of the token.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(LEARNED_RULES, given)
-
-    async def add_lesson(
-        self,
-        rule: str,
-        *,
-        kind: Literal["positive", "negative", "neutral"] = "neutral",
-        context: str = "",
-        source: Literal["manual", "user_feedback"] = "manual",
-        lesson_id: str | None = None,
-        crew_id: str | None = None,
-        agent_id: str | None = None,
-        workspace_id: str | None = None,
-    ) -> LessonAnswer:
-        """Add a lesson to a crew or an agent; a lesson with the same id is replaced.
-
-        Args:
-            rule: What to do or to avoid.
-            kind: positive, negative or neutral.
-            context: Where it was learned.
-            source: manual or user_feedback.
-            lesson_id: Id of the lesson; made if absent.
-            crew_id: The crew whose lesson it is.
-            agent_id: The agent whose lesson it is, if no crew is given.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "rule": rule,
-            "kind": kind,
-            "context": context,
-            "source": source,
-            "lesson_id": lesson_id,
-            "crew_id": crew_id,
-            "agent_id": agent_id,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(ADD_LESSON, given)
-
-    async def proposals(
-        self,
-        *,
-        state: Literal["pending", "approved", "rejected", "undone"] | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> ProposalsAnswer:
-        """List proposed rules and skills, the newest first.
-
-        Args:
-            state: pending, approved, rejected or undone; all if absent.
-            crew_id: The crew; all if absent.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"state": state, "crew_id": crew_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(PROPOSALS, given)
-
-    async def explain_proposal(
-        self,
-        proposal_id: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> ProposalExplained:
-        """Show a proposed rule or skill with the entries of its evidence.
-
-        Args:
-            proposal_id: The proposal.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(EXPLAIN_PROPOSAL, given)
-
-    async def diff_proposal(
-        self,
-        proposal_id: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> ProposalDiff:
-        """Show what the approval of a proposal changes: the rules in the prompts of its crew, or the procedure of a skill.
-
-        Args:
-            proposal_id: The proposal.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(DIFF_PROPOSAL, given)
-
-    async def approve_proposal(
-        self,
-        proposal_id: str,
-        *,
-        workspace_id: str | None = None,
-    ) -> ProposalDecisionAnswer:
-        """Approve a proposed rule, which is learned from then on, or a proposed skill.
-
-        A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
-
-        Args:
-            proposal_id: The proposal.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "workspace_id": workspace_id}
-        return await self._operate(APPROVE_PROPOSAL, given)
-
-    async def reject_proposal(
-        self,
-        proposal_id: str,
-        reason: str,
-        *,
-        workspace_id: str | None = None,
-    ) -> ProposalDecisionAnswer:
-        """Reject a proposed rule or skill; it is not proposed again.
-
-        Args:
-            proposal_id: The proposal.
-            reason: Why; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
-        return await self._operate(REJECT_PROPOSAL, given)
-
-    async def undo_proposal(
-        self,
-        proposal_id: str,
-        reason: str,
-        *,
-        workspace_id: str | None = None,
-    ) -> ProposalDecisionAnswer:
-        """Undo a decision: the approved rule or procedure is retracted, a rejected proposal is pending again.
-
-        Args:
-            proposal_id: The proposal.
-            reason: Why; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"proposal_id": proposal_id, "reason": reason, "workspace_id": workspace_id}
-        return await self._operate(UNDO_PROPOSAL, given)
-
-    async def show_operator(
-        self,
-        user: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> OperatorAnswer:
-        """Show what is known of a person: their model, the cards of agents, and the quotes that these rest on.
-
-        For OWNER, ADMIN, and tokens that may speak for the person.
-
-        Args:
-            user: The person: the `actor_id` of their turns.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"user": user, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(SHOW_OPERATOR, given)
-
-    async def operators(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> OperatorsAnswer:
-        """List the operator models of a workspace, by slug.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(OPERATORS, given)
-
-    async def forget_operator(
-        self,
-        user: str,
-        *,
-        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
-        | None = None,
-        workspace_id: str | None = None,
-    ) -> OperatorChangedAnswer:
-        """Forget one key of a person, or all, in their model and in every card.
-
-        What the person said until now no longer counts for it.
-
-        Args:
-            user: The person: the `actor_id` of their turns.
-            key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"user": user, "key": key, "workspace_id": workspace_id}
-        return await self._operate(FORGET_OPERATOR, given)
-
-    async def consent(
-        self,
-        user: str,
-        decision: Literal["granted", "withdrawn"],
-        *,
-        workspace_id: str | None = None,
-    ) -> OperatorChangedAnswer:
-        """Record that a person consents to a model and cards, or no longer does.
-
-        Without consent model and cards are removed at once, and what agents wrote about the person is retracted.
-
-        Args:
-            user: The person: the `actor_id` of their turns.
-            decision: granted or withdrawn.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"user": user, "decision": decision, "workspace_id": workspace_id}
-        return await self._operate(CONSENT, given)
-
-    async def delete_operator(
-        self,
-        user: str,
-        *,
-        workspace_id: str | None = None,
-    ) -> OperatorChangedAnswer:
-        """Delete a person: model, cards, what agents wrote about them, and consent.
-
-        Args:
-            user: The person: the `actor_id` of their turns.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"user": user, "workspace_id": workspace_id}
-        return await self._operate(DELETE_OPERATOR, given)
-
-    async def sweep(
-        self,
-        sweep: Literal["decay", "health", "index", "compaction", "reflection", "peer_cards", "operators"],
-        *,
-        workspace_id: str | None = None,
-    ) -> SweepAnswer:
-        """Run a sweep now, after those that were missed.
-
-        Returns when the sweep's event is folded; one of compaction, reflection, peer_cards and operators when it
-        has finished.
-
-        Args:
-            sweep: decay, health, index, compaction, reflection, peer_cards or operators.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"sweep": sweep, "workspace_id": workspace_id}
-        return await self._operate(SWEEP, given)
-
-    async def sweep_embeddings(
-        self,
-        *,
-        workspace_id: str | None = None,
-    ) -> SweepAnswer:
-        """Embed entries that have no vector yet.
-
-        Runs the index sweep and answers with its counts.
-
-        Args:
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"workspace_id": workspace_id}
-        return await self._operate(SWEEP_EMBEDDINGS, given)
-
-    async def reindex(
-        self,
-        *,
-        model: str | None = None,
-        reason: str = "",
-        workspace_id: str | None = None,
-    ) -> ReindexAnswer:
-        """Apply the current embed policy to all entries and embed refused texts again.
-
-        Recorded as an event; the index sweep follows at once.
-
-        Args:
-            model: Only texts that this model refused; of all models if absent.
-            reason: Why; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"model": model, "reason": reason, "workspace_id": workspace_id}
-        return await self._operate(REINDEX, given)
-
-    async def embedding_models(
-        self,
-        *,
-        workspace_id: str | None = None,
-    ) -> ModelsAnswer:
-        """List the models: where each is active, how many vectors are missing, and the outcome of its last call.
-
-        Counts cover the token's workspace, or all workspaces for a token of all workspaces that names none.
-
-        Args:
-            workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
-        """
-        given: dict[str, Any] = {"workspace_id": workspace_id}
-        return await self._operate(EMBEDDING_MODELS, given)
-
-    async def add_model(
-        self,
-        model: str,
-    ) -> ModelChange:
-        """Add a model and compute its vectors in the background.
-
-        The model is tested first. Recall continues to use the active model.
-
-        Args:
-            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
-                endpoint.
-        """
-        given: dict[str, Any] = {"model": model}
-        return await self._operate(ADD_MODEL, given)
-
-    async def activate_model(
-        self,
-        model: str,
-        *,
-        reason: str = "",
-        force: bool = False,
-        workspace_id: str | None = None,
-    ) -> ModelActivated:
-        """Make recall use another model at once.
-
-        The vectors of the former model are kept, so activating it again switches back at once. While entries have
-        no vector of the new model, recall could not find them by meaning; then the request is refused (409)
-        unless ``force`` is set.
-
-        Args:
-            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
-                endpoint.
-            reason: Why; it is recorded.
-            force: Switch even if entries have no vector of the model yet.
-            workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
-        """
-        given: dict[str, Any] = {"model": model, "reason": reason, "force": force, "workspace_id": workspace_id}
-        return await self._operate(ACTIVATE_MODEL, given)
-
-    async def drop_model(
-        self,
-        model: str,
-        *,
-        reason: str = "",
-    ) -> ModelChange:
-        """Delete a model's vectors and stop computing them.
-
-        The active model cannot be dropped. If the model is added again, all its vectors are computed again.
-
-        Args:
-            model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
-                endpoint.
-            reason: Why; it is recorded.
-        """
-        given: dict[str, Any] = {"model": model, "reason": reason}
-        return await self._operate(DROP_MODEL, given)
-
-    async def nudges(
-        self,
-        session_id: str,
-        *,
-        agent_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> NudgesAnswer:
-        """Print the nudges that are due for a session, one per line, for use in the user turn.
-
-        Each kind is offered at most once per session. Most answers are empty.
-
-        Args:
-            session_id: The session.
-            agent_id: The agent, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "session_id": session_id,
-            "agent_id": agent_id,
-            "min_seq": min_seq,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(NUDGES, given)
-
-    async def workspace_settings(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> WorkspaceSettingsAnswer:
-        """Show the settings of a workspace, or the defaults if it has none.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(WORKSPACE_SETTINGS, given)
-
-    async def configure_workspace(
-        self,
-        *,
-        cost_nudge_usd: float | None = None,
-        embed_chat: bool | None = None,
-        palace_ingest: bool | None = None,
-        evidence_floor: float | None = None,
-        review_rules: bool | None = None,
-        context_budget_tokens: int | None = None,
-        context_system_tokens: int | None = None,
-        salience_weights: Mapping[str, Any] | None = None,
-        episodic_ttl_hours: float | None = None,
-        reset: Sequence[
-            Literal[
-                "cost_nudge_usd",
-                "embed_chat",
-                "evidence_floor",
-                "palace_ingest",
-                "review_rules",
-                "context_budget_tokens",
-                "context_system_tokens",
-                "salience_weights",
-                "episodic_ttl_hours",
-            ]
-        ] = (),
-        workspace_id: str | None = None,
-    ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace that are given.
-
-        Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change. When ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off,
-        vectors are kept.
-
-        Args:
-            cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
-            embed_chat: Whether chat.* entries get vectors, so that recall finds them by meaning.
-            palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
-            evidence_floor: Confidence below which recall in mode inject leaves out a hit.
-            review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
-            context_budget_tokens: Tokens of a whole assembled context.
-            context_system_tokens: Tokens of it that are reserved for the system's text.
-            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
-                usage, freshness, and half_life_hours of recency.
-            episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {
-            "cost_nudge_usd": cost_nudge_usd,
-            "embed_chat": embed_chat,
-            "palace_ingest": palace_ingest,
-            "evidence_floor": evidence_floor,
-            "review_rules": review_rules,
-            "context_budget_tokens": context_budget_tokens,
-            "context_system_tokens": context_system_tokens,
-            "salience_weights": salience_weights,
-            "episodic_ttl_hours": episodic_ttl_hours,
-            "reset": reset,
-            "workspace_id": workspace_id,
-        }
-        return await self._operate(CONFIGURE_WORKSPACE, given)
-
-    async def calibrate(
-        self,
-        *,
-        receipts: int = 5000,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> CalibrateAnswer:
-        """Propose an evidence floor from what recall returned and what of it was used.
-
-        Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
-        the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
-        rendered do not count as used. Nothing is changed: `workspace settings --evidence-floor` sets the floor.
-        Recalls of mode search count, and those of inject, of which only the hits above their own floor are known.
-
-        Args:
-            receipts: How many receipts to replay at most, the newest first.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"receipts": receipts, "min_seq": min_seq, "workspace_id": workspace_id}
-        return await self._operate(CALIBRATE, given)
-
-    async def workspaces(
-        self,
-        *,
-        min_seq: int | None = None,
-    ) -> WorkspacesAnswer:
-        """List the workspaces that the token may read, with the number of their entries and the time of the last one.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-        """
-        given: dict[str, Any] = {"min_seq": min_seq}
-        return await self._operate(WORKSPACES, given)
-
-    async def create_token(
-        self,
-        role: Literal["OWNER", "ADMIN", "LEAD", "AGENT"],
-        *,
-        workspace_id: str | None = None,
-        all_workspaces: bool = False,
-        crew_id: str | None = None,
-        agent_id: str | None = None,
-        label: str = "",
-        nats: bool = False,
-        may_publish: Sequence[str] = (),
-        speaks_for: Sequence[str] = (),
-        expires_at: datetime | None = None,
-    ) -> TokenCreatedAnswer:
-        """Create a token; only this answer holds its secret.
-
-        With ``nats``, the secret is also a NATS password, and ``nats_access`` holds address, user and subject.
-
-        Args:
-            role: OWNER, ADMIN, LEAD or AGENT.
-            workspace_id: Its workspace; `default` if absent.
-            all_workspaces: For OWNER: valid for all workspaces; each request names one.
-            crew_id: Its crew; LEAD needs one.
-            agent_id: Its agent; LEAD and AGENT need one.
-            label: Purpose of the token.
-            nats: For LEAD and AGENT: also make it a NATS password.
-            may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
-            speaks_for: For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.
-            expires_at: When it expires; never if absent.
-        """
-        given: dict[str, Any] = {
-            "role": role,
-            "workspace_id": workspace_id,
-            "all_workspaces": all_workspaces,
-            "crew_id": crew_id,
-            "agent_id": agent_id,
-            "label": label,
-            "nats": nats,
-            "may_publish": may_publish,
-            "speaks_for": speaks_for,
-            "expires_at": expires_at,
-        }
-        return await self._operate(CREATE_TOKEN, given)
-
-    async def tokens(
-        self,
-        *,
-        workspace_id: str | None = None,
-    ) -> TokensAnswer:
-        """List tokens: ids, bindings, grants and times, without secrets.
-
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
-
-        Args:
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"workspace_id": workspace_id}
-        return await self._operate(TOKENS, given)
-
-    async def revoke_token(
-        self,
-        token_id: str,
-    ) -> TokenRevokedAnswer:
-        """Revoke a token; it is refused from now on.
-
-        Its live tails and its NATS connections are closed.
-
-        Args:
-            token_id: Its id, as `token list` prints it.
-        """
-        given: dict[str, Any] = {"token_id": token_id}
-        return await self._operate(REVOKE_TOKEN, given)
-
-    async def broker(
-        self,
-    ) -> BrokerAnswer:
-        """Show the broker's address for reactors in other processes; the answer holds the service's password."""
-        given: dict[str, Any] = {}
-        return await self._operate(BROKER, given)
-
-    async def dead_letters(
-        self,
-        *,
-        state: Literal["parked", "folded", "retried", "discarded"] | None = None,
-        workspace_id: str | None = None,
-    ) -> DeadLettersAnswer:
-        """List events that could not be folded, newest first, each with its reason.
-
-        Covers the token's workspace, or all workspaces for a token of all workspaces that names none.
-
-        Args:
-            state: Only those in this state: parked, folded, retried or discarded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"state": state, "workspace_id": workspace_id}
-        return await self._operate(DEAD_LETTERS, given)
-
-    async def retry_dead_letter(
-        self,
-        seq: int,
-        *,
-        force: bool = False,
-        workspace_id: str | None = None,
-    ) -> DeadLetterAnswer:
-        """Publish a dead letter again, as a new event at the end of the journal.
-
-        If only one view failed to fold the event, retrying would apply it twice to the others; then the request
-        is refused (409) unless ``force`` is set. Repair that view and raise its version instead: it then folds
-        the event in its original place.
-
-        Args:
-            seq: Sequence of the dead letter.
-            force: Retry even if only one view failed to fold it; the other views then apply it twice.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"seq": seq, "force": force, "workspace_id": workspace_id}
-        return await self._operate(RETRY_DEAD_LETTER, given)
-
-    async def discard_dead_letter(
-        self,
-        seq: int,
-        *,
-        reason: str = "",
-        workspace_id: str | None = None,
-    ) -> DeadLetterAnswer:
-        """Discard a dead letter.
-
-        It stays in the stream DEADLETTER and no longer counts as open.
-
-        Args:
-            seq: Sequence of the dead letter.
-            reason: Why; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        given: dict[str, Any] = {"seq": seq, "reason": reason, "workspace_id": workspace_id}
-        return await self._operate(DISCARD_DEAD_LETTER, given)
+    recall = _awaited(Operations.recall)
+    render = _awaited(Operations.render)
+    used = _awaited(Operations.used)
+    receipt = _awaited(Operations.receipt)
+    remember = _awaited(Operations.remember)
+    document_search = _awaited(Operations.document_search)
+    document_index = _awaited(Operations.document_index)
+    document_reindex = _awaited(Operations.document_reindex)
+    search_memory = _awaited(Operations.search_memory)
+    publish_entry = _awaited(Operations.publish_entry)
+    conversation_search = _awaited(Operations.conversation_search)
+    set_priority = _awaited(Operations.set_priority)
+    retract = _awaited(Operations.retract)
+    restore = _awaited(Operations.restore)
+    health = _awaited(Operations.health)
+    measure_health = _awaited(Operations.measure_health)
+    relate = _awaited(Operations.relate)
+    unrelate = _awaited(Operations.unrelate)
+    graph = _awaited(Operations.graph)
+    register_agent = _awaited(Operations.register_agent)
+    update_agent = _awaited(Operations.update_agent)
+    agent = _awaited(Operations.agent)
+    agents = _awaited(Operations.agents)
+    register_crew = _awaited(Operations.register_crew)
+    crew = _awaited(Operations.crew)
+    crews = _awaited(Operations.crews)
+    document_read = _awaited(Operations.document_read)
+    document_write = _awaited(Operations.document_write)
+    append_daily = _awaited(Operations.append_daily)
+    documents = _awaited(Operations.documents)
+    document_versions = _awaited(Operations.document_versions)
+    document_diff = _awaited(Operations.document_diff)
+    document_restore = _awaited(Operations.document_restore)
+    document_retract = _awaited(Operations.document_retract)
+    memory_block = _awaited(Operations.memory_block)
+    memory_file = _awaited(Operations.memory_file)
+    export_bundle = _awaited(Operations.export_bundle)
+    import_bundle = _awaited(Operations.import_bundle)
+    memory_config = _awaited(Operations.memory_config)
+    configure_memory = _awaited(Operations.configure_memory)
+    memory_stats = _awaited(Operations.memory_stats)
+    sweep_versions = _awaited(Operations.sweep_versions)
+    kg_add = _awaited(Operations.kg_add)
+    kg_query = _awaited(Operations.kg_query)
+    kg_invalidate = _awaited(Operations.kg_invalidate)
+    kg_timeline = _awaited(Operations.kg_timeline)
+    kg_stats = _awaited(Operations.kg_stats)
+    kg_entity = _awaited(Operations.kg_entity)
+    palace_status = _awaited(Operations.palace_status)
+    palace_wings = _awaited(Operations.palace_wings)
+    palace_rooms = _awaited(Operations.palace_rooms)
+    palace_taxonomy = _awaited(Operations.palace_taxonomy)
+    palace_search = _awaited(Operations.palace_search)
+    check_duplicate = _awaited(Operations.check_duplicate)
+    drawers = _awaited(Operations.drawers)
+    drawer = _awaited(Operations.drawer)
+    diary_read = _awaited(Operations.diary_read)
+    wake_up = _awaited(Operations.wake_up)
+    palace_recall = _awaited(Operations.palace_recall)
+    palace_render = _awaited(Operations.palace_render)
+    palace_context = _awaited(Operations.palace_context)
+    add_drawer = _awaited(Operations.add_drawer)
+    update_drawer = _awaited(Operations.update_drawer)
+    put_drawer = _awaited(Operations.put_drawer)
+    import_drawers = _awaited(Operations.import_drawers)
+    delete_drawer = _awaited(Operations.delete_drawer)
+    restore_drawer = _awaited(Operations.restore_drawer)
+    set_identity = _awaited(Operations.set_identity)
+    diary_write = _awaited(Operations.diary_write)
+    palace_ingest = _awaited(Operations.palace_ingest)
+    traverse = _awaited(Operations.traverse)
+    find_tunnels = _awaited(Operations.find_tunnels)
+    palace_graph = _awaited(Operations.palace_graph)
+    create_tunnel = _awaited(Operations.create_tunnel)
+    list_tunnels = _awaited(Operations.list_tunnels)
+    delete_tunnel = _awaited(Operations.delete_tunnel)
+    follow_tunnels = _awaited(Operations.follow_tunnels)
+    layered_write = _awaited(Operations.layered_write)
+    layered_read = _awaited(Operations.layered_read)
+    layered_query = _awaited(Operations.layered_query)
+    fact_verify = _awaited(Operations.fact_verify)
+    fact_request_verification = _awaited(Operations.fact_request_verification)
+    fact_conflicts = _awaited(Operations.fact_conflicts)
+    context_assemble = _awaited(Operations.context_assemble)
+    consolidate = _awaited(Operations.consolidate)
+    learned_rules = _awaited(Operations.learned_rules)
+    add_lesson = _awaited(Operations.add_lesson)
+    proposals = _awaited(Operations.proposals)
+    explain_proposal = _awaited(Operations.explain_proposal)
+    diff_proposal = _awaited(Operations.diff_proposal)
+    approve_proposal = _awaited(Operations.approve_proposal)
+    reject_proposal = _awaited(Operations.reject_proposal)
+    undo_proposal = _awaited(Operations.undo_proposal)
+    show_operator = _awaited(Operations.show_operator)
+    operators = _awaited(Operations.operators)
+    forget_operator = _awaited(Operations.forget_operator)
+    consent = _awaited(Operations.consent)
+    delete_operator = _awaited(Operations.delete_operator)
+    sweep = _awaited(Operations.sweep)
+    sweep_embeddings = _awaited(Operations.sweep_embeddings)
+    reindex = _awaited(Operations.reindex)
+    embedding_models = _awaited(Operations.embedding_models)
+    add_model = _awaited(Operations.add_model)
+    activate_model = _awaited(Operations.activate_model)
+    drop_model = _awaited(Operations.drop_model)
+    nudges = _awaited(Operations.nudges)
+    workspace_settings = _awaited(Operations.workspace_settings)
+    configure_workspace = _awaited(Operations.configure_workspace)
+    calibrate = _awaited(Operations.calibrate)
+    workspaces = _awaited(Operations.workspaces)
+    create_token = _awaited(Operations.create_token)
+    tokens = _awaited(Operations.tokens)
+    revoke_token = _awaited(Operations.revoke_token)
+    broker = _awaited(Operations.broker)
+    dead_letters = _awaited(Operations.dead_letters)
+    retry_dead_letter = _awaited(Operations.retry_dead_letter)
+    discard_dead_letter = _awaited(Operations.discard_dead_letter)

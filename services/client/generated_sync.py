@@ -146,7 +146,7 @@ class CrewJournal(Operations):
         """One entry, archived or not unless ``include_archive`` is false.
 
         Raises:
-            NotFound: If there is none that the token may see.
+            NotFound: If there is no such entry, or the token may not see it.
         """
         given = params_of({"min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive})
         return self._ask(Request("GET", f"{entry_path(entry_id)}/entry", given), EntryAnswer)

@@ -38,7 +38,7 @@ _MARKS: Final = (
     ("<recalled-memory", "</recalled-memory"),
     ("<system-reminder>", "</system-reminder>"),
 )
-"""Beginnings and ends of what sessions are given."""
+"""Beginnings and ends of the memory texts that hooks put into sessions."""
 _EVENTS: Final = {"sessionstart", "userpromptsubmit", "stop", "precompact", "sessionend", "beforesubmitprompt"}
 
 
@@ -150,7 +150,7 @@ class _Service:
 
 
 def _capture(service: _Service, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Append the turns since the last capture. Ids are those of the transcript, so a turn is never there twice."""
+    """Append the turns since the last capture. Ids are those of the transcript, so no turn is stored twice."""
     path, session = given.get("transcript_path"), str(given.get("session_id") or "")
     if not path or not session:
         return {}
@@ -212,7 +212,7 @@ def _text_of(content: Any) -> str:
 
 
 def without_injected(text: str) -> str:
-    """A text without what the session was given."""
+    """A text without the memory that hooks put into it."""
     for begin, end in _MARKS:
         while (start := text.find(begin)) >= 0:
             stop = text.find(end, start)

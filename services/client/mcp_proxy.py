@@ -28,9 +28,9 @@ RETRY_S: Final = 3.0
 """Seconds for which a call is sent again, because a node that was killed may take that long to be gone."""
 PAUSE_S: Final = 0.1
 LOOK_S: Final = 2.0
-"""Seconds between looks whether a service that was down is back."""
+"""Seconds between two probes of a service that was down."""
 _UNREACHABLE: Final = -32000
-"""Code of our own, in JSON-RPC's range for servers."""
+"""Error code of this proxy, in JSON-RPC's range for servers."""
 _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _COMPLETE: Final = {"resultType": "complete"}
@@ -193,7 +193,7 @@ def _header_text(text: str) -> str:
 
 
 def _without_service(message: Message, why: str) -> Message | None:
-    """What is answered while the service is down: no tools, and calls that failed with the reason."""
+    """The answer while the service is down: an empty list of tools, and for a call the reason of its failure."""
     if "id" not in message:
         return None
     envelope = {"jsonrpc": "2.0", "id": message["id"]}

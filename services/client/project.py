@@ -39,10 +39,10 @@ class Project:
 def project_of(folder: Path, program: str) -> Project:
     """The project of a folder, for a program such as ``claude-code``."""
     root = _root(folder)
-    told = _told(root)
-    crew = os.environ.get("CREW_JOURNAL_CREW") or told.get("crew") or _origin(root) or root.name
-    agent = os.environ.get("CREW_JOURNAL_AGENT") or told.get("agent") or program
-    workspace = os.environ.get("CREW_JOURNAL_WORKSPACE") or told.get("workspace")
+    named = _settings_of(root)
+    crew = os.environ.get("CREW_JOURNAL_CREW") or named.get("crew") or _origin(root) or root.name
+    agent = os.environ.get("CREW_JOURNAL_AGENT") or named.get("agent") or program
+    workspace = os.environ.get("CREW_JOURNAL_WORKSPACE") or named.get("workspace")
     return Project(slug(crew), slug(agent), workspace or None)
 
 
@@ -65,12 +65,12 @@ def _root(folder: Path) -> Path:
     return here
 
 
-def _told(root: Path) -> dict[str, str]:
+def _settings_of(root: Path) -> dict[str, str]:
     try:
-        told = json.loads((root / SETTINGS_FILE).read_bytes())
+        found = json.loads((root / SETTINGS_FILE).read_bytes())
     except (OSError, ValueError):
         return {}
-    return {key: value for key, value in told.items() if isinstance(value, str)} if isinstance(told, dict) else {}
+    return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
 
 
 def _origin(root: Path) -> str | None:

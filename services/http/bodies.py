@@ -53,7 +53,7 @@ async def read_json(request: Request, limit: int) -> Any:
 
 
 async def read_fields(request: Request, limit: int) -> Any:
-    """The fields of a request: the JSON value of the body, ``{}`` if there is none.
+    """The fields of a request: the JSON value of the body, ``{}`` if there is no body.
 
     Raises:
         EntryTooLarge: If it has more than ``limit`` bytes.

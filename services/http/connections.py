@@ -103,7 +103,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # what arrives
 
     def data_received(self, data: bytes) -> None:
-        """Parse; refuse what the parser has swallowed too much of."""
+        """Parse what was received; refuse a head, or an unfinished piece of a body, that is too large."""
         if self.transport.is_closing():
             return
         self._unset_keepalive_if_required()
@@ -145,7 +145,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answering = self.cycle
 
     def on_body(self, body: bytes) -> None:
-        """Keep it for the application, or drop it if the answer is given."""
+        """Keep a piece of a body for the application, or drop it if the request is answered."""
         self._unparsed = 0
         self._body += len(body)
         super().on_body(body)
@@ -153,13 +153,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def on_message_complete(self) -> None:
-        """The request is whole: from now on the client waits for us."""
+        """Note that the request is complete: the client now waits for the answer."""
         self._unparsed = 0
         self._awaits = _NOTHING
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Give back what was read for an answer that did not ask for it; a pipelined request's time begins now."""
+        """Release a body that the answer did not read; the time of a pipelined request begins now."""
         self.since = self.loop.time()
         if self.cycle.response_complete:
             self.cycle.body = bytearray()
@@ -167,7 +167,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the request in hand, which uvicorn forgets if others wait behind it: its answer failed with a stack trace."""
+        """End the request that is being answered. uvicorn does not if others wait behind it, and its answer then fails."""
         if self._answering is not None:
             self._answering.disconnected = True
             self._answering.message_event.set()

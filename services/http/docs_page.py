@@ -7,6 +7,7 @@ to this service; the token that is typed in stays in the page.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Final
@@ -49,8 +50,8 @@ def _route(path: str, method: str, route: Mapping[str, Any]) -> str:
     table = f"<table><tr><th>parameter<th>in<th>meaning<th>value</tr>{rows}</table>" if rows else ""
     answers = ", ".join(escape(str(status)) for status in route.get("responses", {}))
     return (
-        f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p><b>{escape(route.get('summary', ''))}.</b> "
-        f"{escape(route.get('description', ''))}</p>"
+        f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p><b>{_marked(route.get('summary', ''))}.</b> "
+        f"{_marked(route.get('description', ''))}</p>"
         f'<form data-method="{escape(method.upper())}" data-path="{escape(path)}">{table}'
         f"<p>Answers: {answers} <button>Send</button></p><pre hidden aria-live=polite></pre></form>"
     )
@@ -61,7 +62,7 @@ def _rows(route: Mapping[str, Any]) -> Iterator[str]:
         name, place = escape(parameter["name"]), escape(parameter["in"])
         needed = " required" if parameter.get("required") else ""
         yield (
-            f"<tr><td>{name}<td>{place}<td>{escape(parameter.get('description', ''))}"
+            f"<tr><td>{name}<td>{place}<td>{_marked(parameter.get('description', ''))}"
             f'<td><input name="{name}" data-in="{place}" aria-label="{name}"{needed}></tr>'
         )
     for media, content in route.get("requestBody", {}).get("content", {}).items():
@@ -71,6 +72,11 @@ def _rows(route: Mapping[str, Any]) -> Iterator[str]:
             f'<textarea data-in="body" data-type="{escape(media)}" aria-label="body" rows="{text.count(chr(10)) + 1}">'
             f"{escape(text)}</textarea></tr>"
         )
+
+
+def _marked(text: str) -> str:
+    """The text, escaped; what stands between backticks as code."""
+    return re.sub(r"(`{1,2})([^`]+)\1", r"<code>\2</code>", escape(text))
 
 
 def example_of(content: Mapping[str, Any]) -> Any:

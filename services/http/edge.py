@@ -25,7 +25,7 @@ from .problems import problem_response, unexpected_response
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z", re.ASCII)
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]+)(:[0-9]*)?\Z", re.ASCII)
 _CLIENT_LEFT: Final = 499
-"""What the figures count a request as whose client left before its answer; nginx's number."""
+"""Status in the figures of a request whose client left before its answer; nginx uses the same number."""
 SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -101,7 +101,7 @@ def _trace_id(headers: Headers) -> str:
 
 
 def _is_accepted(host: str, names: frozenset[str]) -> bool:
-    """Whether a Host header is no sign of DNS rebinding, which needs a name: an address cannot be re-bound."""
+    """Whether a Host header is an address or an accepted name; only a name can be a sign of DNS rebinding."""
     match = _HOST.match(host)
     if match is None:
         return False

@@ -28,6 +28,7 @@ from .openapi import answered, inlined, json_body, parameter
 from .route import Described, services_of
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
+_STATUSES: Final = {Effect.CREATES: HTTPStatus.CREATED, Effect.STARTS: HTTPStatus.ACCEPTED}
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -57,7 +58,7 @@ def _route(operation: Operation[Any, Any]) -> Described:
 
 
 def _status(operation: Operation[Any, Any]) -> HTTPStatus:
-    return HTTPStatus.CREATED if operation.effect is Effect.CREATES else HTTPStatus.OK
+    return _STATUSES.get(operation.effect, HTTPStatus.OK)
 
 
 def _tag(path: str) -> str:

@@ -26,7 +26,7 @@ class Params:
         known: Every name the route knows.
 
     Raises:
-        InvalidQuery: If there is another name, one that is no filter is repeated, or the workspace is empty.
+        InvalidQuery: If a name is unknown, a parameter other than a filter is repeated, or the workspace is empty.
     """
 
     def __init__(self, request: Request, known: frozenset[str]) -> None:
@@ -61,7 +61,7 @@ class Params:
         """A whole number from 0; None if absent or blank.
 
         Raises:
-            InvalidQuery: If it is none.
+            InvalidQuery: If it is not such a number.
         """
         text = self.text(name)
         return None if text is None else whole_number(name, text)

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 def problem_response(
     status: int, title: str, detail: str, hint: str, trace_id: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A problem that is none of our error tree."""
+    """A problem outside our error tree."""
     return Response(orjson.dumps(problem(status, title, detail, hint, trace_id)), status, headers, PROBLEM_TYPE)
 
 
@@ -86,4 +86,4 @@ def _methods(request: Request) -> list[str]:
 
 
 EXCEPTION_HANDLERS: Final = {CrewJournalError: _ours, HTTPException: _framework}
-"""Every exception is answered with a problem; what is none of these reaches the edge."""
+"""Every exception is answered with a problem; any other exception reaches the edge."""

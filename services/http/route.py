@@ -36,7 +36,7 @@ class Described:
         summary: One line.
         description: The rest of the help text.
         serve: The endpoint; with a token unless ``open`` is set.
-        answers: OpenAPI's ``responses`` that are no problems.
+        answers: OpenAPI's ``responses`` other than problems.
         errors: Status codes of problems beside those of every route.
         extra: OpenAPI's ``parameters`` and ``requestBody``.
         open: The endpoint of a route without a token.

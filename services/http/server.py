@@ -129,7 +129,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """``HOST:PORT`` as its parts.
 
     Raises:
-        InvalidQuery: If it is none.
+        InvalidQuery: If it is not an address.
     """
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

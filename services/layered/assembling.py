@@ -28,11 +28,11 @@ from ...schemas.rules.context.tokens import Count, estimate
 from ...schemas.rules.salience import Freshness, state_of
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
+from ..kept import Kept
 from ..query.chunks.documents import RecordSearch
 from .choices import LayeredChoices
 from .fact_index import FactIndexes
 from .facts import shown_conflicts
-from .kept import Kept
 from .memories import Asked, Gathered, Memories
 from .moment import Moments
 
@@ -45,7 +45,7 @@ ESTIMATE: Final = "estimate"
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """What counts tokens, and its name in answers."""
+    """The function that counts tokens, and its name in answers."""
 
     name: str = ESTIMATE
     count: Count = estimate
@@ -59,7 +59,7 @@ class Assembling:
         memories: Gathers memories.
         indexes: The facts in memory.
         record: Records which memories are in a context.
-        choices: What counts in a workspace.
+        choices: Settings of a workspace.
         tokenizer: Counts tokens.
         moments: The time of a request.
     """
@@ -70,7 +70,7 @@ class Assembling:
         memories: Memories,
         indexes: FactIndexes,
         record: RecordSearch,
-        choices: Kept[LayeredChoices],
+        choices: Kept[str, LayeredChoices],
         tokenizer: Tokenizer,
         moments: Moments,
     ) -> None:
@@ -84,7 +84,7 @@ class Assembling:
         self._counts = {"assembled": 0, "conflicts": 0, "stale": 0, "dropped": 0}
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self.memories.close()
         self._indexes.close()
 

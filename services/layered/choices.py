@@ -1,6 +1,6 @@
-"""What counts for the layered memory of a workspace: the node's settings, and what the workspace overrides.
+"""The settings of layered memory in a workspace: the node's, overridden by the workspace's.
 
-Invariant: what a workspace overrides must fit the node's settings; nothing is ignored.
+Invariant: a workspace's settings must fit the node's; none is ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...schemas.ports import ViewReader
 from ...schemas.rules.context.budget import Budget
 from ...schemas.rules.salience import Weights
 from ...schemas.views import WORKSPACE_SETTINGS
-from .kept import Kept, in_thread
+from ..kept import Kept, in_thread
 
 UNBOUNDED_TOKENS: Final = 1_000_000
 """The budget of a node whose context budget is switched off."""
@@ -31,7 +31,7 @@ _SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_i
 
 @dataclass(frozen=True, slots=True)
 class LayeredChoices:
-    """What counts.
+    """The settings that apply.
 
     Attributes:
         weights: Of salience.
@@ -47,7 +47,7 @@ class LayeredChoices:
 
     @classmethod
     def of(cls, settings: LayeredSettings) -> LayeredChoices:
-        """Those of a node."""
+        """The settings of a node."""
         budget = settings.budget()
         if not settings.context_budget_enabled:
             budget = Budget(UNBOUNDED_TOKENS, budget.system)
@@ -55,7 +55,7 @@ class LayeredChoices:
         return cls(settings.weights(), budget, settings.episodic_ttl_hours, decays)
 
     def overridden(self, settings: Mapping[str, Any]) -> LayeredChoices:
-        """Those of a workspace with these settings.
+        """The settings of a workspace that overrides these.
 
         Raises:
             InvalidQuery: If they do not fit those of the node.
@@ -71,8 +71,8 @@ class LayeredChoices:
         return replace(self, weights=weights, budget=budget, episodic_ttl_hours=ttl)
 
 
-def kept_choices(node: LayeredChoices, views: ViewReader) -> Kept[LayeredChoices]:
-    """What counts in each workspace."""
+def kept_choices(node: LayeredChoices, views: ViewReader) -> Kept[str, LayeredChoices]:
+    """The settings of each workspace."""
 
     def read(workspace_id: str) -> LayeredChoices:
         rows = views.rows(_SETTINGS, [workspace_id])

@@ -3,7 +3,7 @@
 similarity = max(BM25 score / Σ idf·(k1 + 1) of the query's terms, cosine if it reaches the floor of the model), 0 to 1.
 
 Invariant: an index is refreshed after a commit that changed facts, and reads only what changed since the last time. Ended
-facts are in it; whether a fact holds is asked with a time.
+facts are in it; whether a fact holds depends on the time of the request.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from ..query.hot.active_models import decides_models
 from ..query.query_embedding import QueryVector
 from .fact_vectors import FactVectors
 
-MOST_INDEXES: Final = 32
-"""Workspaces of which the facts stay in memory; 10,000 facts take about 30 MB."""
+FACTS_SHARE: Final = 4
+"""Fraction (1/n) of the memory budget of hot indexes that is for facts."""
+FACT_BYTES: Final = 3_000
+"""Memory of a fact without its vector: 10,000 take about 30 MB."""
 _SECOND_MS: Final = 1_000
 """An end names a whole second."""
 _RENAMED: Final = f"SELECT 1 FROM {KG_ENTITIES} WHERE workspace_id = ? AND until_seq > ? LIMIT 1"
@@ -108,7 +110,7 @@ class FactIndex:
         self.version = -1
 
     def refresh(self, views: ViewReader, workspace_id: str) -> None:
-        """Take in what changed since the last refresh; blocking."""
+        """Take in the changes since the last refresh; blocking."""
         seq = views.view_seq(FACTS_PROJECTION)
         if self._facts and views.rows(_RENAMED, [workspace_id, self.seq]):
             self._facts.clear()
@@ -127,6 +129,11 @@ class FactIndex:
         self.seq = seq
         self._vectors.take(views, workspace_id)
 
+    @property
+    def nbytes(self) -> int:
+        """Estimated bytes in memory."""
+        return FACT_BYTES * (1 + len(self._facts)) + self._vectors.nbytes
+
     def get(self, fact_id: str) -> KnownFact | None:
         """A fact by its id."""
         return self._facts.get(fact_id)
@@ -138,7 +145,7 @@ class FactIndex:
     def search(
         self, text: str, vector: QueryVector | None, namespace: str | None, now_ms: int, limit: int
     ) -> list[FoundFact]:
-        """The facts that hold and are like a text in their words or in meaning, the most similar first, then by id."""
+        """The facts that hold and are similar to a text in their words or in meaning, the most similar first, then by id."""
         found = self._vectors.like(vector)
         for fact_id, share in self._by_words(text).items():
             found[fact_id] = max(share, found.get(fact_id, 0.0))
@@ -205,11 +212,13 @@ class FactIndexes:
     Args:
         views: Where facts are read.
         analyzer: Turns texts into terms.
+        budget_bytes: Memory of all hot indexes of the node. The index in use is kept even if it alone is larger.
     """
 
-    def __init__(self, views: ViewReader, analyzer: Analyzer) -> None:
+    def __init__(self, views: ViewReader, analyzer: Analyzer, *, budget_bytes: int) -> None:
         self._views = views
         self._analyzer = analyzer
+        self._budget = budget_bytes // FACTS_SHARE
         self._indexes: OrderedDict[str, FactIndex] = OrderedDict()
         self._generation = -1
         self._version = 0
@@ -221,15 +230,15 @@ class FactIndexes:
             self._version += 1
 
     def fresh(self, workspace_id: str) -> FactIndex:
-        """The index as the views have the facts now; hold ``lock`` while it is used."""
+        """The index, as new as the views; hold ``lock`` while it is used."""
         if self._generation != self._views.generation:
             self._generation = self._views.generation
             self._indexes.clear()
         index = self._indexes.setdefault(workspace_id, FactIndex(self._analyzer))
         self._indexes.move_to_end(workspace_id)
-        while len(self._indexes) > MOST_INDEXES:
-            self._indexes.popitem(last=False)
         if index.version != (version := self._version):
             index.refresh(self._views, workspace_id)
             index.version = version
+            while len(self._indexes) > 1 and sum(one.nbytes for one in self._indexes.values()) > self._budget:
+                self._indexes.popitem(last=False)
         return index

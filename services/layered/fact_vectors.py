@@ -33,6 +33,11 @@ class FactVectors:
         self._matrix: VectorMatrix | None = None
         self._seq = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the vectors."""
+        return 0 if self._matrix is None else self._matrix.nbytes
+
     def add(self, fact_id: str, text_hash: int) -> None:
         """Add a fact, whose vector ``take`` takes in."""
         self._places.setdefault(text_hash, []).append(len(self._ids))

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound
 from ...schemas.events.facts import FactVerified, VerificationRequested
 from ...schemas.events.payload import ControlPayload
@@ -37,11 +36,11 @@ from ...schemas.timestamps import format_ms
 from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
-from ..palace.graph import KnowledgeGraph, Layered
+from ..kept import Kept
+from ..palace.graph import KnowledgeGraph, Layered, fact_fields
 from ..query.query_embedding import QueryVector
 from .choices import LayeredChoices
 from .fact_index import FactIndex, FactIndexes, KnownFact
-from .kept import Kept
 from .moment import Moments
 from .uses import NEVER, UseCounts, Uses
 
@@ -98,7 +97,7 @@ class LayeredFacts:
         journal: Records verifications.
         graph: Records facts.
         indexes: The facts in memory.
-        choices: What counts in a workspace.
+        choices: Settings of a workspace.
         uses: How often entries were used.
         moments: The time of a request.
         embed: The vector of a query in a workspace; None without a model.
@@ -110,7 +109,7 @@ class LayeredFacts:
         journal: Recorder,
         graph: KnowledgeGraph,
         indexes: FactIndexes,
-        choices: Kept[LayeredChoices],
+        choices: Kept[str, LayeredChoices],
         uses: UseCounts,
         moments: Moments,
         embed: Embed,
@@ -141,7 +140,8 @@ class LayeredFacts:
         seq = added.seq
         if not added.added:
             confidence = asked.confidence if "confidence" in asked.model_fields_set else None
-            seq = await self._record(caller, FactVerified(fact_id=added.triple_id, confidence=confidence), "verified")
+            verified = FactVerified(fact_id=added.triple_id, confidence=confidence)
+            seq = await self._record(caller, added.triple_id, verified, "verified")
         await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
         found = await self.conflicts(caller, FactConflictsRequest())
         own = tuple(one for one in found.conflicts if added.triple_id in one.fact_ids)
@@ -221,7 +221,7 @@ class LayeredFacts:
         return FactConflictsAnswer(conflicts=tuple(found), wanted=tuple(map(_shown, wanted)), view_seq=view_seq)
 
     async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> FactVerifyAnswer:
-        seq = await self._record(caller, said, what)
+        seq = await self._record(caller, fact_id, said, what)
         await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
         return FactVerifyAnswer(fact=await self.read(caller, fact_id), seq=seq)
 
@@ -238,17 +238,12 @@ class LayeredFacts:
             found = shown_conflicts(index, index.conflicts(now_ms), namespace)
             return found, [fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)]
 
-    async def _record(self, caller: Caller, said: ControlPayload, what: str) -> int:
-        kind, actor = caller.acts_as
-        fact_id = said.fact_id if isinstance(said, FactVerified) else getattr(said, "fact_ids", ("",))[0]
+    async def _record(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> int:
         recorded = await self._journal.record(
             caller.workspace_id,
             said,
             summary=f"fact {fact_id} {what}",
-            actor_type=ActorType(kind),
-            actor_id=actor,
-            crew_id=caller.principal.crew_id,
-            agent_id=caller.principal.agent_id,
+            **caller.author_fields,
         )
         return recorded.seq
 
@@ -272,23 +267,9 @@ def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str 
 
 
 def _shown(one: RankedFact) -> LayeredFact:
-    row, parts = one.fact.row, one.parts
+    row = one.fact.row
     return LayeredFact(
-        id=row.fact_id,
-        subject=one.fact.subject,
-        predicate=row.predicate,
-        object=one.fact.object,
-        valid_from=row.valid_from,
-        valid_to=row.valid_to,
-        current=row.valid_to is None,
-        confidence=row.confidence,
-        source_closet=row.source_drawer_id,
-        source_entry_id=row.source_entry_id,
-        asserted_by=row.asserted_by,
-        asserted_at=format_ms(row.asserted_ms),
-        asserted_seq=row.asserted_seq,
-        ended_by=row.ended_by,
-        end_reason=row.end_reason,
+        **fact_fields(row, one.fact.subject, one.fact.object),
         namespace=row.namespace,
         text=one.fact.text,
         fact_type=row.fact_type,
@@ -300,16 +281,5 @@ def _shown(one: RankedFact) -> LayeredFact:
         state=state_of(one.fresh).value,
         uses=one.uses.count,
         salience=one.salience,
-        parts=shown_parts(parts),
-    )
-
-
-def shown_parts(parts: Parts) -> SalienceParts:
-    """The parts of a salience as an answer."""
-    return SalienceParts(
-        relevance=parts.relevance,
-        recency=parts.recency,
-        confidence=parts.confidence,
-        usage=parts.usage,
-        freshness=parts.freshness,
+        parts=SalienceParts.model_validate(one.parts, from_attributes=True),
     )

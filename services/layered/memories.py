@@ -1,7 +1,7 @@
 """Gathers the memories that may go into a context, each with its salience: facts, entries, drawers, documents, the run.
 
-Invariant: nothing is gathered that the token may not read, and no document of an agent whose memory is
-off. The relevance of a recalled entry follows the order of the recall.
+Invariant: only what the token may read is gathered, and no document of an agent whose memory is off. The relevance of a
+recalled entry follows the order of the recall.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
+from ...schemas.events.drawers import MOST_IMPORTANCE
 from ...schemas.operations.context import ContextRequest
 from ...schemas.operations.layered import Episode
 from ...schemas.operations.recall import INJECT, RecallAnswer, RecallHit, RecallRequest
@@ -29,6 +30,7 @@ from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.timestamps import format_ms, from_ms, parse_ts, to_ms
 from ...schemas.views.drawers import PALACE_IDENTITIES
 from ..desk import Caller
+from ..kept import Kept
 from ..memory.block import DocumentsByOwner
 from ..memory.documents.addressing import check_own
 from ..memory.documents.owned import OwnedDocuments
@@ -38,7 +40,6 @@ from ..palace.use_cases import Palace
 from ..query.recall import RecallService
 from .choices import LayeredChoices
 from .facts import LayeredFacts, RankedFact, ranked
-from .kept import Kept
 from .runs import Runs
 from .uses import NEVER, UseCounts, Uses
 
@@ -56,12 +57,12 @@ _DATE_CHARS: Final = len("2026-11-21")
 
 @dataclass(slots=True)
 class Gathered:
-    """What was found.
+    """The gathered memories.
 
     Attributes:
         items: The memories.
         facts: Those among them that are facts.
-        recall: What recall said.
+        recall: The answer of recall.
         entry_ids: Id of an item → the entry that is used when it is in a context.
     """
 
@@ -80,14 +81,14 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, with what follows from it.
+    """A request with derived values.
 
     Attributes:
-        caller: Who asks.
-        request: What.
-        query: What is searched for.
-        choices: What counts.
-        now_ms: The time as of which it is answered.
+        caller: The caller.
+        request: The request.
+        query: The text to search for.
+        choices: Settings of the workspace.
+        now_ms: The time for which it is answered.
     """
 
     caller: Caller
@@ -108,7 +109,7 @@ class Memories:
         runs: The working memory of a run.
         palace: Its drawers.
         documents: The present documents by owner.
-        registry: What is registered of agents.
+        registry: The registered agents.
         analyzer: Turns texts into terms.
     """
 
@@ -135,7 +136,7 @@ class Memories:
         self._terms: Callable[[str], frozenset[int]] = lru_cache(8_192)(lambda text: frozenset(analyzer.terms(text)))
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._identity.close()
 
     async def gather(self, asked: Asked) -> Gathered:
@@ -285,13 +286,9 @@ def relevances(confidences: Sequence[float]) -> list[float]:
 
 def _of_drawer(drawer: HotDrawer, content: str, similarity: float, uses: DrawerUses) -> _Candidate:
     text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {one_line(content)}"
-    confidence = drawer.importance / _MOST_IMPORTANCE
+    confidence = drawer.importance / MOST_IMPORTANCE
     memory = Remembered(similarity, drawer.filed_ms, uses.last_ms, confidence, uses.reads)
     return _Candidate(_item(Memory.EPISODIC, drawer.drawer_id, text, "drawer"), memory, drawer.entry_id)
-
-
-_MOST_IMPORTANCE: Final = 5.0
-"""Importance of a drawer at which its confidence is 1."""
 
 
 def _of_fact(one: RankedFact) -> Item:

@@ -1,4 +1,4 @@
-"""The time as of which a request is answered."""
+"""The time for which a request is answered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Moments:
         """A named time, or now, in milliseconds since the epoch.
 
         Raises:
-            InvalidQuery: If it is no time.
+            InvalidQuery: If it is not a time.
         """
         try:
             return to_ms(self._clock() if named is None else parse_ts(named))

@@ -1,4 +1,4 @@
-"""Layered memory of a node: what writes it, what reads it, and what assembles contexts of it."""
+"""Layered memory of a node: the use-cases that write it, read it, and assemble contexts of it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ...schemas.rules.text import Analyzer
 from ...schemas.views import FACTS_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from ..kept import Kept
 from ..memory.block import DocumentsByOwner
 from ..memory.documents.use_cases import Documents
 from ..memory.registry import Registry
@@ -27,13 +28,11 @@ from ..palace.graph import KnowledgeGraph
 from ..palace.use_cases import Palace
 from ..query.chunks.documents import RecordSearch
 from ..query.entries.queries import JournalQueries
-from ..query.query_embedding import QueryVector
 from ..query.recall import RecallService
 from .assembling import Assembling, Tokenizer
 from .choices import LayeredChoices, kept_choices
 from .fact_index import FactIndexes
 from .facts import LayeredFacts
-from .kept import Kept
 from .memories import Memories
 from .moment import Moments
 from .procedures import Procedures
@@ -50,7 +49,7 @@ class Layered:
     runs: Runs
     assembling: Assembling
     uses: UseCounts
-    choices: Kept[LayeredChoices]
+    choices: Kept[str, LayeredChoices]
     views: ViewReader
     moments: Moments
 
@@ -81,30 +80,26 @@ class Layered:
             palace: Its drawers.
             documents: Procedures.
             owned: The present documents by owner.
-            registry: What is registered of agents.
+            registry: The registered agents.
             queries: Reads entries.
             recall: Recalls entries.
             analyzer: Turns texts into terms.
             record: Records which memories are in a context.
-            settings: What counts on this node.
+            settings: The node's settings.
             clock: The time now, UTC.
             tokenizer: Counts tokens; an estimate if absent.
         """
         choices, moments = kept_choices(LayeredChoices.of(settings), views), Moments(clock)
-        indexes = FactIndexes(views, analyzer)
+        indexes = FactIndexes(views, analyzer, budget_bytes=recall.indexes.status.budget_bytes)
         uses = UseCounts(views)
-
-        async def embed(workspace_id: str, text: str) -> QueryVector | None:
-            return await recall.queries.embed(text, recall.indexes.model_of(workspace_id))
-
-        facts = LayeredFacts(views, journal, graph, indexes, choices, uses, moments, embed)
+        facts = LayeredFacts(views, journal, graph, indexes, choices, uses, moments, recall.embed)
         runs = Runs(queries)
         memories = Memories(views, uses, facts, recall, runs, palace, owned, registry, analyzer)
         assembling = Assembling(views, memories, indexes, record, choices, tokenizer or Tokenizer(), moments)
         return cls(facts, Procedures(documents), runs, assembling, uses, choices, views, moments)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self.uses.close()
         self.choices.close()
         self.assembling.close()

@@ -1,6 +1,7 @@
-"""How often entries were used, of the workspaces in use, in memory.
+"""How often entries were used, in memory for the workspaces in use.
 
-Invariant: a workspace is read once; then every commit brings the rows that it changed. Another file of views is read anew.
+Invariant: a workspace is read once; then every commit brings the rows that it changed. After a swap of the views file, all
+are read again.
 """
 
 from __future__ import annotations

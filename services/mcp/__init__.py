@@ -1,1 +1,1 @@
-"""The operations as tools of the Model Context Protocol: a shell like HTTP, and a loop over the toolsets."""
+"""The operations as tools of the Model Context Protocol: a loop over the toolsets, beside HTTP and the command line."""

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from ...schemas.errors import CrewJournalError
-from ...schemas.events.tools import MOST_CHARS, ToolCalled
+from ...schemas.events.tools import MOST_BYTES, ToolCalled
 from ..desk import Caller
 from ..endings import end_task
 from ..journal.intake.recorder import Recorder
@@ -44,7 +44,7 @@ class Audit(Part):
         self._task = asyncio.create_task(self._run(), name="tool-audit")
 
     async def stop(self) -> None:
-        """Record what waits, for a bounded time, and end."""
+        """Record the pending calls, for a bounded time, and end."""
         try:
             async with asyncio.timeout(5.0):
                 await self.recorded()
@@ -82,14 +82,13 @@ class Audit(Part):
     async def _write(self, call: Call) -> None:
         principal = call.connection.principal
         caller = Caller.of(principal, call.connection.workspace_id)
-        kind, actor = caller.acts_as
         structured = call.outcome.structured
         seq, receipt = structured.get("seq"), structured.get("receipt")
         stored = isinstance(seq, int) and not call.outcome.is_error
         called = ToolCalled(
             tool=call.tool,
-            input="(in the journal)" if stored or receipt else _cut(json.dumps(call.arguments, ensure_ascii=False)),
-            output=f"(receipt {receipt})" if receipt else _cut(call.outcome.text),
+            input="(in the journal)" if stored or receipt else _bounded(json.dumps(call.arguments, ensure_ascii=False)),
+            output=f"(receipt {receipt})" if receipt else _bounded(call.outcome.text),
             is_error=call.outcome.is_error,
             duration_ms=round(call.took_ms, 1),
             seq=seq if stored else None,
@@ -99,12 +98,10 @@ class Audit(Part):
             caller.workspace_id,
             called,
             summary=f"tool {call.tool} " + ("failed" if call.outcome.is_error else "was called"),
-            actor_type=kind,
-            actor_id=actor,
-            agent_id=principal.agent_id,
-            crew_id=principal.crew_id,
+            **caller.author_fields,
         )
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARS else text[: MOST_CHARS - 1] + "…"
+def _bounded(text: str) -> str:
+    size = len(text.encode(errors="replace"))
+    return text if size <= MOST_BYTES else json.dumps({"omitted_bytes": size})

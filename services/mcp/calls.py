@@ -1,4 +1,4 @@
-"""Values of a call of a tool: who calls, and what came of it."""
+"""Values of a call of a tool: its caller and its outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...schemas.principal import Principal, Role
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Who calls tools, and which.
+    """The caller of tools, and its tools.
 
     Attributes:
         principal: The binding of the token, or the agent for whom an OWNER or ADMIN connects (``acting_as``).

@@ -73,7 +73,7 @@ class Tools:
         return found
 
     async def call(self, connection: Connection, name: str, arguments: Mapping[str, Any]) -> Outcome:
-        """Call a tool; what fails is an outcome, too."""
+        """Call a tool; a failure is an outcome, too."""
         began = time.perf_counter()
         tool: Tool | None = None
         try:
@@ -152,7 +152,12 @@ def _fields(
         hint = f"send a text of at most {NARRATION_CHARS} characters, or leave it out"
         raise InvalidQuery(f"{NARRATION} is not a short text", hint=hint, field=NARRATION)
     if tool.narrated:
-        arguments = {name: value for name, value in arguments.items() if name != NARRATION}
+        fields = operation.request.model_fields
+        arguments = {
+            name: value
+            for name, value in arguments.items()
+            if name != NARRATION and not (value == "" and name in fields and not fields[name].is_required())
+        }
     for given in arguments:
         if given not in offered or given in tool.fixed:
             known = ", ".join(one for one in offered if one not in tool.fixed) or "none"

@@ -31,7 +31,7 @@ async def check_model(views: ViewReader, model: str, runnable: Collection[str]) 
         runnable: Models that an embedder of this node runs or would run as it is set up.
 
     Raises:
-        NotFound: If it is none of those, and there are no vectors of it either.
+        NotFound: If it is not one of those and has no vectors.
     """
     if model in runnable:
         return

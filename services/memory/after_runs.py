@@ -1,6 +1,6 @@
 """Ticks a consolidation of a crew after a run or mission of it completed, at most one in 30 minutes.
 
-Invariant: what is due follows from the journal alone, so however many nodes look, one tick is recorded; a crew whose
+Invariant: due times follow from the journal alone, so one tick is recorded however many nodes look; a crew whose
 workspace has a consolidation under way is looked at again later, and its 30 minutes do not begin.
 """
 
@@ -28,7 +28,7 @@ LOOK_BACK_MS: Final = 6 * 3_600_000
 """Milliseconds after which the sweep of the schedule has seen a run (``SCHEDULES``)."""
 _ENDED: Final = f"""SELECT workspace_id, crew_id, entry_type, published_ms,
         CASE WHEN entry_type = '{MISSION}' THEN payload ELSE '{{}}' END FROM {ENTRIES}
-    WHERE published_ms > $since AND crew_id IS NOT NULL AND NOT control AND entry_type IN ('{RUN}', '{MISSION}')"""
+    WHERE published_ms > $since AND crew_id IS NOT NULL AND entry_type IN ('{RUN}', '{MISSION}')"""
 _TICKED: Final = f"""SELECT workspace_id, published_ms, payload FROM {ENTRIES}
     WHERE published_ms > $since AND control AND entry_type = '{SweepTicked.ENTRY_TYPE}'"""
 _RUNNING: Final = f"""SELECT workspace_id FROM {SWEEPS}
@@ -40,7 +40,7 @@ class AfterRuns:
 
     Args:
         journal: Records the ticks.
-        views: Know runs and ticks.
+        views: Runs and ticks.
         clock: The time now, UTC.
     """
 
@@ -50,7 +50,7 @@ class AfterRuns:
         self._clock = clock
 
     async def check(self) -> int:
-        """Tick what is due; returns how many.
+        """Publish the due ticks; returns how many.
 
         Raises:
             BrokerUnavailable: If a tick could not be recorded; the next call tries again.

@@ -44,7 +44,7 @@ class Agents:
     Args:
         views: The views.
         journal: Records decisions.
-        registry: What is registered.
+        registry: The registrations.
         provision: Writes the first documents of an agent whose memory is on.
     """
 

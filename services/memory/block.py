@@ -1,7 +1,7 @@
 """The use-case that builds the memory block of an agent's prompt (contract §15).
 
 Invariant: AGENT and LEAD get the block of their own agent, their own crew and the workspace; an agent whose memory is off
-gets none; blocked text reaches no prompt, whoever asks.
+gets none; blocked text reaches no prompt of any caller.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class MemoryBlocks:
 
     Args:
         views: The views; followed until ``close``.
-        registry: What is registered.
+        registry: The registrations.
         documents: The present documents.
         search: Ranks topics.
-        opener: What is known of the person who opened the session; ``operators.Operators.opener``.
+        opener: Finds the profile of the person who opened the session; ``operators.Operators.opener``.
         clock: The time now, UTC.
     """
 

@@ -1,4 +1,4 @@
-"""What a memory block is made of: an agent's documents and registration as sections.
+"""The sections of a memory block, from an agent's documents and registration.
 
 Invariant: pure; a document that does not count makes no section.
 """
@@ -33,7 +33,7 @@ _TOPICS: Final = TIERS["topics"].label.partition("{key}")[0]
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """What a block is made of: the day, the registrations, the documents, what the crew learned, who opened the session."""
+    """The parts of a block: day, registrations, documents, learned rules and lessons, the person who opened the session."""
 
     today: date
     agent: AgentRow | None
@@ -51,10 +51,10 @@ def block_input(
     agent_id: str | None,
     crew_id: str | None,
 ) -> BlockInput:
-    """What the documents give to a block.
+    """The sections of a block from the documents.
 
     Args:
-        caller: Who asks; a LEAD is told how to write for the crew.
+        caller: The caller; the block of a LEAD says how to write for the crew.
         state: The documents.
         agent_id: The agent, if there is one.
         crew_id: Its crew, if there is one.

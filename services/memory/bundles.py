@@ -185,7 +185,7 @@ def _write(asked: ImportBundleRequest, target: Target, content: str, reason: str
 
 
 def _problems(target: Target, content: str, opted_out: bool) -> Iterator[tuple[str, str]]:
-    """What the checks of a write would refuse: kind and detail."""
+    """The problems for which the checks of a write would refuse it: kind and detail."""
     size, cap = len(content.encode()), TIERS[target.tier].cap_of(IMPORT)
     if target.tier == "peers" and opted_out:
         yield "consent", "the person opted out"

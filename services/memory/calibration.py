@@ -24,7 +24,7 @@ class Calibration:
         self._views = views
 
     async def propose(self, caller: Caller, asked: CalibrateRequest) -> CalibrateAnswer:
-        """The floor that keeps what was used."""
+        """The floor that keeps the used hits."""
         view_seq = self._views.view_seq(RECEIPTS_PROJECTION)
         receipts, rendered = await asyncio.to_thread(self._replayed, caller.workspace_id, asked.receipts)
         if not receipts:
@@ -41,7 +41,7 @@ class Calibration:
         )
 
     def _replayed(self, workspace_id: str, most: int) -> tuple[list[list[ReplayedHit]], int]:
-        """The hits of each recall, and how many were rendered: of these it is not known whether they were of use."""
+        """The hits of each recall, and how many were rendered, used or not."""
         found = []
         in_blocks = 0
         for hits, used, rendered in self._views.rows(_NEWEST, [workspace_id, most]):

@@ -1,10 +1,10 @@
-"""Two embedding models on the queries a workspace was really asked: how far their answers agree.
+"""Compares two embedding models on the logged queries of a workspace: how far their answers agree.
 
-Why: the log of recalls (``memory.searched``) is the one test set that everybody has. It has no right answers, so agreement
+Why: every workspace has a log of recalls (``memory.searched``) as a test set. It holds no relevance judgements, so agreement
 is measured, not quality; ``embeddings compare --eval`` measures quality on a set that has them.
 
 Invariant: both models are asked the same queries in the scope they were asked in, over the same entries and with the same
-recipe; nothing is recorded, and the active model goes on as it was.
+recipe; nothing is recorded, and the active model stays as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOGGED: Final = f"""SELECT query, scope, of_agent_id, of_crew_id FROM {RECEIPTS
 
 @dataclass(frozen=True, slots=True)
 class LoggedQuery:
-    """A query and whose memories it was asked of."""
+    """A query and its scope."""
 
     text: str
     scope: Scope
@@ -39,7 +39,7 @@ class LoggedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What two models make of one query."""
+    """The answers of two models to one query."""
 
     query: LoggedQuery
     one: ModelRanking

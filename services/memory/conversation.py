@@ -21,7 +21,7 @@ from ..journal.intake.append import Journal
 from ..query.recall import RecallService
 
 _READ_AHEAD: Final = 3
-"""Hits asked for each turn wanted, because entries that are no turns of conversation are among them."""
+"""Hits asked for each turn wanted, because entries that are not turns of a conversation are among them."""
 _MOST: Final = 50
 
 

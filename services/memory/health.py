@@ -1,7 +1,6 @@
 """A memory's health as it was measured last: read from the view, never computed on reading.
 
-Invariant: what is shown is a recorded snapshot or the word that there is none; only the embedder's state beside it is of
-this moment.
+Invariant: the answer is a recorded snapshot, or says that there is none; only the embedder's state in it is the present one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads what crews have learned from the views: rules and lessons, now or as of a sequence; blocking.
 
-Invariant: what is retracted is left out.
+Invariant: retracted rules and lessons are left out.
 """
 
 from __future__ import annotations

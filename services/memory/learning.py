@@ -142,13 +142,11 @@ class Learning:
         lesson = LessonRecorded(
             lesson_id=lesson_id, kind=asked.kind, source=asked.source, rule=asked.rule, context=asked.context
         )
-        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             lesson,
             summary=" ".join(asked.rule.split()),
-            actor_type=kind,
-            actor_id=actor,
+            **caller.actor_fields,
             crew_id=asked.crew_id,
             agent_id=asked.agent_id,
         )

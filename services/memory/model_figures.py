@@ -1,4 +1,4 @@
-"""How far embedding models are filled, and where each is active: what decisions about them are taken on.
+"""How far embedding models are filled, and where each is active: the figures on which models are switched.
 
 Invariant: a reading is one look at the views and at what the node fills; it decides nothing.
 """
@@ -33,11 +33,11 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known of every model, in one workspace or in all.
+    """The figures of every model, in one workspace or in all.
 
     Attributes:
         states: Model → its state, of those that were decided about.
-        vectors: Model → vectors, refused texts and dimensions (0 while there is no vector), of those that have any.
+        vectors: Model → vectors, refused texts and dimensions (0 without a vector), for models that have any.
         active: Workspace → the model it uses, as ``read_active_models``.
         wanted: Model being filled → the sequence of its last drop.
         embeddable: Entries that are to have a vector.
@@ -81,7 +81,7 @@ class ModelFigures:
         return await asyncio.to_thread(self._read, workspace_id)
 
     async def state(self, model: str) -> str | None:
-        """What was decided about a model; None if nothing was."""
+        """The last decision about a model; None if there is none."""
         return (await asyncio.to_thread(self._states)).get(model)
 
     async def dim(self, model: str) -> int | None:

@@ -1,8 +1,8 @@
 """The embedding models of a journal: fill a second one beside the first, switch to it, switch back, drop one.
 
-Why: a better model must be tried on one's own memories before recall rests on it, and left again at once if it is not
-better. So a model is added (a reactor fills it from the journal's beginning), activated (recall meets its vectors), and
-dropped (its vectors are forgotten); each is an event, so a rebuild ends where the live views are.
+Why: a model must be tried on one's own memories before recall uses it, and left at once if it is not better. So a model is
+added (a reactor fills it from the journal's beginning), activated (recall meets its vectors), and dropped (its vectors are
+forgotten); each is an event, so a rebuild ends where the live views are.
 
 Invariant: decisions are taken one after the other, each on views that know the one before; a model that recall uses is
 never dropped, and one that recall was switched away from stays filled, so switching back loses nothing.
@@ -67,10 +67,10 @@ class EmbeddingModels:
     Args:
         journal: Records the decisions.
         views: Where vectors and decisions are.
-        running: What runs a model here, made if need be; None if the node is not to embed.
+        running: The embedder of a model, made if there is none yet; None if the node does not embed.
         release: Closes a model that is not wanted.
         wanted: Models being filled, blocking.
-        kind_of: Which adapter runs a model.
+        kind_of: The adapter that runs a model.
         aliases: Short names of models.
         outcomes: Model → how its last call ended.
         filling: Model → status of the reactor that fills it.
@@ -159,7 +159,7 @@ class EmbeddingModels:
         return ModelsAnswer(workspace_id=workspace_id, models=tuple(map(ModelShown.model_validate, models)))
 
     async def add(self, caller: Caller, asked: AddModelRequest) -> ModelChange:
-        """Fill a further model in the background; it is called once first, so that what is recorded works.
+        """Fill a further model in the background; it is called once first, so that only a model that works is recorded.
 
         Raises:
             InvalidQuery: If not the name of a model.
@@ -177,9 +177,9 @@ class EmbeddingModels:
             return ModelChange(model=name, changed=True, dim=dim, seq=seq)
 
     async def activate(self, caller: Caller, asked: ActivateModelRequest) -> ModelActivated:
-        """Let recall use a model in one workspace, or wherever none was activated by name; at once.
+        """Let recall use a model at once in one workspace, or in all that have not activated one themselves.
 
-        The model used before stays filled. Returns when recalls meet the new vectors, after SETTLE_TIMEOUT_S at the latest.
+        The model used before stays filled. Returns when recalls use the new vectors, after SETTLE_TIMEOUT_S at the latest.
 
         Raises:
             NotFound: If nothing can make vectors of it and there are none, or it was dropped.
@@ -303,7 +303,7 @@ class EmbeddingModels:
         return embedder.dim
 
     async def _settled(self) -> None:
-        """Wait until recalls meet the new vectors, bounded: it is decided, and they will, however long the reading takes."""
+        """Wait, for a bounded time, until recalls use the new vectors; after it they still will."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 await self._recall_settled()

@@ -1,8 +1,8 @@
-"""The use-case nudges: what an orchestrator is to tell an agent in the user turn, each kind once per session.
+"""The use-case nudges: hints that an orchestrator puts into an agent's user turn, each kind once per session.
 
 Invariants: a nudge is published (``memory.nudge_offered``) before it is offered, under an id made of agent, session and
-kind, so of any number of concurrent requests, nodes and retries one gets it; what cannot be read or published is no
-nudge, never an error (contract §10). Advice is lost with a lost answer: it is never given twice.
+kind, so one of any number of concurrent requests, nodes and retries gets it. A failure to read or publish gives no nudge
+and no error (contract §10). A nudge whose answer is lost is not given again.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _agent_of(principal: Principal, named: str | None) -> str:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """An object as stored; empty if it holds what JSON cannot, so that one entry does not silence the others."""
+    """An object as stored; empty if JSON cannot hold it, so that one entry does not prevent all nudges."""
     try:
         parsed = from_json(text)  # orjson refuses whole numbers of 400 digits, which an entry may hold
     except ValueError:

@@ -1,4 +1,4 @@
-"""The use-cases of operator models: what is known of a person, what they have forgotten, and their consent.
+"""The use-cases of operator models: the statements of a person, forgetting them, and the person's consent.
 
 Invariant: a person is named by the keyed hash; their own name is not stored here. OWNER, ADMIN and tokens that were granted
 to speak for the person may ask; every answer comes after the views have folded the change.
@@ -68,11 +68,11 @@ class Operators:
         return slug_of(self._hash(workspace_id, user))
 
     def opener(self, workspace_id: str, user: str, agent_id: str | None, seq: int = NOW) -> Opener:
-        """What a prompt is given of the person who opened the session; blocking."""
+        """The profile of the person who opened the session, for a prompt; blocking."""
         return self._profiles.opener(workspace_id, user, self.slug(workspace_id, user), agent_id, seq)
 
     async def show(self, caller: Caller, asked: OperatorRequest) -> OperatorAnswer:
-        """What is known of a person, with the quotes it rests on.
+        """The model of a person, with the quotes that support it.
 
         Raises:
             NotAllowed: If the token may not speak for the person.
@@ -133,10 +133,7 @@ class Operators:
 
     async def _change(self, caller: Caller, user: str, payload: ControlPayload, summary: str) -> OperatorChangedAnswer:
         _check(caller, user)
-        kind, actor = caller.acts_as
-        recorded = await self._journal.record(
-            caller.workspace_id, payload, summary=summary, actor_type=kind, actor_id=actor
-        )
+        recorded = await self._journal.record(caller.workspace_id, payload, summary=summary, **caller.actor_fields)
         await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, OPERATORS_PROJECTION)
         return OperatorChangedAnswer(slug=self.slug(caller.workspace_id, user), seq=recorded.seq)
 

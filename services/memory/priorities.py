@@ -2,7 +2,8 @@
 
 Invariants: only OWNER and ADMIN, never an agent for its own output; each change names the priority it found, and no two
 changes found the same one: its id follows from the change before it, so of two made at once, on one node or on two, the
-journal takes one, and the other looks again.
+journal takes one, and the other waits for that one and reads the priority again. If an agent gave the id to an entry, the
+next id follows from that entry.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LIVE: Final = f"""SELECT coalesce(live.since_seq, entry.seq), coalesce(live.pri
     FROM {ENTRIES} AS entry LEFT JOIN (SELECT * FROM {LIVE_PRIORITIES} WHERE {PRESENT}) AS live
         ON live.workspace_id = entry.workspace_id AND live.entry_id = entry.id
     WHERE entry.workspace_id = $1 AND entry.id = $2"""
-"""The latest word on an entry's priority and where it was said; nothing if there is no such entry."""
+"""The latest priority of an entry and the sequence that set it; no row if there is no such entry."""
 
 
 class Priorities:
@@ -40,7 +41,7 @@ class Priorities:
 
     Args:
         journal: Records the changes.
-        views: Know the entries and what was said of them.
+        views: The entries and their priorities.
         wait_s: Seconds to wait until a change can be read back.
     """
 
@@ -55,34 +56,35 @@ class Priorities:
 
         Raises:
             NotFound: If the workspace has no such entry.
-            BrokerUnavailable: If the change could not be recorded; asking again is safe.
+            BrokerUnavailable, ViewsBehind: If the change could not be recorded; asking again is safe.
         """
         workspace_id, entry_id, priority = caller.workspace_id, asked.entry_id, asked.priority
         async with self._one_at_a_time:
-            looked_at = (0, 0)
+            taken_at = 0
             for _ in range(ATTEMPTS):
                 said_at, previous = await self._live(workspace_id, entry_id)
-                # a conflict that twice shows no change of this entry is an id that an agent took: go by the next one
-                looked_at = (said_at, looked_at[1] + 1 if said_at == looked_at[0] else 0)
                 if previous is priority:
                     return _answer(asked, previous, None)
                 change = PriorityChanged(
                     target_entry_id=entry_id, previous_priority=previous, new_priority=priority, reason=asked.reason
                 )
-                with contextlib.suppress(EntryConflict):  # another change was first: look again
+                cause = f"{workspace_id}/{entry_id}/{max(said_at, taken_at)}"
+                try:
                     recorded = await self._journal.record(
                         workspace_id,
                         change,
                         summary=f"Priority of {entry_id} changed from {previous.value} to {priority.value}",
-                        entry_id=derived_id(
-                            _ID_NAME, _ID_VERSION, f"{workspace_id}/{entry_id}/{said_at}", looked_at[1] // 2
-                        ),
+                        entry_id=derived_id(_ID_NAME, _ID_VERSION, cause),
                         actor_type=ActorType.USER,
                         actor_id=caller.actor,
                     )
-                    await self._wait_until_folded(recorded.seq)
-                    return _answer(asked, previous, recorded.seq)
-                await self._wait_until_folded(self._views.view_seq(*_READ) + 1)
+                except EntryConflict as conflict:  # by another change, or by an entry that an agent gave this id
+                    taken_at = conflict.seq
+                    await self._views.wait_for(taken_at, self._wait_s, *_READ)
+                    continue
+                with contextlib.suppress(ViewsBehind):  # then the next change conflicts and looks again
+                    await self._views.wait_for(recorded.seq, self._wait_s, *_READ)
+                return _answer(asked, previous, recorded.seq)
         raise Unavailable(
             f"the priority of {entry_id} is being changed elsewhere", hint="check its present priority and try again"
         )
@@ -93,11 +95,6 @@ class Priorities:
             hint = "check the id and the token's workspace; pass min_seq for an entry that was just written"
             raise NotFound(f"no entry {entry_id[:64]}", hint=hint)
         return int(rows[0][0]), Priority(rows[0][1])
-
-    async def _wait_until_folded(self, seq: int) -> None:
-        """Wait until the views have a change, so that the next one finds it."""
-        with contextlib.suppress(ViewsBehind):  # then the next one conflicts and looks again
-            await self._views.wait_for(seq, self._wait_s, *_READ)
 
 
 def _answer(asked: PriorityRequest, previous: Priority, seq: int | None) -> PriorityAnswer:

@@ -51,7 +51,7 @@ class Profiles:
         return [OperatorProfileRow(*row) for row in self._views.rows(sql, [workspace_id])]
 
     def consent(self, workspace_id: str, slug: str) -> OperatorConsentRow | None:
-        """What the person decided; None if nothing."""
+        """The person's consent; None if not recorded."""
         sql = f"SELECT {OPERATOR_CONSENTS.names} FROM {OPERATOR_CONSENTS} WHERE workspace_id = ? AND slug = ?"
         rows = self._views.rows(sql, [workspace_id, slug])
         return OperatorConsentRow(*rows[0]) if rows else None
@@ -67,7 +67,7 @@ class Profiles:
         return next((text_of(row) for row in found), "")
 
     def opener(self, workspace_id: str, user: str, slug: str, agent_id: str | None, seq: int = NOW) -> Opener:
-        """What a prompt is given of the person who opened the session."""
+        """The profile of the person who opened the session, for a prompt."""
         consent = self.consent(workspace_id, slug)
         rows = {row.agent_id: text_of(row) for row in self.of(workspace_id, slug, seq)}
         card = "" if agent_id is None else rows.get(agent_id, "")

@@ -188,14 +188,12 @@ class Proposals:
                 model=row.model,
                 proposal_id=row.proposal_id,
             )
-            kind, actor = caller.acts_as
             recorded = await self._journal.record(
                 caller.workspace_id,
                 rule,
                 summary=f"Learned: {rule.pattern}",
                 entry_id=_rule_id(row),
-                actor_type=kind,
-                actor_id=actor,
+                **caller.actor_fields,
                 crew_id=row.crew_id,
                 priority=Priority.HIGH,
                 refs={EVIDENCE_REF: list(evidence), "derived_from": [row.proposal_id]},
@@ -237,13 +235,11 @@ class Proposals:
         return _decision(proposal, ProposalState.UNDONE, proposal.rule_id, done.seq or 0)
 
     async def _decide(self, caller: Caller, proposal: Proposal, decision: Any, reason: str) -> int:
-        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             ProposalDecided(proposal_id=proposal.row.proposal_id, decision=decision, reason=reason),
             summary=f"The proposal {proposal.row.proposal_id} is {decision}",
-            actor_type=kind,
-            actor_id=actor,
+            **caller.actor_fields,
             crew_id=proposal.row.crew_id,
         )
         await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, LEARNING_PROJECTION)

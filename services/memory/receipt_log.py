@@ -94,7 +94,7 @@ class ReceiptLog:
         self._task = asyncio.create_task(self._run(), name="receipts")
 
     async def stop(self) -> None:
-        """Publish what is pending and end; what the broker does not take now is lost."""
+        """Publish the pending receipts and end; those that the broker does not take now are lost."""
         task, self._task = self._task, None
         if task is not None:
             await end_task(task)
@@ -105,7 +105,7 @@ class ReceiptLog:
             _log.warning("receipts.lost_at_shutdown", receipts=len(self._waiting), error=self._error)
 
     def figures(self) -> ReceiptFigures:
-        """How it is doing."""
+        """Its counts."""
         return ReceiptFigures(len(self._waiting), self._published, self._refused, self._error)
 
     def record(self, answered: Answered, rendered: Sequence[str] | None) -> str | None:
@@ -113,7 +113,7 @@ class ReceiptLog:
 
         Args:
             answered: The recall.
-            rendered: The hits whose text reached a prompt; None if it was no render.
+            rendered: The hits whose text reached a prompt; None if nothing was rendered.
 
         Returns:
             The receipt; None if it cannot be stored now.
@@ -147,7 +147,7 @@ class ReceiptLog:
         return False
 
     async def flush(self) -> bool:
-        """Publish what is pending; returns whether all of it is settled."""
+        """Publish the pending receipts; returns whether all are settled."""
         async with self._flushing:
             while self._waiting:
                 group = list(islice(self._waiting.values(), GROUP))
@@ -186,7 +186,7 @@ class ReceiptLog:
             self._hurry.clear()
             try:
                 settled = await self.flush()
-            except Exception:  # what is pending is kept, the next round tries again
+            except Exception:  # pending receipts are kept, and the next round tries again
                 _log.exception("receipts.flush_failed")
                 settled = False
             if not settled:
@@ -203,9 +203,9 @@ def _summary(searched: MemorySearched) -> str:
 
 
 def _payload(answered: Answered, rendered: Sequence[str] | None) -> MemorySearched:
-    """What is recorded: the payload names whose memories were searched, the entry who asked.
+    """The recorded entry: its payload names the searched agent and crew, the entry itself the asker.
 
-    An entry is shown to the agent and the crew it bears, and what an OWNER asks about an agent is not for that agent.
+    The agent and crew of an entry may read it, and a query of an OWNER about an agent is not for that agent.
     """
     asker, scope, response, mean = answered.principal, answered.scope, answered.response, answered.mean_cosine
     hits = response.hits[:MOST_HITS]

@@ -1,7 +1,7 @@
-"""What is registered of agents and crews, in memory: asked on every read and write of memory.
+"""The registrations of agents and crews, in memory, because every read and write of memory needs them.
 
-Invariant: what was registered last counts, from the commit on that folded it; the first question reads the table, commits
-are followed from then on, and another file of views is read anew.
+Invariant: the last registration counts, from the commit on that folded it. The first read loads the table, then commits are
+followed; after a swap of the views file, it is loaded again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Registry:
         self._unsubscribe: Callable[[], None] = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop following the views."""
         self._unsubscribe()
 
     async def agent(self, workspace_id: str, agent_id: str) -> AgentRow | None:
-        """What is registered of an agent; None if nothing is."""
+        """The registration of an agent, or None."""
         await self._load()
         return self._agents.get((workspace_id, agent_id))
 
@@ -50,7 +50,7 @@ class Registry:
         return sorted((row for row in found if crew_id in (None, row.crew_id)), key=lambda row: row.agent_id)
 
     async def crew(self, workspace_id: str, crew_id: str) -> CrewRow | None:
-        """What is registered of a crew; None if nothing is."""
+        """The registration of a crew, or None."""
         await self._load()
         return self._crews.get((workspace_id, crew_id))
 

@@ -1,8 +1,8 @@
 """A reindex: entries are judged by the current embed policy, and texts a model refused are tried again.
 
-Why: a policy that changes, and a tombstone, are decisions of the past, which nothing changes silently (contract §3, [TRAP]:
-a tombstone is permanent). So a reindex is an event: the folds judge again and forget the tombstones, and the index sweep
-that is due right after it embeds what is missing then.
+Why: nothing changes past decisions silently, neither the embed policy nor a tombstone (contract §3, [TRAP]: a tombstone is
+permanent). So a reindex is an event: the folds apply the policy again and delete the tombstones, and the index sweep that is
+due right after it embeds the missing entries.
 
 Invariant: the sweep's tick comes after the request in the journal, so it sees its effect.
 """

@@ -1,7 +1,7 @@
-"""Asserting and retracting relations: what people and agents say of how two entries relate.
+"""Asserting and retracting relations between two entries, by people and agents.
 
-Invariant: both entries are looked up with the caller's token first, so it relates and learns of only what it may
-read. A relation is recorded as a control entry and becomes an edge by the fold alone.
+Invariant: both entries are looked up with the caller's token first, so the caller relates only entries that it may read and
+learns of no others. A relation is recorded as a control entry and becomes an edge by the fold alone.
 """
 
 from __future__ import annotations
@@ -158,20 +158,18 @@ class Relations:
     async def _is_its_word(self, caller: Caller, edge: list[str], created_ms: int) -> bool:
         """Whether the relation rests on the caller's word alone.
 
-        Saying again what another said, or what a reactor had found, must not give the right to take it back.
+        Asserting a relation again that another caller or a reactor asserted must not give the right to retract it.
         """
         rows = await asyncio.to_thread(self._views.rows, _ASSERTED_BY, edge)
         kind, actor = caller.acts_as
         return rows == [(kind.value, actor, created_ms)]
 
     async def _record(self, caller: Caller, ends: _Ends, said: ControlPayload, what: str) -> Appended:
-        kind, actor = caller.acts_as
         return await self._journal.record(
             ends.workspace_id,
             said,
             summary=f"{what}: {ends.src_entry_id} and {ends.dst_entry_id}",
-            actor_type=kind,
-            actor_id=actor,
+            **caller.actor_fields,
             crew_id=ends.crew_id,
             agent_id=caller.principal.agent_id,
         )

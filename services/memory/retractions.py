@@ -1,7 +1,7 @@
 """Retracting and restoring entries.
 
 Invariant: a caller retracts what it may read: AGENT its own entries, LEAD also those of its crew, OWNER and ADMIN all.
-What an operator retracted, only an operator restores. An entry that is so already gets no second event.
+Only an operator restores an entry that an operator retracted. A retracted entry is not retracted again.
 """
 
 from __future__ import annotations
@@ -116,13 +116,11 @@ class Retractions:
     async def _record(
         self, caller: Caller, entry: StoredEntry, decision: RetractionMade | RetractionRestored, what: str
     ) -> RetractionAnswer:
-        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             decision,
             summary=f"{entry.id} is {what}",
-            actor_type=kind,
-            actor_id=actor,
+            **caller.actor_fields,
             crew_id=entry.record["crew_id"],
             agent_id=caller.principal.agent_id,
         )
@@ -142,5 +140,5 @@ def _check_authority(caller: Caller, known: RetractionRow) -> None:
     if kind is not ActorType.USER and not below and (known.actor_type, known.actor_id) != (kind, actor):
         raise NotAllowed(
             f"{known.target_id} was retracted by {known.actor_id}, whose decision this token may not change",
-            hint="ask an OWNER, an ADMIN or the one who retracted it",
+            hint="ask an OWNER, an ADMIN, or the agent or person that retracted it",
         )

@@ -1,7 +1,7 @@
-"""A sweep on request: its tick is published with the time it is due now, and its end awaited.
+"""A sweep on request: publishes a tick that is due now and waits for the end of the sweep.
 
-Invariant: the answer is what the sweep said of itself, or an error if it has said nothing in time. What a downtime missed
-is ticked first: a tick that is due now moves the place from which missed ones are counted.
+Invariant: the answer is the sweep's own report, or an error if none came in time. Ticks that a downtime missed are published
+first: a tick that is due now moves the time from which missed ones are counted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class SweepNow:
         return await self.run(caller.workspace_id, "index", VECTORS_PROJECTION)
 
     async def run(self, workspace_id: str, sweep: str, *needs: str) -> SweepAnswer:
-        """Tick after what was missed, and wait until the sweep has finished and the named projections (all if none) show it.
+        """Publish the missed ticks and one more, and wait until the sweep has finished.
+
+        The named projections (all if none) then show it.
 
         Raises:
             BrokerUnavailable: If a tick was not acked.
@@ -87,7 +89,7 @@ class SweepNow:
         return answer
 
     def _answer(self, tick: Tick, after: int) -> SweepAnswer | None:
-        """What the sweep said of itself; None while it has said nothing."""
+        """The sweep's own report; None while there is none."""
         for seq, payload in self._views.rows(_FINISHED, [tick.workspace_id, SweepFinished.ENTRY_TYPE, after]):
             said: dict[str, Any] = orjson.loads(payload)
             if said.get("sweep") == tick.sweep and said.get("due") == tick.due:

@@ -1,12 +1,12 @@
-"""Keeps time for the sweeps: publishes a ``sweep.ticked`` when one is due, and catches up what a downtime missed.
+"""Publishes a ``sweep.ticked`` when a sweep is due, and those that a downtime missed.
 
 Why ticks are events: decay is a fold and must take its time from the journal; health and index sweeps are reactors that
-may run anywhere. Ours is the one clock among them.
+may run anywhere. This module is the only clock among them.
 
 Invariants: however many nodes keep time, the journal has one tick for each due time (``ticks``); missed ticks come once
 each and in order, the newest ``MOST_MISSED`` of each sweep; a workspace's first is the first due time after its first
-entry. A decay is finished by its fold, and we say so for it: ``sweep.finished`` with the rows it went over, for the last
-decay of a workspace (the ones before it in a catching up are superseded by it).
+entry. A decay is finished by its fold, so this module publishes its end: ``sweep.finished`` with the rows it went over, for
+the last decay of a workspace (the ones before it in a catching up are superseded by it).
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Sweeps:
 
     Args:
         journal: Records the ticks.
-        views: Know the workspaces and their last ticks.
+        views: The workspaces and their last ticks.
         clock: The time now, UTC.
-        also: Called at each look, for what is due without a tick.
+        also: Called at each look, for work that needs no tick.
         poll_s: Seconds between looks at the clock.
     """
 
@@ -93,7 +93,7 @@ class Sweeps:
         self._task = asyncio.create_task(self._run(), name="sweeps")
 
     async def stop(self) -> None:
-        """Keep time no longer; what becomes due is caught up after the next start."""
+        """End; ticks that become due are caught up after the next start."""
         task, self._task = self._task, None
         if task is not None:
             await end_task(task)
@@ -123,7 +123,7 @@ class Sweeps:
         }
 
     async def run_now(self, caller: Caller, asked: SweepRequest) -> SweepAnswer:
-        """Tick now, after what was missed, and wait until the tick is folded.
+        """Publish the missed ticks and one that is due now, and wait until it is folded.
 
         Raises:
             BrokerUnavailable: If the tick could not be recorded.
@@ -143,7 +143,7 @@ class Sweeps:
         )
 
     async def catch_up(self, workspace_id: str) -> None:
-        """Tick what a workspace has missed by now, so that a tick on request does not pass over it.
+        """Publish the ticks that a workspace has missed, so that a tick on request does not skip them.
 
         Raises:
             BrokerUnavailable: If a tick could not be recorded.
@@ -152,7 +152,7 @@ class Sweeps:
             await self._publish_missed(workspace_id, to_ms(self._clock()))
 
     async def check(self) -> int:
-        """Publish what is due by now; returns how many ticks.
+        """Publish the due ticks; returns how many.
 
         Raises:
             BrokerUnavailable: If one could not be recorded; the next look goes on there.
@@ -191,7 +191,7 @@ class Sweeps:
             await asyncio.sleep(self._poll_s)
 
     async def _due(self, now_ms: int) -> list[Tick]:
-        """What was due since each workspace's last ticks, in order of due time."""
+        """The ticks due since each workspace's last ones, in order of due time."""
         first = await asyncio.to_thread(self._views.rows, _BEGUN, [])
         rows = await asyncio.to_thread(self._views.rows, _LAST, [])
         last = {(workspace, sweep): due_ms for workspace, sweep, due_ms in rows}
@@ -211,7 +211,7 @@ class Sweeps:
                 await publish_tick(self._journal, tick)
 
     async def _finish_decays(self) -> dict[str, int]:
-        """Say for the decay fold what it did, by workspace; the same on every node, for the fold counted it."""
+        """Publish the counts of finished decays by workspace; they are the same on every node, because the fold counts."""
         rows = await asyncio.to_thread(self._views.rows, _UNFINISHED, [])
         last = 0
         for workspace_id, due_ms, decayed in rows:

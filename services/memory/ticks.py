@@ -1,4 +1,4 @@
-"""What is recorded of a sweep's tick: the one place that makes the ids of it.
+"""The events of a sweep's tick; all their ids are made here.
 
 Invariant: an id follows from workspace, sweep and due time, so however many nodes keep time or are asked for a sweep, the
 journal has one tick for each due time.
@@ -48,7 +48,7 @@ async def publish_tick(journal: Recorder, tick: Tick) -> Appended:
 
 
 async def record_tick(journal: Recorder, tick: Tick, payload: ControlPayload, name: str, summary: str) -> Appended:
-    """Record what happened to a tick, once; ``name`` tells apart what is recorded of the same tick.
+    """Record an event of a tick, once; ``name`` distinguishes events of the same tick.
 
     Raises:
         BrokerUnavailable: If no ack came within the bound, or other entries have taken the ids.
@@ -60,6 +60,6 @@ async def record_tick(journal: Recorder, tick: Tick, payload: ControlPayload, na
                 tick.workspace_id, payload, summary=summary, entry_id=derived_id(name, _ID_VERSION, cause, n)
             )
     raise BrokerUnavailable(
-        f"the ids of the {tick.sweep} sweep at {tick.due_ms} are taken in {tick.workspace_id}",
+        f"the ids of the {tick.sweep} sweep at {tick.due_ms} are used by other entries in {tick.workspace_id}",
         hint="a client publishes entries with ids of the service; revoke its token",
     )

@@ -1,6 +1,6 @@
-"""The use-cases about workspaces: what OWNER and ADMIN decide for one, and which there are.
+"""The use-cases of workspaces: their settings, which OWNER and ADMIN change, and their list.
 
-Invariant: settings are events (``workspace.configured``), whole: the last one counts, and nothing else remembers them.
+Invariant: settings are events (``workspace.configured``), each with all settings; the last one counts.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from ...schemas.errors import FieldProblem, InvalidRequest
 from ...schemas.events.workspaces import (
     CONTEXT_BUDGET_TOKENS,
     CONTEXT_SYSTEM_TOKENS,
-    EMBED_CHAT,
-    EPISODIC_TTL_HOURS,
-    EVIDENCE_FLOOR,
-    PALACE_INGEST,
-    REVIEW_RULES,
     SALIENCE_WEIGHTS,
     WorkspaceConfigured,
 )
+from ...schemas.operations.operation import is_switch
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspacesAnswer,
+    WorkspaceSettings,
     WorkspaceSettingsAnswer,
     WorkspaceSettingsRequest,
     WorkspaceShown,
@@ -49,19 +46,9 @@ _WORKSPACES: Final = f"""SELECT workspace_id, count(ts_ms), count(DISTINCT agent
           SELECT workspace_id, NULL, NULL, NULL FROM {TOKENS} WHERE workspace_id IS NOT NULL)
     WHERE NOT starts_with(workspace_id, '_') AND ($1 IS NULL OR workspace_id = $1) GROUP BY ALL ORDER BY ALL"""
 
-_NAMES: Final = (
-    EMBED_CHAT,
-    PALACE_INGEST,
-    REVIEW_RULES,
-    EVIDENCE_FLOOR,
-    CONTEXT_BUDGET_TOKENS,
-    CONTEXT_SYSTEM_TOKENS,
-    SALIENCE_WEIGHTS,
-    EPISODIC_TTL_HOURS,
-)
-"""Fields of the request that stand in ``settings``."""
-_SWITCHES: Final = (EMBED_CHAT, PALACE_INGEST, REVIEW_RULES)
-"""Those that are off if absent."""
+_COST: Final = "cost_nudge_usd"
+"""The setting that has a field of its own in ``workspace.configured``; the others are in ``settings``."""
+_OFF: Final = {name: False for name, one in WorkspaceSettings.model_fields.items() if is_switch(one.annotation)}
 _DEFAULT: Final = WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
 
 
@@ -90,7 +77,7 @@ class WorkspaceSettingsService:
         return _answer(caller.workspace_id, configured or _DEFAULT, view_seq)
 
     async def put(self, caller: Caller, asked: ConfigureWorkspaceRequest) -> WorkspaceSettingsAnswer:
-        """Record new settings and return after the ack; what else the workspace has configured stays.
+        """Record new settings and return after the ack; other settings of the workspace stay.
 
         Raises:
             ViewsBehind: If the views do not show the change before this one in time.
@@ -101,8 +88,8 @@ class WorkspaceSettingsService:
             await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, NUDGES_PROJECTION)
             before = await asyncio.to_thread(self._read, workspace_id) or _DEFAULT
             settings = {name: value for name, value in before.settings.items() if name not in asked.reset}
-            usd = COST_DEFAULT_USD if "cost_nudge_usd" in asked.reset else before.cost_nudge_usd
-            settings |= asked.model_dump(include=set(_NAMES), exclude_none=True)
+            usd = COST_DEFAULT_USD if _COST in asked.reset else before.cost_nudge_usd
+            settings |= asked.model_dump(include=WorkspaceSettings.model_fields.keys() - {_COST}, exclude_none=True)
             _check(settings)
             usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
@@ -143,15 +130,8 @@ class WorkspaceSettingsService:
 
 
 def _answer(workspace_id: str, configured: WorkspaceConfigured, view_seq: int) -> WorkspaceSettingsAnswer:
-    return WorkspaceSettingsAnswer(
-        workspace_id=workspace_id,
-        cost_nudge_usd=configured.cost_nudge_usd,
-        embed_chat=configured.embeds_chat,
-        palace_ingest=configured.files_chat,
-        review_rules=configured.reviews_rules,
-        view_seq=view_seq,
-        **{name: configured.settings.get(name) for name in _NAMES if name not in _SWITCHES},
-    )
+    settings = {**_OFF, **configured.settings, _COST: configured.cost_nudge_usd}
+    return WorkspaceSettingsAnswer(**settings, workspace_id=workspace_id, view_seq=view_seq)
 
 
 def _check(settings: Mapping[str, Any]) -> None:

@@ -163,7 +163,8 @@ def checked_backup(path: Path) -> Manifest:
                     raise CrewJournalError(f"{path} is damaged: {name} has another hash", hint="use another backup")
     except (zipfile.BadZipFile, KeyError, ValidationError, json.JSONDecodeError) as error:
         raise CrewJournalError(
-            f"{path} is not a whole backup: {type(error).__name__}", hint="use a file that `crew-journal backup` wrote"
+            f"{path} is not a complete backup: {type(error).__name__}",
+            hint="use a file that `crew-journal backup` wrote",
         ) from None
     return manifest
 

@@ -8,7 +8,7 @@ What ``retry`` means: the body is published again as a **new** event at the end 
 order. An entry keeps its own id if the views have no entry of that id. If they have, the same id would be left out as a
 repeat or parked again: whether another entry holds it (a differing duplicate), or this very entry, which other projections
 have folded. It then gets a new id, derived from the letter, and ``refs.retried_from`` names the old one. All other families
-keep their body and get a new message id. A body that is no valid event is refused, because it would only be parked
+keep their body and get a new message id. A body that is not a valid event is refused, because it would only be parked
 again. Where one projection failed on an entry that the others have, fixing that projection (a new version, rebuilt) is
 the better way: it folds the original in its place.
 """
@@ -58,7 +58,7 @@ class DeadLetter:
 
     Attributes:
         letter_seq: Its sequence in DEADLETTER.
-        projection: What could not fold it.
+        projection: The projection that could not fold it.
         seq: Its sequence in JOURNAL.
         subject: Its subject there.
         workspace_id: Its workspace, ``_system`` if unknown.
@@ -119,7 +119,7 @@ class DeadLetters:
         )
 
     async def kept(self) -> AsyncIterator[DeadLetter]:
-        """Letters that wait for a decision, in the order they were parked."""
+        """The unsettled letters, in the order they were parked."""
         at = 0
         while (letter := await self._next(at + 1)) is not None:
             yield letter
@@ -157,7 +157,7 @@ class DeadLetters:
         return published.seq
 
     async def discard(self, letter: DeadLetter, *, reason: str = "", actor_id: str | None = None) -> None:
-        """Settle a letter without doing anything with its event, and record that."""
+        """Remove a letter without publishing its event, and record that."""
         await self._settle(
             letter,
             DeadLetterDiscarded(projection=letter.projection, seq=letter.seq, reason=reason),
@@ -191,7 +191,7 @@ class DeadLetters:
         except FoldError as error:
             raise InvalidQuery(
                 f"the event would be parked again: {error.message}",
-                hint="discard it, and have its publisher send it right",
+                hint="discard it, and send a corrected event",
             ) from None
         derived = derived_id(PURPOSE, 1, f"retry/{letter.letter_seq}/{letter.seq}")
         fresh = "r_" + derived.removeprefix("d_")  # it is an agent's entry, not one of the service
@@ -209,7 +209,7 @@ class DeadLetters:
         return orjson.dumps(record), new_headers
 
     async def _record(self, workspace_id: str, payload: ControlPayload, *, entry_id: str, **fields: Any) -> None:
-        """Record a decision once; under a minted id where the derived one is taken, so that this never stops the folding.
+        """Record a decision once; under a minted id if the derived one is taken, so that this never stops folding.
 
         The fold knows a parking by projection and sequence, so recording it twice changes nothing.
         """

@@ -1,4 +1,4 @@
-"""Dead letters, as operators settle them.
+"""The use-cases of dead letters, for operators.
 
 Invariant: a workspace's administrator sees and settles the letters of that workspace only; every decision is recorded with
 the token that took it.
@@ -77,7 +77,7 @@ class Letters:
         return DeadLetterAnswer(seq=asked.seq, state="retried", new_seq=new_seq)
 
     async def discard(self, caller: Caller, asked: DiscardRequest) -> DeadLetterAnswer:
-        """Settle a parked event without doing anything with it.
+        """Discard a parked event.
 
         Raises:
             NotFound: If no event is parked at ``seq``.

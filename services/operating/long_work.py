@@ -1,4 +1,4 @@
-"""What takes long on a running node: rebuild, salvage, verify and backup.
+"""Long operations on a running node: rebuild, salvage, verify and backup.
 
 Invariant: one long operation at a time; progress is reported as it happens and the last record holds the result.
 """

@@ -1,4 +1,4 @@
-"""How the node is doing: the body of ``/v1/status``, the reasons of ``/readyz``, the gauges of ``/metrics``.
+"""The state of the node: the body of ``/v1/status``, the reasons of ``/readyz``, the gauges of ``/metrics``.
 
 Invariant: every figure is read from its part when it is asked for, and a failure is named with its beginning. Figures of a
 workspace are shown to its tokens only.

@@ -1,7 +1,7 @@
 """The hot index of the drawers of one workspace: words, vectors, where they are and how they rank.
 
-Invariant: it holds the live drawers as of ``seq``, and of the knowledge graph what leads to them: the same function takes in
-what the views hold and what a commit wrote.
+Invariant: it holds the live drawers as of ``seq`` and the facts that lead to them: the same function takes in rows of the
+views and rows of a commit.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class DrawerIndex(TextIndex):
         self.mentions.take(rows)
 
     def remove(self, key: int) -> None:
-        """Take a drawer away."""
+        """Remove a drawer."""
         drawer = self.drawers.pop(key, None)
         if drawer is not None:
             self._important.clear()

@@ -1,7 +1,7 @@
 """Finds the entity that a description means, by the cosine of its vector.
 
 Evidence: 14 entities with one fact each and 14 descriptions of them in other words ("the database host", "monitoring
-dashboards"), MiniLM: the nearest entity is the right one for 9, of which 8 are at .38 or above, and the nearest to 7
+dashboards"), MiniLM: the nearest entity is the right one for 9, 8 of them at .38 or above, and the nearest to 7
 unrelated texts is at most at .19. A wrong one reaches .40.
 
 Invariant: only entities whose vector is of the active model are found; without a model none is.
@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...schemas.active_models import active_in, read_active_models
 from ...schemas.ports import ViewReader
 from ...schemas.views import CHUNK_VECTORS
 from ...schemas.views.entity_texts import entity_texts
-from ..query.chunks.search import Floats, cosine_floor
+from ..query.chunks.search import cosine_floor
 from ..query.query_embedding import QueryVector
 
 LEAST_COSINE: Final = 0.4
@@ -28,7 +27,7 @@ _VECTORS: Final = f"""SELECT text_hash, vector FROM {CHUNK_VECTORS}
 
 
 class Meant(NamedTuple):
-    """An entity, and how near it is to what was said."""
+    """An entity and its cosine with the description."""
 
     entity_id: str
     cosine: float
@@ -39,28 +38,25 @@ class EntityFinder:
 
     Args:
         views: Where entities and their vectors are read.
-        embed: The vector of a query for a model, None without one.
+        embed: ``RecallService.embed``.
     """
 
-    def __init__(self, views: ViewReader, embed: Callable[[str, str | None], Awaitable[QueryVector | None]]) -> None:
+    def __init__(self, views: ViewReader, embed: Callable[[str, str], Awaitable[QueryVector | None]]) -> None:
         self._views = views
         self._embed = embed
 
     async def find(self, workspace_id: str, said: str) -> Meant | None:
         """The nearest entity, if it is near enough."""
-        model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
-        query = await self._embed(said, model)
-        if query is None or query.model != model:
-            return None
-        return await asyncio.to_thread(self._nearest, workspace_id, model, query.vector)
+        query = await self._embed(workspace_id, said)
+        return None if query is None else await asyncio.to_thread(self._nearest, workspace_id, query)
 
-    def _nearest(self, workspace_id: str, model: str, query: Floats) -> Meant | None:
+    def _nearest(self, workspace_id: str, query: QueryVector) -> Meant | None:
         of = {one.text_hash: one.entity_id for one in entity_texts(self._views, workspace_id)}
-        rows = self._views.rows(_VECTORS, [workspace_id, model, len(query), list(of)])
+        rows = self._views.rows(_VECTORS, [workspace_id, query.model, len(query.vector), list(of)])
         if not rows:
             return None
-        cosines = np.frombuffer(b"".join(row[1] for row in rows), "<f4").reshape(len(rows), -1) @ query
+        cosines = np.frombuffer(b"".join(row[1] for row in rows), "<f4").reshape(len(rows), -1) @ query.vector
         best = int(cosines.argmax())
-        if cosines[best] < max(LEAST_COSINE, cosine_floor(cosines, model)):
+        if cosines[best] < max(LEAST_COSINE, cosine_floor(cosines, query.model)):
             return None
         return Meant(of[rows[best][0]], float(cosines[best]))

@@ -75,10 +75,10 @@ class FactReader:
             workspace_id: The workspace.
             limit: Most facts.
             order: ``LATEST_FIRST`` or ``BY_START``.
-            about: Id of an entity that is no alias; facts about its aliases are facts about it.
+            about: Id of an entity, not of an alias; facts about its aliases are facts about it.
             direction: In which the entity is subject (outgoing), object (incoming) or either.
             span: Only facts that held at some time in it.
-            seq: The sequence as of which the graph is read.
+            seq: The graph is read as it was at this sequence.
         """
         ends = {"outgoing": "s.root = $about", "incoming": "o.root = $about"}
         about_sql = _EVERY if about is None else ends.get(direction, "(s.root = $about OR o.root = $about)")

@@ -11,9 +11,7 @@ from typing import Final
 
 from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, PalaceFull
 from ...schemas.events.drawers import (
-    DEFAULT_IMPORTANCE,
     MOST_DRAWERS,
-    MOST_IMPORTANCE,
     PLACE_CHARS,
     DrawerDeleted,
     DrawerFiled,
@@ -47,6 +45,7 @@ from ...schemas.rules.palace.classifier import classify
 from ...schemas.rules.palace.places import DIARY, agent_slug, drawer_id
 from ...schemas.rules.palace.texts import is_noise
 from ...schemas.rules.palace_graph import GENERAL_ROOM
+from ...schemas.views.drawers import DrawerRow
 from ..desk import Caller
 from .reading import no_drawer
 from .recording import PalaceRecorder
@@ -55,7 +54,7 @@ from .rows import Drawer, DrawerReader
 LEAST_CONFIDENCE: Final = 0.5
 """A drawer whose classifier is less confident is ``general``."""
 USER_WING: Final = "user"
-"""Wing of what people file without naming one."""
+"""Wing of a drawer that is filed without one."""
 _ID_NAME: Final = "palace_filing"
 _ID_VERSION: Final = 1
 
@@ -90,23 +89,15 @@ class PalaceFiling:
             room=asked.room,
             content=asked.content,
             memory_type=found.memory_type,
-            importance=max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * found.confidence),
+            importance=found.importance,
             added_by=asked.added_by or caller.acts_as[1],
             added_by_agent=caller.principal.agent_id or "",
             source_file=asked.source_file or "",
         )
-        async with self.one_at_a_time:
-            known = await self._drawers.latest(caller.workspace_id, filed.drawer_id)
-            if known is not None and known.live:
-                return _there(known)
-            await self._check_room(caller)
-            try:
-                seq = await self._record(caller, filed, "is filed", filed.drawer_id, filing_id(caller, filed, known))
-            except EntryConflict:  # another node was first, under another name or place
-                return AddDrawerAnswer(
-                    drawer_id=filed.drawer_id, memory_type=filed.memory_type, info="already filed", added=False
-                )
-        return _added(filed, seq)
+        try:
+            return await self._file(caller, filed)
+        except EntryConflict:  # another node was first, under another name or place
+            return _answer(filed, "already filed")
 
     async def put(self, caller: Caller, asked: PutDrawerRequest) -> AddDrawerAnswer:
         """File a text under the caller's own id.
@@ -126,18 +117,7 @@ class PalaceFiling:
             added_by="mobile",
             added_by_agent=caller.principal.agent_id or "",
         )
-        async with self.one_at_a_time:
-            known = await self._drawers.latest(caller.workspace_id, filed.drawer_id)
-            if known is not None and known.live:
-                if known.row.content != filed.content:
-                    raise EntryConflict(
-                        f"another text is filed under {filed.drawer_id}",
-                        hint="use another drawer_id, or delete that drawer first",
-                    )
-                return _there(known)
-            await self._check_room(caller)
-            seq = await self._record(caller, filed, "is filed", filed.drawer_id, filing_id(caller, filed, known))
-        return _added(filed, seq)
+        return await self._file(caller, filed)
 
     async def write_diary(self, caller: Caller, asked: DiaryWriteRequest) -> DiaryWriteAnswer:
         """Write into a diary; an entry that is written twice is kept twice.
@@ -211,9 +191,24 @@ class PalaceFiling:
         return InfoAnswer(info="the identity is set", seq=seq)
 
     async def ingest(self, caller: Caller, asked: PalaceIngestRequest) -> InfoAnswer:
-        """Ask for what was put off to be filed."""
+        """Ask that chat entries that are not filed yet are filed."""
         seq = await self._record(caller, PalaceIngestAsked(since_seq=asked.since_seq), "is asked for", "an ingestion")
         return InfoAnswer(info="the reactor palace_ingest files what is not filed yet", seq=seq)
+
+    async def _file(self, caller: Caller, filed: DrawerFiled) -> AddDrawerAnswer:
+        """File a drawer unless it is live; raises as ``put``."""
+        async with self.one_at_a_time:
+            known = await self._drawers.latest(caller.workspace_id, filed.drawer_id)
+            if known is not None and known.live:
+                if known.row.content != filed.content:
+                    raise EntryConflict(
+                        f"another text is filed under {filed.drawer_id}",
+                        hint="use another drawer_id, or delete that drawer first",
+                    )
+                return _answer(known.row, f"already filed in {known.row.wing}/{known.row.room}")
+            await self._check_room(caller)
+            seq = await self._record(caller, filed, "is filed", filed.drawer_id, filing_id(caller, filed, known))
+        return _answer(filed, f"filed in {filed.wing}/{filed.room}", seq)
 
     async def _check_room(self, caller: Caller) -> None:
         if await self._drawers.count(caller.workspace_id) >= MOST_DRAWERS:
@@ -240,9 +235,10 @@ def filing_id(caller: Caller, filed: DrawerFiled, known: Drawer | None) -> str:
     return derived_id(_ID_NAME, _ID_VERSION, f"{caller.workspace_id}/{filed.drawer_id}/{removed_at}")
 
 
-def _added(filed: DrawerFiled, seq: int) -> AddDrawerAnswer:
-    info = f"filed in {filed.wing}/{filed.room}"
-    return AddDrawerAnswer(drawer_id=filed.drawer_id, memory_type=filed.memory_type, info=info, added=True, seq=seq)
+def _answer(filed: DrawerFiled | DrawerRow, info: str, seq: int | None = None) -> AddDrawerAnswer:
+    return AddDrawerAnswer(
+        drawer_id=filed.drawer_id, memory_type=filed.memory_type, info=info, added=seq is not None, seq=seq
+    )
 
 
 def _part(category: str) -> str:
@@ -250,12 +246,6 @@ def _part(category: str) -> str:
         fix = f"give wing and room at most {PLACE_CHARS} characters each"
         raise InvalidRequest((FieldProblem("category", "has a wing or room that is too long", fix),))
     return category.strip()
-
-
-def _there(known: Drawer) -> AddDrawerAnswer:
-    row = known.row
-    info = f"already filed in {row.wing}/{row.room}"
-    return AddDrawerAnswer(drawer_id=row.drawer_id, memory_type=row.memory_type, info=info, added=False)
 
 
 def _noise(field: str) -> InvalidRequest:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest, NotAllowed
@@ -33,7 +33,7 @@ from .facts import BY_START, LATEST_FIRST, FactReader
 
 @dataclass(frozen=True, slots=True)
 class Layered:
-    """What layered memory says of a fact (``FactAsserted``)."""
+    """The fields of a fact (``FactAsserted``) that only layered memory sets."""
 
     namespace: str = ""
     text: str | None = None
@@ -84,7 +84,7 @@ class KnowledgeGraph:
         Args:
             caller: Who asserts it.
             asked: The fact.
-            layered: What layered memory says of it beside that.
+            layered: Its fields of layered memory.
 
         Raises:
             InvalidRequest: If the end is before the start, or the workspace has as many facts or entities as it may.
@@ -182,7 +182,7 @@ class KnowledgeGraph:
         )
 
     async def query(self, caller: Caller, asked: ops.KgQueryRequest) -> ops.KgQueryAnswer:
-        """The facts about an entity: that of this name, else of this alias, else the one that is meant."""
+        """The facts about an entity, found by its name, else by an alias, else by meaning."""
         view_seq, workspace_id = self._read.view_seq, caller.workspace_id
         entity = await self._read.entity(workspace_id, asked.entity, asked.as_of_seq)
         found_by: ops.FoundBy = "name" if _is_named(entity, asked.entity) else "alias"
@@ -206,9 +206,7 @@ class KnowledgeGraph:
             aliases = await self._read.aliases(workspace_id, entity.entity_id, asked.as_of_seq)
             own = {entity.entity_id, *(row.entity_id for row in aliases)}
         results = tuple(
-            ops.EntityFact(
-                **_shown(*one).model_dump(), direction="outgoing" if one[0].subject_id in own else "incoming"
-            )
+            ops.EntityFact(**fact_fields(*one), direction="outgoing" if one[0].subject_id in own else "incoming")
             for one in found[: ops.FACTS_SHOWN]
         )
         return ops.KgQueryAnswer(
@@ -231,7 +229,7 @@ class KnowledgeGraph:
         found = await self._read.facts(
             workspace_id, limit=ops.TIMELINE_SHOWN + 1, order=BY_START, about=about, seq=asked.as_of_seq
         )
-        events = tuple(_shown(*one) for one in found[: ops.TIMELINE_SHOWN])
+        events = tuple(ops.Fact(**fact_fields(*one)) for one in found[: ops.TIMELINE_SHOWN])
         return ops.KgTimelineAnswer(
             events=events, count=len(events), truncated=len(found) > ops.TIMELINE_SHOWN, view_seq=view_seq
         )
@@ -289,15 +287,11 @@ class KnowledgeGraph:
             )
 
     async def _record(self, caller: Caller, said: ControlPayload, summary: str) -> int:
-        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             said,
             summary=summary,
-            actor_type=kind,
-            actor_id=actor,
-            crew_id=caller.principal.crew_id,
-            agent_id=caller.principal.agent_id,
+            **caller.author_fields,
         )
         self._last_write = max(self._last_write, recorded.seq)
         return recorded.seq
@@ -318,21 +312,22 @@ def _is_named(entity: EntityRow | None, name: str) -> bool:
     return entity is not None and entity.entity_id == entity_id(name)
 
 
-def _shown(fact: FactRow, subject: str, object_: str) -> ops.Fact:
-    return ops.Fact(
-        id=fact.fact_id,
-        subject=subject,
-        predicate=fact.predicate,
-        object=object_,
-        valid_from=fact.valid_from,
-        valid_to=fact.valid_to,
-        current=fact.valid_to is None,
-        confidence=fact.confidence,
-        source_closet=fact.source_drawer_id,
-        source_entry_id=fact.source_entry_id,
-        asserted_by=fact.asserted_by,
-        asserted_at=format_ms(fact.asserted_ms),
-        asserted_seq=fact.asserted_seq,
-        ended_by=fact.ended_by,
-        end_reason=fact.end_reason,
-    )
+def fact_fields(fact: FactRow, subject: str, object_: str) -> dict[str, Any]:
+    """The fields of a ``Fact``."""
+    return {
+        "id": fact.fact_id,
+        "subject": subject,
+        "predicate": fact.predicate,
+        "object": object_,
+        "valid_from": fact.valid_from,
+        "valid_to": fact.valid_to,
+        "current": fact.valid_to is None,
+        "confidence": fact.confidence,
+        "source_closet": fact.source_drawer_id,
+        "source_entry_id": fact.source_entry_id,
+        "asserted_by": fact.asserted_by,
+        "asserted_at": format_ms(fact.asserted_ms),
+        "asserted_seq": fact.asserted_seq,
+        "ended_by": fact.ended_by,
+        "end_reason": fact.end_reason,
+    }

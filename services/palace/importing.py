@@ -7,9 +7,10 @@ classified, merged or superseded here stays as it is while its text is the same.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 from ...schemas.errors import EntryConflict
-from ...schemas.events.drawers import DEFAULT_IMPORTANCE, MOST_DRAWERS, MOST_IMPORTANCE, DrawerDeleted, DrawerFiled
+from ...schemas.events.drawers import MOST_DRAWERS, DrawerDeleted, DrawerFiled
 from ...schemas.operations.palace_answers import ImportDrawersAnswer, ImportedDrawerAnswer
 from ...schemas.operations.palace_filing import ImportDrawersRequest, ImportedDrawer
 from ...schemas.rules.palace.classifier import classify
@@ -36,7 +37,7 @@ class PalaceImport:
         self._one_at_a_time = one_at_a_time
 
     async def run(self, caller: Caller, asked: ImportDrawersRequest) -> ImportDrawersAnswer:
-        """File drawers, or say what would become of them.
+        """File drawers, or answer the outcome of each without filing.
 
         Raises:
             BrokerUnavailable: If one could not be recorded; those before it are.
@@ -68,7 +69,7 @@ class PalaceImport:
             gone = DrawerDeleted(drawer_id=one.drawer_id)
             removed = await self._recorder.record(caller, gone, f"{one.drawer_id} is replaced", wait=False)
             assert known is not None
-            known = Drawer(known.row._replace(until_seq=removed), known.access_count, known.last_accessed_ms)
+            known = dataclasses.replace(known, row=known.row._replace(until_seq=removed))
         filed = _filed(caller, one, source)
         try:
             return await self._recorder.record(
@@ -91,7 +92,6 @@ def _outcome(one: ImportedDrawer, known: Drawer | None, restore: bool) -> str:
 
 def _filed(caller: Caller, one: ImportedDrawer, source: str) -> DrawerFiled:
     found = classify(one.content, filing.LEAST_CONFIDENCE)
-    importance = max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * found.confidence)
     return DrawerFiled(
         drawer_id=one.drawer_id,
         wing=one.wing,
@@ -99,7 +99,7 @@ def _filed(caller: Caller, one: ImportedDrawer, source: str) -> DrawerFiled:
         hall=one.hall,
         content=one.content,
         memory_type=one.memory_type or found.memory_type,
-        importance=importance if one.importance is None else one.importance,
+        importance=found.importance if one.importance is None else one.importance,
         added_by=one.added_by or caller.acts_as[1],
         source_file=one.source_file,
         filed_ms=None if one.filed_at is None else to_ms(parse_ts(one.filed_at)),

@@ -1,7 +1,7 @@
 """The knowledge graph as an arm of the palace's search: from the entities that a query names to drawers.
 
-weight of a drawer = sum over the named entities of ln(1 + facts / facts of the entity): an entity of which there are many
-facts says little.
+weight of a drawer = sum over the named entities of ln(1 + facts / facts of the entity): an entity with many facts says
+little.
 
 Invariant: only facts that hold at the given time count; an alias counts as the entity that it means.
 """
@@ -25,7 +25,7 @@ _ENTITY: Final = ("entity_id", "name", "alias_of", "until_seq")
 _FACT: Final = ("key", "subject_id", "object_id", "from_ms", "to_ms", "source_drawer_id", "until_seq")
 
 
-class _Fact(NamedTuple):  # 50,000 of them: made in a third of the time of a frozen dataclass
+class _Fact(NamedTuple):  # built in a third of the time of a frozen dataclass; there may be 50,000
     ends: tuple[str, str]
     from_ms: int | None
     to_ms: int | None

@@ -1,4 +1,4 @@
-"""Ranks drawers: the arms of words, vectors and the knowledge graph, united, ranked, and only then cut.
+"""Ranks drawers: the hits of the arms (words, vectors, knowledge graph) are united, ranked, and then cut to the limit.
 
 ``default``: own = lexical / best lexical + cosine / best cosine + graph / best graph, each over the drawers of the place; a
 drawer without a vector counts by its words twice. score = (own + 0.3 * max(0, own of the drawer that its conversation filed
@@ -56,7 +56,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of the drawers of a workspace.
+    """A query for the drawers of a workspace.
 
     Attributes:
         agent_id: The agent that asks; empty if none.
@@ -117,7 +117,7 @@ def alike_by_words(
 
 
 class _Arms:
-    """What each arm says of the drawers of a place."""
+    """The scores of each arm for the drawers of a place."""
 
     def __init__(self, index: DrawerIndex, asked: Asked) -> None:
         self._index = index
@@ -180,8 +180,8 @@ class _Arms:
         read_ms = self._index.uses.get(drawer.entry_id, UNREAD).last_ms
         if read_ms is None:
             return NEVER_READ
-        days = (self._asked.now_ms - read_ms) / DAY_MS
-        return 0.0 if days < 0 else 1.0 / (1.0 + days / DAYS_TO_HALF)
+        days = max(0, self._asked.now_ms - read_ms) / DAY_MS
+        return 1.0 / (1.0 + days / DAYS_TO_HALF)
 
     def _by_words(self, depth: int) -> Sequence[int]:
         return self._best_slots(np.flatnonzero(self._lexical), self._lexical, depth)

@@ -43,7 +43,17 @@ from ...schemas.operations.palace_answers import (
     WingCount,
     WingRooms,
 )
-from ...schemas.rules.palace.layers import ESSENTIAL_DRAWERS, Told, render_recall, wake_up
+from ...schemas.operations.palace_context import PalaceContextRequest, PalaceRenderRequest
+from ...schemas.rules.palace.layers import (
+    ESSENTIAL_DRAWERS,
+    Found,
+    Said,
+    Told,
+    render_context,
+    render_recall,
+    render_search,
+    wake_up,
+)
 from ...schemas.rules.palace.places import DIARY, agent_slug
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
@@ -93,6 +103,19 @@ class PalaceReading:
 
     async def search(self, caller: Caller, asked: PalaceSearchRequest) -> PalaceSearchAnswer:
         """Drawers that answer the query, best first."""
+        found, receipt = await self._found(caller, asked)
+        return PalaceSearchAnswer(results=tuple(map(_hit, found)), count=len(found), receipt=receipt)
+
+    async def render(self, caller: Caller, asked: PalaceRenderRequest) -> PalaceTextAnswer:
+        """Drawers that answer the query as a text."""
+        found, receipt = await self._found(caller, asked)
+        shown = [
+            Found(one.drawer.wing, one.drawer.room, one.content, one.score, one.drawer.source_file) for one in found
+        ]
+        return _text(render_search(asked.query, shown), receipt)
+
+    async def _found(self, caller: Caller, asked: PalaceSearchRequest) -> tuple[list[Ranked], str | None]:
+        """Hits, best first, and the receipt of the search."""
         found, model = await self._search.search(
             caller.workspace_id,
             asked.query,
@@ -103,8 +126,7 @@ class PalaceReading:
             agent_id=caller.principal.agent_id or "",
             min_seq=asked.min_seq or 0,
         )
-        receipt = self._recorded(caller, asked, found, model) if found else None
-        return PalaceSearchAnswer(results=tuple(map(_hit, found)), count=len(found), receipt=receipt)
+        return found, self._recorded(caller, asked, found, model) if found else None
 
     async def duplicates(self, caller: Caller, asked: CheckDuplicateRequest) -> CheckDuplicateAnswer:
         """Drawers that say almost the same."""
@@ -153,11 +175,29 @@ class PalaceReading:
 
     async def wake_up(self, caller: Caller, asked: WakeUpRequest) -> PalaceTextAnswer:
         """Identity and essential story."""
+        identity, told = await self._standing(caller, asked)
+        return _text(wake_up(identity, told))
+
+    async def context(self, caller: Caller, asked: PalaceContextRequest) -> PalaceTextAnswer:
+        """Identity, essential story and the newest messages."""
+        identity, told = await self._standing(caller, asked)
+        memory = wake_up(identity, told) if identity or told else ""
+        heard = [
+            Said("User" if one.role == "user" else one.name or "Agent", one.text)
+            for one in asked.messages
+            if not one.silent
+        ]
+        return _text(render_context(memory, heard))
+
+    async def _standing(
+        self, caller: Caller, asked: WakeUpRequest | PalaceContextRequest
+    ) -> tuple[str | None, list[Told]]:
+        """The identity, and the most important drawers."""
         found = await self._search.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS, asked.min_seq or 0)
         told = [
             Told(one.drawer_id, one.room, text, one.importance, one.filed_ms, one.source_file) for one, text in found
         ]
-        return _text(wake_up(await self._drawers.identity(caller.workspace_id), told))
+        return await self._drawers.identity(caller.workspace_id), told
 
     async def recall(self, caller: Caller, asked: PalaceRecallRequest) -> PalaceTextAnswer:
         """Drawers of a place as a text."""
@@ -200,6 +240,7 @@ def _hit(found: Ranked) -> DrawerHit:
         memory_type=drawer.memory_type,
         importance=drawer.importance,
         similarity=round(found.similarity, 4),
+        score=round(found.score, 6),
         filed_at=format_ms(drawer.filed_ms),
     )
 
@@ -217,5 +258,5 @@ def _told(drawer: Drawer) -> Told:
     return Told(row.drawer_id, row.room, row.content, row.importance, row.filed_ms, row.source_file)
 
 
-def _text(text: str) -> PalaceTextAnswer:
-    return PalaceTextAnswer(text=text, chars=len(text))
+def _text(text: str, receipt: str | None = None) -> PalaceTextAnswer:
+    return PalaceTextAnswer(text=text, chars=len(text), receipt=receipt)

@@ -1,4 +1,4 @@
-"""Records what somebody does to the palace.
+"""Records decisions about the palace.
 
 Invariant: a write returns once the view shows it, so a read that follows finds it.
 """
@@ -38,22 +38,18 @@ class PalaceRecorder:
             EntryConflict: If ``entry_id`` is taken by another decision.
             BrokerUnavailable: If it could not be recorded.
         """
-        kind, actor = caller.acts_as
         recorded = await self._journal.record(
             caller.workspace_id,
             payload,
             summary=summary,
             entry_id=entry_id,
-            actor_type=kind,
-            actor_id=actor,
-            crew_id=caller.principal.crew_id,
-            agent_id=caller.principal.agent_id,
+            **caller.author_fields,
         )
         if wait:
             await self.shown(recorded.seq)
         return recorded.seq
 
     async def shown(self, seq: int) -> None:
-        """Wait until the view has reached a sequence; gives up in silence, because what was recorded stays."""
+        """Wait until the view has reached a sequence; no error if it does not in time, because the decision is recorded."""
         with contextlib.suppress(ViewsBehind):
             await self._views.wait_for(seq, MIN_SEQ_WAIT_S, self._projection)

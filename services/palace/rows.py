@@ -24,13 +24,12 @@ from ...schemas.views.drawers import (
 from ...schemas.views.table import PRESENT
 
 _COLUMNS: Final = ", ".join(IMPORTANCE_NOW if name == "importance" else f"drawer.{name}" for name in DrawerRow._fields)
-_READ: Final = f"""SELECT {_COLUMNS}, uses.access_count, uses.last_accessed_ms
+_READ: Final = f"""SELECT {_COLUMNS}, coalesce(uses.access_count, 0), uses.last_accessed_ms,
+        coalesce(entity_count, 0), coalesce(triple_count, 0), coalesce(rejected, 0)
     FROM {DRAWERS} AS drawer {UPKEEP} LEFT JOIN {DRAWER_USES} AS uses
         ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id"""
 _LATEST: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND drawer.drawer_id = ?
     ORDER BY until_seq DESC NULLS FIRST LIMIT 1"""
-_OF_IDS: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND {LIVE_DRAWER}
-    AND drawer.drawer_id IN (SELECT unnest(?))"""
 _PLACE: Final = f"""drawer.workspace_id = $ws AND {LIVE_DRAWER} AND ($wing IS NULL OR wing = $wing)
     AND ($room IS NULL OR room = $room) AND ($hall IS NULL OR hall = $hall)
     AND ($agent IS NULL OR added_by_agent = $agent) AND ($source IS NULL OR imported_from = $source)"""
@@ -46,11 +45,14 @@ _IDENTITY: Final = f"SELECT content FROM {PALACE_IDENTITIES} WHERE workspace_id 
 
 @dataclass(frozen=True, slots=True)
 class Drawer:
-    """A drawer and how often it was read."""
+    """A drawer, how often it was read, and what the cold path found in it."""
 
     row: DrawerRow
     access_count: int
     last_accessed_ms: int | None
+    entity_count: int
+    triple_count: int
+    retry_count: int
 
     @property
     def open(self) -> bool:
@@ -73,6 +75,9 @@ class Drawer:
             filed_at=format_ms(row.filed_ms),
             last_accessed_at=read,
             access_count=self.access_count,
+            entity_count=self.entity_count,
+            triple_count=self.triple_count,
+            retry_count=self.retry_count,
             live=self.live,
             seq=row.since_seq,
         )
@@ -90,18 +95,13 @@ class DrawerReader:
 
     async def places(self, workspace_id: str) -> list[Place]:
         """The places of a workspace that hold live drawers."""
-        rows = await asyncio.to_thread(self._views.rows, _PLACES, [workspace_id])
+        rows = await self._rows(_PLACES, [workspace_id])
         return [Place(wing, room, hall or "", drawers) for wing, room, hall, drawers in rows]
 
     async def latest(self, workspace_id: str, drawer_id: str) -> Drawer | None:
         """A drawer as it is, or as it was when it was removed."""
         rows = await self._rows(_LATEST, [workspace_id, drawer_id])
         return _drawer(rows[0]) if rows else None
-
-    async def of_ids(self, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, Drawer]:
-        """The live drawers among these, by id."""
-        rows = await self._rows(_OF_IDS, [workspace_id, list(drawer_ids)]) if drawer_ids else []
-        return {one.row.drawer_id: one for one in map(_drawer, rows)}
 
     async def listed(
         self,
@@ -157,5 +157,5 @@ def _place(
 
 
 def _drawer(row: tuple[Any, ...]) -> Drawer:
-    *columns, access_count, last_accessed_ms = row
-    return Drawer(DrawerRow(*columns), access_count or 0, last_accessed_ms)
+    width = len(DrawerRow._fields)
+    return Drawer(DrawerRow(*row[:width]), *row[width:])

@@ -1,6 +1,6 @@
 """Searches drawers in the hot indexes.
 
-Invariant: a model that is missing or failing takes the vectors away, never the answer.
+Invariant: without a working model, search answers without vectors.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class DrawerSearch:
         agent_id: str = "",
         min_seq: int = 0,
     ) -> tuple[list[Ranked], str | None]:
-        """The best drawers of a place, and the model whose vectors took part."""
+        """The best drawers of a place, and the model whose vectors were compared."""
         index, vector = await self._embedded(workspace_id, text, min_seq)
         query = query_of(text, self._analyzer, vector, None, None)
         asked = Asked(query, limit, wing, room, recipe, agent_id, to_ms(self._clock()))

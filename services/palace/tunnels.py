@@ -1,4 +1,4 @@
-"""Explicit tunnels: connections between rooms that somebody named, and how strong they are.
+"""Explicit tunnels: connections between two rooms that a caller created, with their strength.
 
 Invariant: strength is computed at reading, from what the events say and the time of the request; nothing is rewritten.
 """
@@ -23,7 +23,7 @@ from .recording import PalaceRecorder
 from .rows import DrawerReader
 
 MOST_TUNNELS: Final = 1_000
-"""Tunnels of a workspace; people and agents name them one by one."""
+"""Tunnels of a workspace; people and agents create them one by one."""
 _PREVIEW_CHARS: Final = 300
 _READ: Final = f"SELECT {', '.join(TunnelRow._fields)} FROM {TUNNELS} WHERE workspace_id = ?"
 
@@ -62,7 +62,7 @@ class Tunnels:
             raise InvalidRequest((problem,))
         for field, end in (("source_room", source), ("target_room", target)):
             await self._check(caller, field, end)
-        known = await self._rows(caller)
+        known = await self._rows(caller.workspace_id)
         is_new = all(row.tunnel_id != name for row in known)
         if is_new and len(known) >= MOST_TUNNELS:
             raise PalaceFull(
@@ -85,7 +85,7 @@ class Tunnels:
     async def delete(self, caller: Caller, asked: ops.DeleteTunnelRequest) -> ops.TunnelDeletedAnswer:
         """Delete a tunnel; ``deleted`` is false if there is none."""
         name = asked.tunnel_id
-        if all(row.tunnel_id != name for row in await self._rows(caller)):
+        if all(row.tunnel_id != name for row in await self._rows(caller.workspace_id)):
             return ops.TunnelDeletedAnswer(deleted=False, info=f"there is no tunnel {name}")
         seq = await self._recorder.record(caller, TunnelDeleted(tunnel_id=name), f"{name} is deleted")
         return ops.TunnelDeletedAnswer(deleted=True, info="deleted", seq=seq)
@@ -108,13 +108,12 @@ class Tunnels:
     async def explicit(self, workspace_id: str, *wings: str) -> tuple[ops.ExplicitTunnel, ...]:
         """The explicit tunnels with an end in each of these wings, the strongest first."""
         now = to_ms(self._clock())
-        rows = await asyncio.to_thread(self._views.rows, _READ, [workspace_id])
-        found = [TunnelRow(*row) for row in rows]
-        shown = [_shown(row, now) for row in found if set(wings) <= {row.source_wing, row.target_wing}]
+        rows = await self._rows(workspace_id)
+        shown = [_shown(row, now) for row in rows if set(wings) <= {row.source_wing, row.target_wing}]
         return tuple(sorted(shown, key=lambda one: (-one.strength, one.id)))
 
-    async def _rows(self, caller: Caller) -> list[TunnelRow]:
-        rows = await asyncio.to_thread(self._views.rows, _READ, [caller.workspace_id])
+    async def _rows(self, workspace_id: str) -> list[TunnelRow]:
+        rows = await asyncio.to_thread(self._views.rows, _READ, [workspace_id])
         return [TunnelRow(*row) for row in rows]
 
     async def _check(self, caller: Caller, field: str, end: TunnelEnd) -> None:

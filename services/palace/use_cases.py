@@ -1,4 +1,4 @@
-"""The palace of a node: what reads it and what writes it."""
+"""The palace of a node: the use-cases that read and write it."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Shown(NamedTuple):
     repeats: int = 0
 
     def fields(self, now_ms: int) -> dict[str, Any]:
-        """Those of a ``RecallHit``: the answer validates all its hits at once."""
+        """The fields of a ``RecallHit``: the answer validates all its hits at once."""
         return {
             **self.record._asdict(),
             "score": self.score,
@@ -124,7 +124,7 @@ class Shown(NamedTuple):
 
 
 class Text:
-    """What is compared of an entry.
+    """The parts of an entry that are compared.
 
     ``_begins`` is the first two letters of the content words, which stemming leaves as they are, but for "dying" and
     "die": few entries need a further comparison.
@@ -192,7 +192,7 @@ def _without_repeats(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
 
 
 def _distinct(hits: Sequence[Shown], analyzer: Analyzer) -> list[tuple[Shown, Shown]]:
-    """The best hit of each that say the same, and the one that stands for them."""
+    """The best hit of each group of repeats, and the hit that stands for the group."""
     if len(hits) == 1:
         return [(hits[0], hits[0])]
     groups: list[tuple[Text, list[Shown]]] = []

@@ -1,7 +1,7 @@
-"""The use-case recall: from a token and a question to the entries worth remembering.
+"""The use-case recall: the entries that answer a question, within the rights of a token.
 
-Invariant: the workspace and the scope come from the token; an answer is the truth of exactly ``view_seq``; a model that
-is missing or failing takes the dense arm away, never the answer.
+Invariant: the workspace and the scope come from the token; an answer is that of exactly ``view_seq``; without a working
+model, recall answers without the dense arm.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ...schemas.timestamps import to_ms
 from .arms.walk import Walked, walk
 from .arranging import Shown, arranged
 from .asking import no_table, query_of
-from .evidence.floors import Floors
+from .evidence.floors import kept_floors
 from .evidence.judging import Judgement, Weighed, judgement, weighed
 from .evidence.names import names_in
 from .hot.cache import HotCache
@@ -59,24 +59,24 @@ from .search import Found, Searched, searched
 SEARCHED_MOST: Final = 256
 """Most hits that are searched where repeats take the places of others."""
 AMONG_EVIDENCE: Final = 64
-"""Hits that are searched where the workspace has learned rules: a rule is as like the query as its evidence, of which there
-may be dozens, and is returned above it."""
+"""Hits that are searched where the workspace has learned rules: a rule is as similar to the query as its evidence, which may
+be dozens of entries, and is returned above it."""
 DEEPER: Final = 4
-"""So many times as many hits are searched again if repeats left too few."""
+"""Factor by which more hits are searched if repeats left too few."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A recall that was answered, as its receipt needs it.
+    """An answered recall, with the values for its receipt.
 
     Attributes:
-        principal: Who asked.
-        workspace_id: Where.
-        request: What.
-        scope: Whose memories were searched.
-        response: What they got.
+        principal: The caller.
+        workspace_id: Its workspace.
+        request: The request.
+        scope: The searched scope.
+        response: The answer.
         mean_cosine: Mean cosine of the hits that have a vector, None if none has.
         floor: The confidence below which hits were left out, None if there was none.
     """
@@ -111,7 +111,7 @@ class RecallService:
         punctuality: Called with whether a model answers queries in time.
         min_seq_wait_s: Seconds to wait for ``min_seq``.
         record: Records every answer before it is sent; must be quick.
-        static_table: The static table of late interaction at the moment, None if there is none.
+        static_table: The present static table of late interaction, or None.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class RecallService:
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
         self._unsubscribe = views.subscribe(self._queries.follow)
-        self._floors = Floors(views)
+        self._floors = kept_floors(views)
         self._analyzer = analyzer
         self._min_seq_wait_s = min_seq_wait_s
         self._clock = clock
@@ -146,25 +146,29 @@ class RecallService:
         return asdict(self._cache.status)
 
     async def settled(self) -> None:
-        """Wait until recalls meet the vectors of the models that are active now."""
+        """Wait until recalls use the vectors of the models that are active now."""
         await self._cache.settled()
 
     @property
     def indexes(self) -> HotCache:
-        """The hot indexes, for others that search them."""
+        """The hot indexes, for other searches too."""
         return self._cache
 
     @property
     def queries(self) -> QueryEmbedder:
-        """What embeds queries, for others that compare them."""
+        """Embeds queries, for other searches too."""
         return self._queries
+
+    async def embed(self, workspace_id: str, text: str) -> QueryVector | None:
+        """The vector of a text by the active model of a workspace; None without one."""
+        return await self._queries.embed(text, self._cache.model_of(workspace_id))
 
     async def warm(self, workspace_id: str) -> None:
         """Load a workspace's hot index ahead of its first query."""
         await self._cache.get(workspace_id)
 
     def close(self) -> None:
-        """Give memory and threads back; recalls under way fail."""
+        """Free memory and threads; running recalls fail."""
         self._unsubscribe()
         self._floors.close()
         self._queries.close()
@@ -293,8 +297,8 @@ class RecallService:
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.
 
-        Nothing else in a recall may have to wait, and a caller that asks in a loop must let commits in. A request of its
-        own has had its turn of the loop and needs no second one, which costs milliseconds while entries are written.
+        A recall may run without any other ``await``, so a caller that recalls in a loop would keep commits out. A single
+        request has had its turn of the loop; a second one would cost milliseconds while entries are written.
         """
         if self._turn_taken:
             await asyncio.sleep(0)
@@ -323,7 +327,7 @@ class RecallService:
 
 
 def _vector_for(index: HotIndex, embedded: QueryVector | None) -> Vectors | None:
-    """The query's vector, if it is of the workspace's active model: vectors of two models never meet."""
+    """The query's vector, if it is of the workspace's active model: vectors of two models are never compared."""
     if embedded is None or index.vectors is None or index.vectors.model != embedded.model:
         return None
     return embedded.vector

@@ -1,7 +1,7 @@
 """Named ways to rank: each a declarative value with its evidence beside it.
 
 Invariant: a recipe holds every constant of its ranking, so an answer that names its recipe can be reproduced. The
-constants were chosen on three conversations and are kept where the plateau is flat; nothing here knows a data set.
+constants were chosen on three conversations, on flat plateaus; none depends on a data set.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ gains nothing (docs/conversational.md)."""
 
 @dataclass(frozen=True, slots=True)
 class ConversationWeights:
-    """What a recipe that understands conversation adds up for a turn (facts/conversational-recall.md), in units of z.
+    """The weights of a turn's score in the recipe for conversations (facts/conversational-recall.md), in units of z.
 
     Attributes:
         in_context: Whether late interaction uses the tokens of entries in context where there are any; else it goes by
@@ -276,7 +276,7 @@ DEFAULT_RECIPE: Final = ROBUST.name
 
 
 def default_recipe(turns: int) -> Recipe:
-    """What is used if nothing is said: ``conversational`` wherever turns of conversation are in scope, else ``robust``.
+    """The default recipe: ``conversational`` if turns of a conversation are in scope, else ``robust``.
 
     Args:
         turns: How many are in scope.

@@ -97,7 +97,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """One search, for those who judge what it found.
+    """One search, with the values by which its hits are judged.
 
     Attributes:
         hits: The best ``k``, best first.
@@ -108,8 +108,8 @@ class Searched:
         static: (m,) float64 late interaction by word pieces; NaN where there is none.
         context: (m,) float64 late interaction in context, likewise.
         cosine: (m,) float32 cosine; NaN without a vector.
-        lexical: What the lexical arm found.
-        dense: What the dense arm found; None if it took no part.
+        lexical: The result of the lexical arm.
+        dense: The result of the dense arm; None if it did not run.
         scoped: The rows in scope.
     """
 
@@ -146,7 +146,7 @@ def search(
 
 
 def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int, *, explain: bool = False) -> Searched:
-    """The same search with what its hits are judged by."""
+    """The same search with the values by which its hits are judged."""
     recipe = told_recipe(recipe, query.told)
     scoped = index.scoped(scope)
     depth = recipe.depth(k)

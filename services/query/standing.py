@@ -45,7 +45,7 @@ class Contradiction(NamedTuple):
 
 @dataclass(slots=True)
 class Facts:
-    """What is recorded about entries of one workspace, by the id of the entry it is about."""
+    """The recorded decisions about entries of one workspace, by the id of the entry."""
 
     retractions: dict[str, RetractionRow] = field(default_factory=dict)
     supersessions: dict[str, dict[str, SupersessionRow]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Facts:
 
 
 def supersedes(row: SupersessionRow, one: Subject) -> bool:
-    """Whether what a later entry says in ``supersedes`` counts for an entry."""
+    """Whether ``supersedes`` of a later entry counts for an entry."""
     if row.by_seq <= one.seq or row.by_agent not in (None, one.agent_id):
         return False
     return row.by_operator or row.by_actor == one.author

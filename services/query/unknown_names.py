@@ -1,4 +1,4 @@
-"""Whether there is what a caller names: a workspace, an agent or a crew.
+"""Whether the workspace, agent or crew that a caller names exists.
 
 Why: a misspelt name has no entries, and an empty answer would look like one that has none.
 Invariant: only a name that no entry, registration or token has is refused, and the error lists the names that there are.
@@ -29,7 +29,7 @@ _NAMES: Final = {
 
 
 async def refuse_unknown_name(views: ViewReader, field: str, named: str, workspace_id: str) -> None:
-    """Refuse a name that nothing has.
+    """Refuse a name that does not exist.
 
     Args:
         views: The views.
@@ -55,7 +55,7 @@ async def refuse_unknown_name(views: ViewReader, field: str, named: str, workspa
 
 
 async def refuse_unknown_workspace(views: ViewReader, principal: Principal, workspace_id: str) -> None:
-    """Refuse the workspace of a request if there is none of that name; called where it has nothing to show.
+    """Refuse the workspace of a request if it does not exist; called if the answer is empty.
 
     Raises:
         NotFound: Listing the workspaces that there are.

@@ -1,6 +1,6 @@
-"""The composition root, in rooms: the node itself, its embedding, its reactors.
+"""The composition root: the node itself, its embedding, its reactors.
 
-Invariant: this package is the one place, the command line aside, where consumers and services meet.
+Invariant: only this package and the command line import both consumers and services.
 """
 
 from .node import Runtime, utc_now

@@ -29,6 +29,7 @@ from ...schemas.operations import (
     memory_settings,
     operators,
     palace,
+    palace_context,
     palace_filing,
     palace_graph,
     priorities,
@@ -192,7 +193,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
 
 
 def _bind_documents(desk: Desk, use: Handlers) -> None:
-    """What every provider answers, and what only the journal can."""
+    """The operations that every provider answers, and those that only the journal answers."""
     provided, journal, search = use.provided, use.documents, use.document_search
     by_journal = provided.by_journal
     desk.bind(documents.DOCUMENT_READ, provided.read)
@@ -254,6 +255,8 @@ def _bind_palace(desk: Desk, use: Palace) -> None:
     desk.bind(palace.DIARY_READ, reading.diary)
     desk.bind(palace.WAKE_UP, reading.wake_up)
     desk.bind(palace.PALACE_RECALL, reading.recall)
+    desk.bind(palace_context.PALACE_RENDER, reading.render)
+    desk.bind(palace_context.PALACE_CONTEXT, reading.context)
     desk.bind(palace_filing.ADD_DRAWER, filing.add)
     desk.bind(palace_filing.PUT_DRAWER, filing.put)
     desk.bind(palace_filing.IMPORT_DRAWERS, use.importing.run)
@@ -296,7 +299,7 @@ def _bind_tokens(desk: Desk, registry: TokenRegistry, broker: Callable[[], Broke
 
 
 def _sweep(use: Handlers) -> Handler[SweepRequest, SweepAnswer]:
-    """Some are waited for, because their events come before their end; of the others the tick is enough."""
+    """Wait for a sweep whose events come before its end; of the others only the tick is awaited."""
 
     async def handle(caller: Caller, asked: SweepRequest) -> SweepAnswer:
         if asked.sweep in ("compaction", "reflection", "peer_cards", "operators"):

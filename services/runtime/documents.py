@@ -1,6 +1,6 @@
-"""What serves memory documents on a node: search, providers, the block for prompts, the palace and layered memory.
+"""Starts the memory documents of a node: search, providers, the block for prompts, the palace and layered memory.
 
-Invariant: what is started here is stopped by the node's stack, before the journal that it records in.
+Invariant: the node's stack stops everything that is started here, before the journal.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ async def start_documents(
     stack.callback(drawers.close)
     parts.show("drawer_index", lambda: as_json(drawers.figures()))
     palace = Palace.over(views, journal, drawers, memory.record_search, clock)
-    memory.knowledge.finder = EntityFinder(views, recall.queries.embed)
+    memory.knowledge.finder = EntityFinder(views, recall.embed)
     combined = MemorySearch(search, recall, memory.record_search)
     layered = Layered.over(
         views,

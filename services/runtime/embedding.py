@@ -1,7 +1,7 @@
-"""The node's embedding models: one chosen at start, others added beside it; each observed, probed and shut in one place.
+"""The node's embedding models: one chosen at start, others added beside it; each observed, probed and closed in one place.
 
-Invariant: what recall asks and what the reactors fill is, for each model, the same observed embedder, so health reports its
-last outcome. Which models are wanted is the views' word, hence the same after a restart.
+Invariant: recall and the reactors share one observed embedder for each model, so health reports its last outcome. The views
+say which models are wanted, so they are the same after a restart.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Embedding:
         )
 
     def start_probing(self) -> None:
-        """Probe every model in the background, from here on: loading MiniLM takes a core, which a start needs itself."""
+        """Probe every model in the background from now on: loading MiniLM takes a core, which the start needs."""
         self._probes = True
         for observed in self._running.values():
             self._probe(observed)
@@ -110,11 +110,11 @@ class Embedding:
 
     @property
     def chosen(self) -> ObservedEmbedder | None:
-        """What was chosen at start."""
+        """The choice at the start."""
         return self._running.get(self.choice.embedder.model_id) if self.choice.embedder is not None else None
 
     def running(self, model: str) -> Embedder | None:
-        """What runs a model here, made if need be; None if the node is not to embed."""
+        """The embedder of a model, made if there is none yet; None if the node does not embed."""
         if (known := self._running.get(model)) is not None:
             return known
         if self._settings.embedder == "none":
@@ -132,7 +132,7 @@ class Embedding:
         return self._observe(made)
 
     async def release(self, model: str) -> None:
-        """Let a model go that is not wanted any more."""
+        """Close a model that is not wanted any more."""
         if (probing := self._probing.pop(model, None)) is not None:
             await end_task(probing)
         if (observed := self._running.pop(model, None)) is not None:
@@ -141,7 +141,7 @@ class Embedding:
     def wanted(self) -> dict[str, int]:
         """Models to be filled, each with the sequence of its last drop (0 if none): blocking.
 
-        The one chosen at start, all that were added and not dropped, and those that are active in some workspace.
+        The one chosen at the start, all that were added and not dropped, and those active in a workspace.
         """
         if self._settings.embedder == "none":
             return {}
@@ -175,7 +175,7 @@ class Embedding:
     # figures
 
     def trouble(self, model: str | None) -> Trouble | None:
-        """What is wrong with the embedder of a model, None if nothing is; without addresses, for every token may read it."""
+        """The problem of the embedder of a model, or None; without addresses, because every token may read it."""
         observed = self._running.get(model) if model is not None else None
         if observed is None:
             return Trouble(f"this node has no embedder for {model}" if model else "this node has no embedder")
@@ -186,7 +186,7 @@ class Embedding:
         return Trouble(f"{outcome.model} {what}", format_ts(outcome.since) if outcome.since is not None else "")
 
     def state(self, workspace_id: str) -> Mapping[str, Any]:
-        """How the embedder of a workspace's active model is at the moment; without addresses, for everybody may read it."""
+        """The state of the embedder of a workspace's active model; without addresses, because every token may read it."""
         model = self.active.of(workspace_id)
         observed = self._running.get(model) if model is not None else None
         outcome = SPARSE_ONLY if observed is None else observed.outcome
@@ -212,12 +212,12 @@ class Embedding:
         return {"kind": kind, "reason": reason, **as_json(outcome), **({"beside": others} if others else {})}
 
     def _default(self) -> ObservedEmbedder | None:
-        """What runs the default model; what was chosen at start where nothing does."""
+        """The embedder of the default model; the choice at the start if there is none."""
         model = self.active.of(SYSTEM_WORKSPACE)
         return (self._running.get(model) if model is not None else None) or self.chosen
 
 
 async def _probe(embedder: Embedder) -> None:
-    """One real call, so that status does not wait for a query; its outcome is observed, not needed here."""
+    """Make one real call, so that status has an outcome before the first query."""
     with contextlib.suppress(CrewJournalError):
         await embedder.probe()

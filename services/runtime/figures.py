@@ -1,6 +1,6 @@
 """Figures and trouble of the parts that are not started by ``Parts``: broker, connection, views, feed, reactors.
 
-Invariant: reading figures changes nothing and waits for nothing but an answer.
+Invariant: reading figures changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def mapping(value: object) -> dict[str, Any]:
 
 
 def broker_figures(broker: ManagedBroker | None, url: str, client: Connection) -> Mapping[str, Any]:
-    """The managed broker, or what is known of the operator's at ``url``, to which ``client`` is connected."""
+    """The managed broker, or the operator's at ``url``, to which ``client`` is connected."""
     if broker is None:
         server = client.connected_server_version
         version = version_text((server.major, server.minor, server.patch))

@@ -1,6 +1,6 @@
 """One embed reactor for every model that is wanted: started when a model is added, ended when it is dropped.
 
-Why: a second model is filled beside the first, so that switching to it is a matter of a moment. Each (model, filling) has a
+Why: a second model is filled beside the first, so that switching to it takes no time. Each (model, filling) has a
 durable of its own, so a filling goes on after a restart where it was.
 
 Invariant: after each decision, and at start, the reactors are those of ``Embedding.wanted``; a durable is deleted only when
@@ -43,9 +43,9 @@ class Filling(Part):
     """The embed reactors of a node.
 
     Args:
-        embedding: Says which models are wanted, and runs them.
-        context: What reactors are built from.
-        views: News of decisions.
+        embedding: The wanted models and their embedders.
+        context: The context of reactors.
+        views: Commits of decisions.
         say: Called with one line for each reactor that starts or stops.
     """
 
@@ -136,7 +136,7 @@ class Filling(Part):
         js = self._context.client.jetstream(timeout=API_TIMEOUT_S)
         try:
             durables = await js.consumers_info(JOURNAL_STREAM)
-        except (NatsError, TimeoutError) as error:  # they cost next to nothing; the next start looks again
+        except (NatsError, TimeoutError) as error:  # an unused durable costs almost nothing; the next start looks again
             _log.warning("embed_durables_not_listed", error=type(error).__name__)
             return
         for model, state, dropped in gone:

@@ -1,4 +1,4 @@
-"""The lower half of a node: the writer's connection, the streams, the views, and what watches them.
+"""The parts of a node below the use-cases: the writer's connection, the streams, the views, and their watches.
 
 Invariant: when ``JournalSide.start`` returns, the views have caught up with the stream and every watch runs.
 """
@@ -34,7 +34,7 @@ from .views import NodeViews
 
 @dataclass(frozen=True, slots=True)
 class JournalSide:
-    """What the upper half of a node (tokens, recall, memory, HTTP) is made of.
+    """The parts on which the rest of a node is built (tokens, recall, memory, HTTP).
 
     Attributes:
         client: The writer's connection.

@@ -1,6 +1,6 @@
-"""The node's way to its broker: one that it runs itself, or one of the operator's.
+"""The node's connection to its broker, which it runs itself or the operator does.
 
-Invariant: what was opened here is closed by the stack that was given, connections before the broker.
+Invariant: the given stack closes everything that is opened here, connections before the broker.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class BrokerLink:
     Attributes:
         managed: The broker, if the node runs it itself.
         url: Its address.
-        user: Who the service is there.
-        password: Its password there.
+        user: The service's user.
+        password: Its password.
     """
 
     managed: ManagedBroker | None
@@ -46,7 +46,7 @@ class BrokerLink:
         return client
 
     def answer(self) -> BrokerAnswer:
-        """How reactors in other processes reach the broker."""
+        """The broker's address for reactors in other processes."""
         return BrokerAnswer(url=self.url, user=self.user, password=self.password)
 
 

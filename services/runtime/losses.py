@@ -1,4 +1,4 @@
-"""Accepting that the journal has lost something: recorded, so that it is explained from then on, with what was kept.
+"""Accepts a loss of the journal: records the lost sequences, which are explained from then on, and keeps the old views.
 
 Invariant: views files that know what was lost stop counting as a reason for not being ready only after the journal says that
 the loss is accepted.
@@ -31,12 +31,12 @@ def ahead_files(views: Path) -> list[str]:
 async def accept_loss(
     journal: Journal, views: Path, rebuilt: Rebuilt, missing: Sequence[Range], *, actor: str | None
 ) -> int:
-    """Record the loss, then count the views files that know of it as accepted.
+    """Record the loss, then mark the views files that know of it as accepted.
 
     Args:
         journal: Where it is recorded.
         views: The views file.
-        rebuilt: What was replaced.
+        rebuilt: The replaced views.
         missing: Sequences that were missing before.
         actor: Id of the token that accepts it.
 

@@ -1,6 +1,6 @@
-"""The node's memory use-cases: what they share, when they start, and what they say of themselves.
+"""Starts the node's memory use-cases and the parts that they share.
 
-Invariant: what is started here is stopped by the node's stack, before the journal they record in.
+Invariant: the node's stack stops everything that is started here, before the journal.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Memory:
     knowledge: KnowledgeGraph
 
     def figures(self, workspace_id: str | None, node: bool) -> dict[str, Any]:
-        """What ``status`` shows: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
+        """Figures for ``status``: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
         shown: dict[str, Any] = self.timekeeper.figures(workspace_id, reasons=node)
         if node:
             shown["receipts"] = as_json(self.receipt_log.figures())

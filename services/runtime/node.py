@@ -1,4 +1,4 @@
-"""The composition root: the one place where consumers and services meet.
+"""The composition root, which makes and connects all parts of a node.
 
 Invariant: parts stop in the reverse order of their start, whatever fails in between; acked writes survive any end. The
 order of the start: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, reactors, HTTP; only
@@ -150,12 +150,12 @@ class Runtime:
                 damage = damage_behind(error)
                 if damage is None:
                     raise
-                await self._start_anew(damage)
+                await self._restart_views(damage)
         except BaseException:
             await self.stop()
             raise
 
-    async def _start_anew(self, damage: ViewsDamaged) -> None:
+    async def _restart_views(self, damage: ViewsDamaged) -> None:
         """Start once more without the views that were found to be damaged after they had been opened."""
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()

@@ -11,7 +11,7 @@ from ...consumers.reactors.embed import EmbedReactor
 
 
 async def start_reactors(stack: AsyncExitStack, context: ReactorContext, say: Callable[[str], None]) -> list[Reactor]:
-    """Start every reactor but the embed reactors, of which there is one for each model (``filling``).
+    """Start every reactor but the embed reactors: ``filling`` starts one for each model.
 
     Args:
         stack: Stops them.

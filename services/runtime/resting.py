@@ -1,4 +1,4 @@
-"""A node at rest gives back what it has freed: after folding 100,000 entries or loading their hot index, 200 to 300 MiB.
+"""An idle node returns freed memory to the system: 200 to 300 MiB after folding 100,000 entries or loading their hot index.
 
 Invariant: never beside work: the process must have used next to no CPU since the last look, and it is done on the views'
 writer thread, so between commits and not on the event loop. It is worth it only after the process has grown.
@@ -31,7 +31,7 @@ def resident_bytes() -> int | None:
 
 
 class Resting:
-    """Looks now and then whether the node rests, and whether there is something to give back.
+    """Checks regularly whether the node is idle and has memory to return.
 
     Args:
         give_back: Returns freed memory to the system.
@@ -52,7 +52,7 @@ class Resting:
         self._resident = resident
         self._cpu = cpu
         self._clock = clock
-        self._left = 0  # bytes that remained the last time: what the process needs
+        self._left = 0  # bytes that remained the last time, which the process needs
         self._at, self._used = clock(), cpu()
 
     async def run(self) -> None:
@@ -62,7 +62,7 @@ class Resting:
             await self.look()
 
     async def look(self) -> bool:
-        """Give back if the node has been at rest since the last look and has grown; whether it was done."""
+        """Return memory if the node has been idle since the last look and has grown; whether it did."""
         if not self._rested():
             return False
         resident = self._resident()

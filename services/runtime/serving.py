@@ -1,4 +1,4 @@
-"""Where a node answers: HTTP with its pages, and MCP.
+"""Serves a node over HTTP, with its pages, and MCP.
 
 Invariant: HTTP stops accepting requests before anything that serves them stops.
 """

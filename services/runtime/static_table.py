@@ -1,6 +1,6 @@
-"""The static table of late interaction in a running node: read at start, computed in the background if need be.
+"""The static table of late interaction in a running node: read at start, or computed in the background.
 
-Invariant: a node is ready without it; recall uses it from the moment it is there.
+Invariant: a node is ready without it; recall uses it as soon as it is loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StaticTable:
 
     Args:
         models_dir: Where MiniLM is installed.
-        say: Called with a line about what takes long.
+        say: Called with a line about a long step.
     """
 
     def __init__(self, models_dir: Path, say: Callable[[str], None]) -> None:
@@ -38,7 +38,7 @@ class StaticTable:
         return self._words
 
     async def start(self, stack: AsyncExitStack, *, compute: bool) -> None:
-        """Read it; with ``compute``, make it in the background where the weights are there and it is not."""
+        """Read it; with ``compute``, make a missing one in the background if the weights are installed."""
         table = await asyncio.to_thread(find_static_table, self._models_dir)
         if table is not None:
             self._words = table.view(np.uint64)

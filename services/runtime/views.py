@@ -1,7 +1,7 @@
 """A node's views: opened, brought up to the stream's end, kept there by the live feed, and rebuilt or verified on demand.
 
-Invariant: when ``start`` returns, everything that the stream held is folded, into every view that can fold it; what follows
-is folded in order, and what cannot be folded is parked, not lost.
+Invariant: when ``start`` returns, everything that the stream held is folded, into every view that can fold it; later
+messages are folded in order, and one that cannot be folded is parked, not lost.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ LOSS_FOLD_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class NodeViews:
-    """What ``start`` opened; closed by its stack.
+    """The opened views and their parts; closed by the stack.
 
     Attributes:
         store: The views, for reading.
         host: Folds into them.
         journal: Appends, knowing which ids were folded.
-        desk: Where what cannot be folded is kept.
+        desk: Keeps events that cannot be folded.
         source: Reads the stream for folds of many messages at once.
-        account: What reads of the stream did not give.
+        account: Sequences that reads of the stream did not return.
         memory_mb: Memory of DuckDB, for rebuilds too.
         aside: The file that was put aside for this one, None if none was.
     """
@@ -102,7 +102,7 @@ class NodeViews:
         """Open the views and fold what they lack.
 
         Args:
-            stack: Closes what is opened, in reverse order.
+            stack: Closes the opened parts, in reverse order.
             data_dir: Holds the views.
             client: Reads the stream.
             writer: Appends to it.
@@ -140,7 +140,7 @@ class NodeViews:
         await fold_range(host, counted, last_seq)
         if behind := sorted(
             set(host.laggards) - host.folder.held
-        ):  # who starts after us decides by them: which model is active, whose token counts
+        ):  # parts that start later read them: active models, valid tokens
             say(f"views: bringing up to date {', '.join(behind)}")
             await catch_up(host, counted)
         if many or behind:
@@ -152,7 +152,7 @@ class NodeViews:
     async def follow(
         self, stack: AsyncExitStack, data_dir: Path, client: Connection, nats: tuple[str, str | None, str | None]
     ) -> LiveFeed:
-        """Fold what comes from here on; the feed has a connection of its own to ``nats`` (URL, user, password)."""
+        """Fold new messages from now on; the feed has a connection of its own to ``nats`` (URL, user, password)."""
         feed = LiveFeed(
             *nats,
             handler=self._fold,
@@ -248,7 +248,7 @@ class NodeViews:
         return result if done.lack is None else {**result, "lost": _lack_figures(done.lack)}
 
     def operations(self, watch: GapWatch, backup: Callable[[], Records]) -> Operations:
-        """What takes long on this node."""
+        """The long operations of this node."""
         return Operations(
             rebuild=partial(self.rebuild, watch),
             verify=partial(self.verify, watch),
@@ -266,7 +266,7 @@ class NodeViews:
         return {"equal": equal, "projections": list(results), "journal": journal}
 
     async def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
-        """What the views still know of lost entries: a record for each, then how many."""
+        """The lost entries that the views still have: a record for each, then their number."""
         counts = {"entries": 0, "decisions": 0}
         salvaged = salvage(self.host, self.source, memory_mb=self.memory_mb, progress=lambda _done, _total: None)
         async with aclosing(salvaged) as found:
@@ -288,7 +288,7 @@ def _lack_figures(lack: Lack) -> dict[str, Any]:
 async def _reason_to_hold(
     host: Host, client: Connection, source: ReplaySource, last_seq: int, account: ReadAccount
 ) -> str | None:
-    """Why views of a new version must keep the rows of the former one: the stream no longer gives all they were made of."""
+    """Why views of a new version must keep the rows of the former one: the stream lacks messages they were made of."""
     if not (outdated := await asyncio.to_thread(host.outdated)):
         return None
     account.add(await read_through(source, last_seq))

@@ -1,7 +1,6 @@
 """What each page shows: one function from a request to the values of its template.
 
-Invariant: a page asks the same operations with the same principal as HTTP does, so it shows nothing that the token's own
-requests would not.
+Invariant: a page runs the same operations with the same principal as HTTP does, so it shows only what the token may read.
 """
 
 from __future__ import annotations
@@ -64,6 +63,7 @@ class Visit:
 
 
 Build = Callable[[Visit], Awaitable[dict[str, Any]]]
+Form = Callable[[Visit], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,9 @@ class Page:
     """A page: its path, its title, its template, and how its values are found.
 
     Attributes:
-        key: The key that leads to it from every other page; empty for none.
+        key: The key that opens it from every other page; empty for none.
         administrators: Whether other roles may not see it.
+        form: The values of its form, which stays beside an error; None if it has none.
     """
 
     path: str
@@ -81,6 +82,7 @@ class Page:
     build: Build
     key: str = ""
     administrators: bool = False
+    form: Form | None = None
 
 
 async def overview(visit: Visit) -> dict[str, Any]:
@@ -91,13 +93,20 @@ async def overview(visit: Visit) -> dict[str, Any]:
 
 async def journal(visit: Visit) -> dict[str, Any]:
     """Entries that pass the filters of the address, newest first, a page at a time."""
-    given = [(name, value) for name in FILTERS if (value := visit.asked(name)) is not None]
-    read = [(name, moment_of(value, name, end=name == "until") if name in TIMES else value) for name, value in given]
-    return {
-        **await _entries(visit, read, visit.asked("cursor"), PAGE_ENTRIES),
-        "given": dict(given),
-        "severities": [severity.value for severity in Severity],
-    }
+    read = [
+        (name, moment_of(value, name, end=name == "until") if name in TIMES else value)
+        for name, value in _given(visit).items()
+    ]
+    return await _entries(visit, read, visit.asked("cursor"), PAGE_ENTRIES)
+
+
+def journal_form(visit: Visit) -> dict[str, Any]:
+    """The filters of the address, and the severities to choose from."""
+    return {"given": _given(visit), "severities": [severity.value for severity in Severity]}
+
+
+def _given(visit: Visit) -> dict[str, str]:
+    return {name: value for name in FILTERS if (value := visit.asked(name)) is not None}
 
 
 async def _entries(visit: Visit, given: list[tuple[str, str]], cursor: str | None, limit: int) -> dict[str, Any]:
@@ -141,7 +150,7 @@ async def health(visit: Visit) -> dict[str, Any]:
 
 
 async def status(visit: Visit) -> dict[str, Any]:
-    """How the node is doing; its own figures only for who owns it."""
+    """The state of the node; its own figures only for an OWNER of all workspaces."""
     owns_the_node = visit.principal.role.administers and visit.principal.workspace_id is None
     workspace = visit.principal.workspace_or_all(visit.workspace)
     shown = await visit.services.status.status(workspace_id=workspace, node=owns_the_node)
@@ -159,7 +168,7 @@ async def models(visit: Visit) -> dict[str, Any]:
 
 
 async def workspaces(visit: Visit) -> tuple[str, ...]:
-    """The workspaces to choose from; none for who may see only one."""
+    """The workspaces to choose from; none for a token of one workspace."""
     try:
         return tuple(found.workspace_id for found in (await visit.run(WORKSPACES)).workspaces)
     except CrewJournalError:  # not allowed, or the page itself says what is wrong
@@ -168,9 +177,9 @@ async def workspaces(visit: Visit) -> tuple[str, ...]:
 
 PAGES: Final = (
     Page("/", "Overview", "overview.html", overview, key="o"),
-    Page("/ui/journal", "Journal", "journal.html", journal, key="j"),
+    Page("/ui/journal", "Journal", "journal.html", journal, key="j", form=journal_form),
     Page("/ui/entry/{entry_id}", "Entry", "entry.html", entry),
-    Page("/ui/recall", "Recall", "recall.html", recall, key="r"),
+    Page("/ui/recall", "Recall", "recall.html", recall, key="r", form=lambda _: {}),
     Page("/ui/health", "Health", "health.html", health, key="h"),
     Page("/ui/status", "Status", "status.html", status, key="s"),
     Page("/ui/letters", "Dead letters", "letters.html", letters, key="d", administrators=True),

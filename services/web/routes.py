@@ -60,7 +60,7 @@ FORMS: Final[dict[str, Operation[Any, Any]]] = {
 
 @cache
 def templates() -> Environment:
-    """The templates of all pages; what they print is escaped, control characters included."""
+    """The templates of all pages; they escape all values, control characters included."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # a start need not wait for it
 
     made = Environment(
@@ -97,15 +97,17 @@ def _serve(page: Page) -> Any:
         except NotAuthenticated:
             return _to_sign_in(request)
         visit = Visit(request, services, principal, request.query_params.get("workspace_id", "").strip() or None)
-        status, values, template = HTTPStatus.OK.value, {}, page.template
+        status, error = HTTPStatus.OK.value, None
+        template, values = page.template, {} if page.form is None else page.form(visit)
         try:
             if page.administrators and not principal.role.administers:
                 raise NotAllowed(
                     f"a token of role {principal.role.value} may not see this page", hint="sign in as ADMIN"
                 )
-            values = await page.build(visit)
-        except CrewJournalError as error:
-            status, values, template = error.status, {"error": error, "trace_id": trace_id_of(request)}, "error.html"
+            values |= await page.build(visit)
+        except CrewJournalError as caught:
+            status, error = caught.status, caught
+            template = "base.html" if page.form is None else template
         shown = {
             "page": page,
             "pages": [
@@ -118,6 +120,8 @@ def _serve(page: Page) -> Any:
             "here": _address(request),
             "asked": request.query_params,
             "link": _linker(visit.workspace),
+            "error": error,
+            "trace_id": trace_id_of(request),
         }
         return _page(template, status, **shown, **values)
 
@@ -180,7 +184,7 @@ async def sign_out(request: Request) -> Response:
 
 
 async def do(request: Request) -> Response:
-    """Ask for the operation of a form, then show the page it came from."""
+    """Run the operation of a form, then show its page."""
     services = services_of(request)
     try:
         principal, code = signed_in(request, services)

@@ -1,4 +1,4 @@
-"""Who looks at a page: a token in a cookie, and proof that a form was sent from one of our pages.
+"""The visitor of a page: a token in a cookie, and proof that a form was sent from one of our pages.
 
 Invariants: the cookie is read by pages alone, so no foreign page can make the browser call ``/v1``; scripts cannot read it,
 and it is not sent along from another site; a form that changes something carries a code which only a page of the same
@@ -26,20 +26,20 @@ FORM_BYTES: Final = 16_384
 
 
 def signed_in(request: Request, services: AppServices) -> tuple[Principal, str]:
-    """The token in the cookie: its binding, and its form code.
+    """The principal of the token in the cookie, and its form code.
 
     Raises:
-        NotAuthenticated: If there is none or it is not valid any more.
+        NotAuthenticated: If the cookie is absent or the token is no longer valid.
         ViewsBehind: If the tokens have not been folded yet.
     """
     token = request.cookies.get(COOKIE)
     if not token:
-        raise NotAuthenticated("nobody is signed in", hint="sign in with a token")
+        raise NotAuthenticated("not signed in", hint="sign in with a token")
     return services.tokens.authenticate(token), form_code(token)
 
 
 def form_code(token: str) -> str:
-    """What every form of a page carries; it tells nothing of the token."""
+    """The code in every form of a page; it reveals nothing about the token."""
     return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
 
 

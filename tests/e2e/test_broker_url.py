@@ -53,7 +53,7 @@ async def test_a_password_in_the_url_is_decoded_and_shown_nowhere(tmp_path: Path
     assert f"127.0.0.1:{theirs.port}" in said
     assert QUOTED not in said
     assert "'interval' is for a managed broker" in said, "an option that does not count is said to"
-    shown = f"nats-server {version_text(nats_binary().version)}, not ours, durability unknown, nats://127.0.0.1:{theirs.port}"
+    shown = f"nats-server {version_text(nats_binary().version)}, external, durability unknown, nats://127.0.0.1:{theirs.port}"
     assert shown in said.replace("\n", " "), "`status` knows the version of a broker that is not ours"
 
 

@@ -27,7 +27,7 @@ def test_chat_is_embedded_by_choice_and_what_is_remembered_always(tmp_path: Path
             def lacking(count: int) -> Any:
                 def counted() -> Any:
                     found = run("recall", "the pump", "--min-seq", str(made["seq"]))
-                    return found if found["without_vectors"] == count else None
+                    return found if (found["without_vectors"], found["degraded"]) == (count, None) else None
 
                 return wait_for(counted, f"{count} entries without a vector")
 

@@ -66,7 +66,7 @@ async def test_without_a_service_calls_fail_with_the_reason_and_no_tool_is_liste
     given = "".join(json.dumps(line) + "\n" for line in lines) + "no json\n"
     ended = await anyio.to_thread.run_sync(
         lambda: subprocess.run(
-            [parameters.command, *parameters.args], input=given.encode(), capture_output=True, timeout=60, check=True
+            [parameters.command, *parameters.args], input=given.encode(), capture_output=True, timeout=240, check=True
         )
     )
     answers = {answer.get("id"): answer for answer in map(json.loads, ended.stdout.splitlines())}

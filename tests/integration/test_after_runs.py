@@ -32,7 +32,7 @@ async def test_a_completed_run_is_consolidated_once_in_thirty_minutes(live: Memo
     await caught_up(live)
     assert ticked(live) == ["red"]
 
-    await live.append("r3", "Run done", "run.completed")
+    await live.append("r3", "Run done", "run.completed", priority="high")
     await caught_up(live)
     assert await after.check() == 0
     live.advance(minutes=31)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 from support.embedding import until
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode, Themes
 
+from crew_journal.schemas.operations.operation import plain_types
 from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.operations.workspaces import (
+    CONFIGURE_WORKSPACE,
     ConfigureWorkspaceRequest,
+    WorkspaceSettings,
     WorkspaceSettingsAnswer,
     WorkspaceSettingsRequest,
 )
 from crew_journal.schemas.principal import Principal, Role
+from crew_journal.services.cli.groups import Fields
 from crew_journal.services.desk import Caller, parse
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 
@@ -127,3 +131,26 @@ async def test_a_setting_that_is_not_given_stays_however_soon_another_follows(
     assert last.view_seq <= await caught_up(live)
     found = await settings.get(Caller.of(ADMIN), WorkspaceSettingsRequest())
     assert (found.cost_nudge_usd, found.embed_chat) == (3.0, True)
+
+
+GIVEN: dict[type, Any] = {bool: True, int: 500, float: 0.5, dict: {"recency": 0.5}}
+
+
+async def test_every_setting_has_an_option_and_is_answered_and_reset(
+    live: MemoryNode, settings: WorkspaceSettingsService
+) -> None:
+    options = {one.name: one.annotation.__metadata__[0] for one in Fields(CONFIGURE_WORKSPACE).parameters()}
+
+    async def answered(name: str) -> Any:
+        await caught_up(live)
+        return getattr(await settings.get(Caller.of(ADMIN), WorkspaceSettingsRequest()), name)
+
+    for name, field in WorkspaceSettings.model_fields.items():
+        kinds = [get_origin(kind) or kind for kind in plain_types(field.annotation)]
+        [given] = [value for kind, value in GIVEN.items() if kind in kinds]
+        word = name.replace("_", "-")
+        assert (f"--{word}/--no-{word}" if given is True else f"--{word}") in str(vars(options[name]))
+        default = await answered(name)
+        assert default != given
+        assert getattr(await configure(settings, **{name: given}), name) == given == await answered(name)
+        assert getattr(await configure(settings, reset=[name]), name) == default

@@ -27,8 +27,8 @@ from crew_journal.consumers.reactors.consolidate_logs import LOGS_MAX
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.operators import OperatorsReactor
 from crew_journal.consumers.reactors.peer_cards import PeerCardsReactor
-from crew_journal.schemas.rules.sweeps import DAY_MS, SCHEDULES
-from crew_journal.schemas.timestamps import format_ts
+from crew_journal.schemas.rules.sweeps import SCHEDULES
+from crew_journal.schemas.timestamps import DAY_MS, format_ts
 from crew_journal.services.query.entries.filters import parse_filters
 from crew_journal.services.query.entries.queries import JournalQueries
 

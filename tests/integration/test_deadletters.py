@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from support.journal import ADMIN, AGENT, Rig, journal_rig, note
+from support.journal import ADMIN, AGENT, DEADLINE_S, Rig, eventually, journal_rig, note
 
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.decode import decode
@@ -157,7 +157,7 @@ def test_only_subjects_of_our_families_name_a_workspace() -> None:
 
 async def test_the_canary_tells_since_when_writes_fail_and_that_they_work_again(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
-        canary = Canary(rig.client, timeout_s=0.5)
+        canary = Canary(rig.client, timeout_s=DEADLINE_S)
         assert canary.outcome.ok is None
         await canary.start()
         good = canary.outcome
@@ -174,5 +174,6 @@ async def test_the_canary_tells_since_when_writes_fail_and_that_they_work_again(
         await js.add_stream(name="CANARY", subjects=["canary.write"])
         assert (await canary.probe()).ok
         await broker.stop()
+        await eventually(lambda: not rig.client.is_connected, "the loss of the connection")
         assert (await canary.probe()).ok is False
         await canary.stop()

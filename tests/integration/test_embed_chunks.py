@@ -38,12 +38,12 @@ async def write(live: MemoryNode, write_id: str, content: str, action: str = "re
     await live.caught_up(done.seq)
 
 
-async def start(live: MemoryNode) -> EmbedChunksReactor:
+async def start(live: MemoryNode, *, with_model: bool = True) -> EmbedChunksReactor:
     made = EmbedChunksReactor(
         live.client,
         live.writer,
         live.store,
-        embedder_for=lambda model: live.observed if model == live.observed.model_id else None,
+        embedder_for=lambda model: live.observed if with_model and model == live.observed.model_id else None,
         clock=live.clock,
         limits=SWIFT,
     )
@@ -124,7 +124,7 @@ async def test_a_fact_is_embedded_when_it_is_asserted_and_found_by_meaning(live:
         )
         done = await live.journal.record(WORKSPACE, said, summary=text)
     await live.caught_up(done.seq)
-    indexes = FactIndexes(live.store, Analyzer(Stemmer))
+    indexes = FactIndexes(live.store, Analyzer(Stemmer), budget_bytes=1 << 20)
     vector = await live.recall_service.queries.embed("disk", themes.model_id)
 
     async def like() -> list[tuple[str, float]]:
@@ -137,3 +137,17 @@ async def test_a_fact_is_embedded_when_it_is_asserted_and_found_by_meaning(live:
     facts = [text for text in themes.asked if text in words]  # entities are embedded, too
     assert sorted(facts) == sorted(words)
     indexes.close()
+
+
+async def test_what_was_written_without_a_model_is_embedded_at_the_next_start(live: MemoryNode, themes: Themes) -> None:
+    without = await start(live, with_model=False)
+    await write(live, "w_1", TEXT)
+
+    async def idle() -> bool:
+        status = await without.status()
+        return status.state == "running" and status.pending == 0
+
+    await until(idle, "the write to be acked")
+    await without.stop()
+    await start(live)
+    await until_embedded(live, themes.model_id)

@@ -34,8 +34,7 @@ async def until_found(client: AsyncCrewJournal, said: str, entity: str) -> float
 async def test_an_entity_is_found_by_its_name_then_an_alias_then_by_what_is_meant(tmp_path: Path) -> None:
     node = running_node(tmp_path, embedder="minilm", cache_dir=minilm_cache().parent)
     async with node as runtime, AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client:
-        for subject, predicate, object_, kind in FACTS:
-            await client.kg_add(subject, predicate, object_, subject_type=kind)
+        made = [await client.kg_add(*fact, subject_type=kind) for *fact, kind in FACTS]
         named = await client.kg_entity("postgres-primary", aliases=["main database"])
         assert (await client.kg_query("Postgres-Primary", min_seq=named.seq)).found_by == "name"
         alias = await client.kg_query("main database")
@@ -47,5 +46,5 @@ async def test_an_entity_is_found_by_its_name_then_an_alias_then_by_what_is_mean
 
         unknown = await client.kg_query("guitar lessons")
         assert (unknown.entity, unknown.found_by, unknown.count) == ("guitar lessons", None, 0)
-        past = await client.kg_query("the database host", as_of_seq=named.seq)
+        past = await client.kg_query("the database host", as_of_seq=made[0].seq)
         assert past.found_by is None, "what was embedded later says nothing of the past"

@@ -144,7 +144,7 @@ async def test_a_failed_batch_is_tried_again_before_anything_later_and_nothing_i
             assert status.since is not None
             assert "the disk is full" in (status.last_error or "")
             assert views.checkpoint < 13
-            assert await ack_floor(rig) == views.checkpoint
+            await floor_reaches(rig, views.checkpoint)
             views.failing = set()
             await eventually(lambda: views.checkpoint == 515, "all is folded once the disk is free")
             assert views.folded == list(range(1, 516))

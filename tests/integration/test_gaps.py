@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from support.events import control
 from support.nats import connected, running_broker
 from support.running import running_node
-from support.stack import until
+from support.stack import HTTP_TIMEOUT_S, until
 
 from crew_journal.consumers.views.entries import EntriesProjection
 from crew_journal.consumers.views.turns import TurnsProjection
@@ -56,7 +56,7 @@ class Live:
             await self.operator.jetstream().delete_msg("JOURNAL", seq)
 
     async def reasons(self) -> list[str]:
-        async with httpx.AsyncClient(base_url=self.runtime.http_url) as http:
+        async with httpx.AsyncClient(base_url=self.runtime.http_url, timeout=HTTP_TIMEOUT_S) as http:
             return list((await http.get("/readyz")).json()["reasons"])
 
     async def entries(self) -> dict[str, dict[str, Any]]:
@@ -117,7 +117,7 @@ async def test_a_hundred_deletions_that_an_erasure_explains_are_no_damage_and_on
             status = await on.client.status()
             assert status["journal_damage"]["missing"] == 1
             assert dict(status_lines(status))["ready"] == "NO"
-            async with httpx.AsyncClient(base_url=on.runtime.http_url) as http:
+            async with httpx.AsyncClient(base_url=on.runtime.http_url, timeout=HTTP_TIMEOUT_S) as http:
                 assert "crew_journal_missing_sequences 1.0" in (await http.get("/metrics")).text
             where = Where(tmp_path / "data", on.runtime.http_url, on.runtime.owner_token)
             found = await asyncio.to_thread(lambda: {one.check: one for one in check_running(None, where)})  # type: ignore[arg-type]  # not read here

@@ -28,7 +28,8 @@ from crew_journal.services.http.server import HttpServer
 DEADLINE_S = 60.0
 GET = b"GET /first HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /body HTTP/1.1\r\nHost: localhost\r\n"
-IMPATIENT = ConnectionBounds(connections=4, head_s=0.5, body_s=0.5, body_bytes_per_s=10, unread_s=0.5)
+IMPATIENT = ConnectionBounds(connections=4, head_s=2.0, body_s=2.0, body_bytes_per_s=10, unread_s=2.0)
+"""Long enough for a busy machine to read within it what was sent at once."""
 
 
 @dataclass

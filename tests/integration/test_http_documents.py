@@ -112,6 +112,7 @@ async def test_a_document_that_would_be_too_large_is_refused_with_what_is_needed
             "usage": "3502 of 4000 bytes, 87%",
         }
         assert body["current_entries"] == near.current_entries
+        assert body["hint"].startswith("consolidate current_entries")
         assert "in this turn with mode=replace" in body["hint"]
     assert (await world.agent.document_read("AGENT")).bytes == 3_502
     assert [(one["reason"], one["bytes"]) for one in await world.rejections()] == [("cap", 4_103), ("cap", 4_001)]

@@ -181,6 +181,8 @@ async def test_the_docs_page_names_every_route_and_loads_nothing(stack: Stack) -
             assert route.path in page
     assert "http://" not in page
     assert "https://" not in page
+    assert "`" not in re.sub(r"<textarea.*?</textarea>", "", page, flags=re.DOTALL)
+    assert "<code>default</code>" in page
     assert re.findall(r"<script[^>]*>", page) == ['<script src="/ui/static/docs.js" defer>']
 
 

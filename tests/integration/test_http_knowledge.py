@@ -164,8 +164,9 @@ async def test_an_entity_related_to_itself_is_listed_once_as_outgoing(stack: Sta
         [fact] = (await agent.kg_query("Ann", min_seq=added.seq)).results
         assert fact.direction == "outgoing"
         assert (await agent.kg_stats()).entities == 1
-        incoming = (await agent.kg_query("Ann", direction="incoming")).results
-        assert [one.id for one in incoming] == [fact.id]
+        for direction in ("incoming", "outgoing", "both", "sideways"):
+            found = (await agent.kg_query("Ann", direction=cast(Any, direction))).results
+            assert [one.id for one in found] == [fact.id]
 
 
 async def test_a_fact_about_an_alias_is_a_fact_about_its_entity(stack: Stack) -> None:

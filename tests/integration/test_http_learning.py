@@ -73,7 +73,8 @@ async def test_rules_and_outcomes_reach_prompts_until_they_are_retracted(tmp_pat
         await admin.retract(ended.id, reason="it was another mission")
         assert "Invoices" not in (await lead.memory_block()).text
 
-        accepted = await admin.consolidate(crew_id="core", since="2d")
-        assert accepted.crew_id == "core"
+        async with stack.http(tokens[0].plaintext) as http:
+            accepted = await http.post("/v1/admin/consolidations", json={"crew_id": "core", "since": "2d"})
+        assert (accepted.status_code, accepted.json()["crew_id"]) == (202, "core")
         with pytest.raises(ConsolidationRunning):
             await admin.consolidate()

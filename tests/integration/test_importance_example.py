@@ -14,8 +14,7 @@ from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
 from crew_journal.schemas.events.envelope import VectorDerived
 from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
 from crew_journal.schemas.events.sweeps import SweepTicked
-from crew_journal.schemas.rules.importance import DAY_MS
-from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.timestamps import DAY_MS, format_ms
 
 PAGE = Path(__file__).parents[2] / "docs" / "importance.md"
 AGE_DAYS, FRESH_DAYS, WEEKS = 150, 5, 21

@@ -71,6 +71,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
                         actor_id=rng.choice(["t1", "ann", "Ünal"]),
                         trace_id=rng.choice(["t1", "t2", "t3"]),
                         mission_id=rng.choice(["m1", "m2"]),
+                        data_subject_id=rng.choice([None, "maria", "Ünal"]),
                         payload=payload,
                     ),
                 )
@@ -94,6 +95,7 @@ def _random_filters(rng: random.Random) -> EntryFilters:
         "mission_id": ["m1"],
         "trace_id": ["t1", "t9"],
         "actor_id": ["ann", "Ünal"],
+        "data_subject_id": ["maria", "Ünal", "nobody"],
         "run_id": ["t1", "t3", "ann", "3"],
         "types": ["run.completed", "container.metrics,brand.new"],
         "exclude_types": ["run.completed", "llm.call,x.y"],

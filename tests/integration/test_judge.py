@@ -11,8 +11,8 @@ from support.ollama_server import OllamaServer
 from support.stack import until
 
 from crew_journal.consumers.adapters.chat import OllamaChat
-from crew_journal.consumers.adapters.judge import ChatJudge
 from crew_journal.consumers.prompts.contradiction import MAX_CHARS, question
+from crew_journal.consumers.reacting.judge import ChatJudge
 from crew_journal.consumers.reacting.llm_calls import MeteredChat
 from crew_journal.consumers.reactors.link_finder import LinkFinder
 from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived

@@ -222,7 +222,8 @@ async def test_the_same_request_at_the_same_time_gives_the_same_bytes_and_after_
         one = await agent.context_assemble("Where is the parser?", **asked)
         two = await agent.context_assemble("Where is the parser?", **asked)
         assert one.items
-        assert one.model_dump_json() == two.model_dump_json()
+        of_others = {"view_seq"}  # the record of another test's recall may be folded between the two
+        assert one.model_dump_json(exclude=of_others) == two.model_dump_json(exclude=of_others)
 
 
 async def test_what_cannot_be_is_refused_with_the_field_and_a_fix(stack: Stack) -> None:

@@ -9,7 +9,7 @@ import anyio
 import httpx
 import pytest
 from support.mcp_client import connected
-from support.stack import Stack
+from support.stack import HTTP_TIMEOUT_S, Stack
 
 from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.operations.toolsets import TOOLSETS, input_schema
@@ -37,6 +37,17 @@ async def test_a_client_lists_the_core_tools_remembers_and_recalls_its_own_write
         assert [hit["summary"] for hit in found.structured_content["hits"]] == ["The vault opens at nine"]
         assert found.structured_content["receipt"] in text(found)
         assert json.loads(text(found)) == found.structured_content
+
+
+async def test_a_model_finds_its_memory_files_by_the_name_of_the_seeds(stack: Stack) -> None:
+    token = await stack.token(Role.AGENT, "mcp-files", agent="ada", crew="red")
+    async with connected(stack, token.plaintext, MODES[0], tools="core,crew") as client:
+        await client.call_tool(
+            "memory_write", {"tier": "AGENT", "mode": "append", "content": "Kafka has three brokers"}
+        )
+        for name in ("memory_search", "memory.search"):
+            found = await client.call_tool(name, {"query": "how many brokers?"})
+            assert [hit["file"] for hit in found.structured_content["results"]] == ["AGENT.md"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -78,6 +89,7 @@ async def test_every_call_is_recorded_once_with_who_and_what(stack: Stack) -> No
         made = await client.call_tool("remember", {"text": "a secret plan"})
         await client.call_tool("recall", {"query": "plan"})
         await client.call_tool("recall", {"bad": 1})
+        await client.call_tool("recall", {"bad": "ä" * 2_100})
     await stack.services.mcp.recorded()
     async with stack.client() as operator:
         after = await operator.remember("later", workspace_id="mcp-audit")
@@ -87,10 +99,12 @@ async def test_every_call_is_recorded_once_with_who_and_what(stack: Stack) -> No
         ("remember", False),
         ("recall", False),
         ("recall", True),
+        ("recall", True),
     ]
     assert calls[0]["seq"] == made.structured_content["seq"]
     assert "secret" not in json.dumps(calls)
     assert json.loads(calls[2]["input"]) == {"bad": 1}
+    assert json.loads(calls[3]["input"]) == {"omitted_bytes": 4_211}
     assert {(entry.agent_id, entry.actor_type) for entry in page.entries} == {("ada", "agent")}
 
 
@@ -108,7 +122,7 @@ async def test_eight_clients_at_once_get_their_own_answers(stack: Stack) -> None
 
 
 async def test_without_a_token_the_answer_says_where_to_learn_more(stack: Stack) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=HTTP_TIMEOUT_S, trust_env=False) as http:
         refused = await http.post(f"{stack.url}/mcp", json={})
         assert refused.status_code == 401
         where = refused.headers["www-authenticate"].partition('resource_metadata="')[2].rstrip('"')
@@ -122,7 +136,7 @@ async def test_without_a_token_the_answer_says_where_to_learn_more(stack: Stack)
 )
 async def test_a_wrong_parameter_of_the_url_is_named(stack: Stack, query: str, said: str) -> None:
     headers = {"Authorization": f"Bearer {stack.owner}"}
-    async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+    async with httpx.AsyncClient(timeout=HTTP_TIMEOUT_S, trust_env=False, headers=headers) as http:
         answer = await http.post(f"{stack.url}/mcp?{query}", json={})
         assert answer.status_code == 400
         assert said in answer.json()["detail"]

@@ -16,6 +16,7 @@ from support.ingest import AgentClient, agent_client
 from support.journal import DEADLINE_S, eventually
 from support.nats import nats_agent
 from support.running import running_node
+from support.stack import HTTP_TIMEOUT_S
 
 from crew_journal.schemas.errors import BrokerError, BrokerNotOurs, InvalidQuery, NotAllowed
 from crew_journal.schemas.operations.tokens import NatsAccess, TokenCreatedAnswer
@@ -107,7 +108,7 @@ async def test_status_and_metrics_count_requests_over_nats(tmp_path: Path) -> No
         assert lines["ingest"] == (
             "4 requests over NATS, 2 entries, 1 refused; 1 were not requests (no inbox to answer to) and are not stored"
         )
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=HTTP_TIMEOUT_S) as http:
             metrics = (await http.get(f"{runtime.http_url}/metrics")).text
         assert "crew_journal_ingest_requests 4.0" in metrics
 

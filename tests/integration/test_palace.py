@@ -90,7 +90,9 @@ async def test_a_text_in_almost_the_same_words_is_a_duplicate(palace: Stack) -> 
 
 async def test_noise_and_drawers_beyond_the_limit_are_refused(palace: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     async with palace.client() as owner:
-        with pytest.raises(InvalidEntry, match="content: is too short"):
+        with pytest.raises(InvalidEntry, match=r"entry is required and must not be blank .*not all blanks"):
+            await owner.diary_write("ada", " \n")
+        with pytest.raises(InvalidEntry, match="content is too short"):
             await owner.add_drawer("team", "storage", "sounds good!")
         with pytest.raises(InvalidEntry, match="10000"):
             await owner.add_drawer("team", "storage", "x" * 10_001)
@@ -125,6 +127,37 @@ async def test_wake_up_shows_the_identity_and_the_most_important_drawers(palace:
         assert recalled.text.endswith(f"[import] {PARSER}  (b.md)")
 
 
+async def test_a_context_is_the_wake_up_and_the_newest_messages(palace: Stack) -> None:
+    async with palace.client() as owner:
+        assert (await owner.palace_context()).text == ""
+        messages: list[dict[str, object]] = [
+            {"role": "user", "text": "What do we build?"},
+            {"role": "agent", "name": "Ada", "text": "quiet", "silent": True},
+            {"role": "agent", "text": "An importer."},
+        ]
+        said = "## Recent messages\n**User**: What do we build?\n**Agent**: An importer."
+        assert (await owner.palace_context(messages=messages)).text == said
+        await owner.set_identity("We build an importer.")
+        woken = await owner.wake_up()
+        assert (await owner.palace_context(messages=messages)).text == f"{woken.text}\n\n{said}"
+
+
+async def test_a_search_as_text_shows_the_scores_and_counts_as_access(palace: Stack) -> None:
+    async with palace.client() as owner:
+        made = await owner.add_drawer("team", "import", PARSER, source_file="a/b.md")
+        [hit] = (await owner.palace_search("the parser", recipe="palace-seed")).results
+        assert hit.score == pytest.approx(3.0 * 0.5 * hit.similarity, abs=1e-3)
+        rendered = await owner.palace_render("importer reads")
+        assert rendered.text.startswith("## Search: importer reads\n1. [team/import] (")
+        assert rendered.text.endswith(f") {PARSER}  (b.md)")
+        assert (await owner.palace_render("zebra")).text == "No results for: zebra"
+        assert rendered.receipt is not None
+        await owner.receipt(rendered.receipt)
+        later = await owner.remember("the receipts are in the journal before this")
+        used = await owner.drawer(made.drawer_id, min_seq=later.seq)
+        assert (used.access_count, used.entity_count, used.triple_count, used.retry_count) == (2, 0, 0, 0)
+
+
 async def test_a_search_counts_as_access_once_its_receipt_is_folded(palace: Stack) -> None:
     async with palace.client() as owner:
         made = await owner.add_drawer("team", "import", PARSER)
@@ -150,6 +183,13 @@ async def test_a_model_files_and_finds_a_drawer_by_the_tools_of_the_palace(palac
         refused = await client.call_tool("memory_add_drawer", {"wing": "team", "room": "import", "content": "Hello."})
         assert refused.is_error
         assert "too short" in refused.content[0].text
-        missing = await client.call_tool("memory_diary_read", {})
-        assert missing.is_error
-        assert "agent_name" in missing.content[0].text
+        for wanted in ({}, {"agent_name": ""}):
+            missing = await client.call_tool("memory_diary_read", wanted)
+            assert missing.is_error
+            assert "agent_name is required" in missing.content[0].text
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert listed["memory_search"].input_schema["properties"]["limit"]["maximum"] == 50
+        blank = await client.call_tool("memory_search", {"query": "importer", "wing": "", "room": ""})
+        assert blank.structured_content["count"] == 1
+        written = await client.call_tool("memory_diary_write", {"agent_name": "ada", "entry": "tea", "topic": ""})
+        assert not written.is_error

@@ -294,6 +294,8 @@ async def test_wherever_it_is_killed_nothing_is_stranded_and_only_the_call_in_fl
 
         await until(stuck_or_done, "the reactor to get stuck or finish")
         await reactor.stop()
+        head = (await live.client.jetstream().stream_info("JOURNAL")).state.last_seq
+        await live.caught_up(head)  # as a node does before its reactors start
     await settled(live, await start(live, chat))
     assert sorted(state for _, state in rows(live)) == ["merged", "merged", "processed"]
     for entry_type, count in (("drawer.classified", 3), ("fact.asserted", 3), ("drawer.merged", 1)):

@@ -151,3 +151,12 @@ async def test_the_recipe_of_the_seed_ranks_by_importance_and_the_last_read(
     assert await found(drawers, "disk ran over", **seed) == ["weighty", "plain"]
     await record(live, MemoryReferenced(entries=(ReferencedEntry(entry_id=ids[0], count=1),)))
     assert await found(drawers, "disk ran over", **seed) == ["plain", "weighty"]
+    early = DrawerSearch(
+        live.store,
+        Analyzer(Stemmer),
+        live.recall_service.queries,
+        budget_bytes=HOT_INDEX_BYTES,
+        clock=lambda: datetime(2020, 1, 1, tzinfo=UTC),
+    )
+    hits, _ = await early.search(WORKSPACE, "disk ran over", 1, recipe=PalaceRecipe.PALACE_SEED)
+    assert hits[0].score == pytest.approx(3.0 * hits[0].similarity)  # a read after the query counts as one just now

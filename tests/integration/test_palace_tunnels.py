@@ -61,7 +61,7 @@ async def test_a_tunnel_of_a_room_to_itself_or_beyond_the_limit_is_refused(
     async with palace.client() as owner:
         for room in ("storage", "import", "query"):
             await owner.add_drawer("team", room, DECISION)
-        with pytest.raises(InvalidEntry, match="target_room: is the room at the other end"):
+        with pytest.raises(InvalidEntry, match="target_room is the room at the other end"):
             await owner.create_tunnel("team", "storage", "team", "storage")
         monkeypatch.setattr(tunnels, "MOST_TUNNELS", 1)
         await owner.create_tunnel("team", "storage", "team", "import")

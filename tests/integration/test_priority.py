@@ -10,6 +10,8 @@ from support.stack import DEADLINE_S, Stack
 
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllowed, NotFound, ViewsBehind
+from crew_journal.schemas.events.memory import PriorityChanged
+from crew_journal.schemas.ids import derived_id
 from crew_journal.schemas.operations.priorities import SET_PRIORITY, PriorityRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.services.desk import Caller, Desk
@@ -104,6 +106,19 @@ async def test_of_changes_made_at_once_each_finds_what_the_one_before_left(stack
     chain = [(str(previous), str(new)) for previous, new, _, _ in stack.store.rows(_CHANGES, ["w7"])]
     assert len(chain) >= 3
     assert [previous for previous, _ in chain] == ["normal", *(new for _, new in chain[:-1])]
+
+
+async def test_a_change_whose_id_another_entry_has_is_made_with_the_next_one(stack: Stack) -> None:
+    await append(stack, "w10")
+    [(seq,)] = stack.store.rows("SELECT seq FROM journal_entries WHERE workspace_id = 'w10'")
+    other = PriorityChanged(
+        target_entry_id="e2", previous_priority=Priority.NORMAL, new_priority=Priority.HIGH, reason="other"
+    )
+    journal = cast(Recorder, stack.services.journal)
+    await journal.record("w10", other, summary="s", entry_id=derived_id("priority", 1, f"w10/e1/{seq}"))
+    caller = Caller.of(stack.tokens.authenticate(stack.owner), "w10")
+    done = await Priorities(journal, stack.store).set(caller, _wanted(Priority.PIN, "r"))
+    assert (done.changed, done.previous_priority) == (True, "normal")
 
 
 async def test_a_lost_answer_asked_again_is_one_change(stack: Stack) -> None:

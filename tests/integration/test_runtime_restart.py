@@ -15,6 +15,7 @@ import pytest
 from support.embedding import until
 from support.nats import connected, running_broker
 from support.running import running_node
+from support.stack import HTTP_TIMEOUT_S
 
 from crew_journal.schemas.errors import NotAuthenticated, VerificationFailed, ViewsDamaged
 from crew_journal.services.cli.status_page import status_lines
@@ -151,7 +152,7 @@ async def test_views_that_rot_while_they_are_served_are_told_with_what_to_do_and
     async with (
         running_node(tmp_path) as runtime,
         AsyncCrewJournal(runtime.http_url, runtime.owner_token) as client,
-        httpx.AsyncClient(base_url=runtime.http_url) as http,
+        httpx.AsyncClient(base_url=runtime.http_url, timeout=HTTP_TIMEOUT_S) as http,
     ):
         _rot(tmp_path / VIEWS_FILE)  # what DuckDB has not read yet
         with pytest.raises(VerificationFailed, match="damaged: Corrupt") as failed:

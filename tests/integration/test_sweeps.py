@@ -13,8 +13,8 @@ from support.stack import DEADLINE_S, Stack, running_stack, until
 from crew_journal.schemas.errors import InvalidEntry, NotAllowed, Unavailable
 from crew_journal.schemas.events.sweeps import SweepFinished
 from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.sweeps import DAY_MS, SCHEDULES
-from crew_journal.schemas.timestamps import from_ms, to_ms
+from crew_journal.schemas.rules.sweeps import SCHEDULES
+from crew_journal.schemas.timestamps import DAY_MS, from_ms, to_ms
 from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import FAILED, Sweeps

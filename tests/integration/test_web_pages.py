@@ -181,6 +181,19 @@ async def test_times_of_a_filter_may_be_written_as_a_person_writes_them(node: Ru
     assert f'value="{since}"' in shown, "the form keeps what was typed"
 
 
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [("/ui/journal", {"since": "yesterday", "q": "deploy"}), ("/ui/recall", {"query": "x", "recipe": "y"})],
+)
+async def test_a_form_stays_beside_what_is_wrong_with_it(node: Runtime, path: str, wrong: dict[str, str]) -> None:
+    async with browser(node, node.owner_token) as http:
+        refused = await http.get(path, params=wrong)
+    assert refused.status_code == 400
+    assert '<p class="bad">' in refused.text
+    assert '<form class="filters">' in refused.text
+    assert f'value="{next(iter(wrong.values()))}"' in refused.text, "the form keeps what was typed"
+
+
 async def test_the_bar_of_a_metric_is_as_long_as_its_value() -> None:
     health = {"score": 72.64, "band": "yellow", "measured_at": "2026-11-22T22:52:19Z", "metrics": {"freshness": 14.14}}
     macros = vars(templates().get_template("parts.html").module)

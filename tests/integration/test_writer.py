@@ -149,17 +149,18 @@ async def test_a_write_that_waits_behind_an_unanswered_group_gives_up_at_its_own
         assert pid is not None
         await stop(pid)
         try:
-            began = loop.time()
+            given_up: list[float] = []
             first = asyncio.create_task(rig.writer.publish(SUBJECT, b"", {h.MSG_ID: "acme/1"}))
+            first.add_done_callback(lambda _: given_up.append(loop.time()))
             await until(lambda: bool(rig.writer._flights))  # the first group is on its way
             with pytest.raises(BrokerUnavailable):
                 await rig.writer.publish(SUBJECT, b"", {h.MSG_ID: "acme/2"})
-            took = loop.time() - began
             with pytest.raises(BrokerUnavailable):
                 await first
+            later_s = loop.time() - given_up[0]
         finally:
             os.kill(pid, signal.SIGCONT)
-    assert took < 5.0, "the deadline of its own group would have been at 6 s"
+    assert later_s < 3.0, "a group of its own would have begun then, with a deadline of its own"
 
 
 def test_a_disk_without_room_is_named_and_one_that_cannot_be_asked_is_not(
@@ -368,5 +369,5 @@ async def test_a_message_whose_ack_is_lost_is_refused_naming_itself(
         with pytest.raises(WrongLastSequence) as refused:
             await rig.writer.post_expecting(EncodedMessage.of(message("a")), 0)
         assert refused.value.last_seq == 1
-        assert len(answers) == 2
+        assert len(answers) >= 2, "one was lost"
         assert await rig.count() == 1

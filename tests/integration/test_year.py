@@ -16,7 +16,8 @@ from support.year import YEAR_START_MS, year
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.bulk import fold_range
-from crew_journal.schemas.rules.importance import DAY_MS, base_importance, decayed
+from crew_journal.schemas.rules.importance import base_importance, decayed
+from crew_journal.schemas.timestamps import DAY_MS
 
 FULL_ENTRIES = 100_000
 BOUNDED_ENTRIES = 800

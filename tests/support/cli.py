@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from support.forked import Forked
-from support.in_process import NEED_A_PROCESS, run_in_process
+from support.in_process import NEED_A_PROCESS, VIEWS_BEHIND, run_in_process
 from support.nats import PROJECT, nats_binary
 
 COMMAND = str(Path(sys.executable).parent / "crew-journal")
@@ -24,8 +24,6 @@ DEADLINE_S = 120.0
 STOP_S = 120.0
 RUN_S = 240.0
 UNAVAILABLE = 5
-VIEWS_BEHIND = "was asked for"
-"""In what a command says when the views have not come as far as ``--min-seq``."""
 
 
 def environment(**more: str) -> dict[str, str]:

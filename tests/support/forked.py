@@ -6,6 +6,7 @@ pid, signals, streams, environment and exit code; a test of the start itself spa
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import os
 import subprocess
@@ -17,6 +18,8 @@ from typing import Any
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["crew_journal.services.cli.main", "crew_journal.services.runtime"])
 _OPEN_MODES = ("r", "w", "w")
+_GIVEN = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]  # private: no public way to fork
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
 
 class _Descriptor:
@@ -50,9 +53,10 @@ class Forked(subprocess.Popen[Any]):
     """A command that runs; ``stdin``, ``stdout`` and ``stderr`` must be given, further options must not."""
 
     def _execute_child(self, *given: Any) -> None:
-        argv, environment, pipes = given[0], given[6], given[10:16]
+        named = _GIVEN.bind(self, *given).arguments
+        pipes = [named[name] for name in _PIPES]
         streams = [_Descriptor(number) for number in (pipes[0], pipes[3], pipes[5])]
-        self._process = _SERVER.Process(target=_run, args=(argv, environment, streams))
+        self._process = _SERVER.Process(target=_run, args=(named["args"], named["env"], streams))
         self._process.start()
         self.pid = self._process.pid or 0
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]  # of Popen

@@ -18,6 +18,8 @@ from support.patience import impatient
 
 NEED_A_PROCESS = frozenset({"up", "work", "demo"})
 """Commands that take over the signals or the log of their process."""
+VIEWS_BEHIND = "was asked for"
+"""In what a command says when the views have not come as far as ``--min-seq`` in the 5 s that a service waits."""
 
 
 @contextmanager

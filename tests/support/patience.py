@@ -1,6 +1,7 @@
 """Bounds that spare a person's patience, stretched for tests on machines that are slow and busy.
 
-A recall gives its query's vector up after 2 s and a query its ``min_seq`` after 5 s. Where a test is about something else,
+A recall gives its query's vector up after 2 s and a query its ``min_seq`` after 5 s; a node is not ready once its broker was
+silent for 1.5 s. Where a test is about something else,
 a machine that folds three events in more than that must not fail it; where it is about the bound, it states a short one.
 """
 
@@ -13,10 +14,13 @@ import pytest
 
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
+from crew_journal.services.journal.watch import heartbeat
 from crew_journal.services.query.query_embedding import QUERY_TIMEOUT_S
 from crew_journal.services.query.recall import RecallService
 
 PATIENCE_S = 120.0
+LATE_S = heartbeat.LATE_S
+"""Seconds of silence after which a node says that its broker does not answer; 120 within ``patient``."""
 _wait_for = ViewStore.wait_for
 
 
@@ -32,6 +36,7 @@ def patient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(defaults, "embed_timeout_s", PATIENCE_S)
         patch.setattr(ViewStore, "wait_for", _wait_longer)
+        patch.setattr(heartbeat, "LATE_S", PATIENCE_S)
         yield
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Self, TypeVar
 
 import psutil
-from support.in_process import NEED_A_PROCESS, run_in_process
+from support.in_process import NEED_A_PROCESS, VIEWS_BEHIND, run_in_process
 
 PROJECT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).parent / "crew-journal"
@@ -228,7 +228,7 @@ class Stack:
         except (OSError, ValueError, psutil.Error):
             return None
         ours = str((self.data_dir / "nats").resolve()) in started_with
-        return pid if ours and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE else None
+        return pid if ours and _is_alive(pid) else None
 
     def signal_nats(self, number: signal.Signals) -> int:
         """Send a signal to the nats-server and return its pid; after a SIGKILL it is gone.
@@ -269,9 +269,13 @@ class Stack:
         return process
 
     def run(self, *arguments: str) -> Ran:
-        """Run a client command to its end, in this process if it may."""
+        """Run a client command to its end, in this process if it may; again while the views are too far behind for it."""
         if arguments[0] not in NEED_A_PROCESS:
-            return Ran(*run_in_process(arguments, self._client_environment(), None))
+            until = time.monotonic() + DEADLINE_S
+            while True:
+                ran = Ran(*run_in_process(arguments, self._client_environment(), None))
+                if VIEWS_BEHIND not in ran.err or time.monotonic() > until:
+                    return ran
         process = self.spawn(*arguments)
         out, err = process.communicate(timeout=RUN_DEADLINE_S)
         return Ran(process.returncode, out, err)

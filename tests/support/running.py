@@ -7,18 +7,29 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.nats import nats_binary
 
 from crew_journal.schemas.settings import Settings
+from crew_journal.services.memory.sweeps import Sweeps
 from crew_journal.services.runtime import Runtime
+
+
+async def _keep_no_time(_self: Sweeps) -> None:
+    """Tests count entries, and at some hours of the day a tick would be one more."""
 
 
 @asynccontextmanager
 async def running_node(data_dir: Path, **given: Any) -> AsyncIterator[Runtime]:
-    """A node below ``data_dir``, stopped when the block is left; without an embedder unless the settings say so."""
+    """A node below ``data_dir``, stopped when the block is left.
+
+    Without an embedder unless the settings say so, and without sweeps but on request.
+    """
     named: dict[str, Any] = {"http": "127.0.0.1:0", "embedder": "none", "durability": "interval"}
     runtime = Runtime(Settings(data_dir=data_dir, nats_server=nats_binary().path, **{**named, **given}))
-    await runtime.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sweeps, "start", _keep_no_time)
+        await runtime.start()
     try:
         yield runtime
     finally:

@@ -15,9 +15,8 @@ from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
 from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
-from crew_journal.schemas.rules.importance import DAY_MS
 from crew_journal.schemas.rules.sweeps import SCHEDULES, due_times
-from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.timestamps import DAY_MS, format_ms
 
 YEAR_START_MS = 1_767_225_600_000
 """1 January 2026, 00:00 UTC."""

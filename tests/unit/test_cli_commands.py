@@ -251,7 +251,7 @@ def test_a_path_that_cannot_be_used_is_named_with_what_to_do(
     fake.fails_with = NotADirectoryError(20, "Not a directory", "file/below")
     assert main(["status", *URL]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("error: file/below: Not a directory\nhint: is the path right")
+    assert said.startswith("error: file/below: Not a directory\nhint: check the path")
 
 
 def test_used_names_a_receipt_and_then_any_hits_of_it(fake: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:

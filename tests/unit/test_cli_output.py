@@ -70,6 +70,15 @@ def test_on_a_terminal_a_long_text_continues_below_its_beginning(
     assert last == "      " + "x" * 70, "an id is not broken"
 
 
+def test_a_word_that_does_not_fit_beside_its_name_stands_below_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_pairs([("models_dir", "/" + "d" * 50), ("http", "127.0.0.1:9119")])
+    assert capsys.readouterr().out == f"models_dir\n    /{'d' * 50}\nhttp        127.0.0.1:9119\n"
+
+
 def test_on_a_narrow_terminal_the_last_column_is_below_the_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

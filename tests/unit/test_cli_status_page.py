@@ -112,7 +112,7 @@ def test_views_that_were_put_aside_at_the_start_are_named_with_the_reason() -> N
 
 def test_a_broker_of_ones_own_is_shown_with_its_version_and_that_its_durability_is_unknown() -> None:
     own = {"managed": False, "version": "2.15.1", "durability": "unknown", "url": "nats://127.0.0.1:1"}
-    assert page(broker=own)["broker"] == "nats-server 2.15.1, not ours, durability unknown, nats://127.0.0.1:1"
+    assert page(broker=own)["broker"] == "nats-server 2.15.1, external, durability unknown, nats://127.0.0.1:1"
     assert page()["broker"] == "nats-server 2.12.1, managed, durable, nats://127.0.0.1:1"
 
 

@@ -14,7 +14,7 @@ from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.rules.evidence import ANSWER, evidence_rows, judge, rows_for
 from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.evidence.figures import figures_of
-from crew_journal.services.query.evidence.floors import Floors
+from crew_journal.services.query.evidence.floors import kept_floors
 from crew_journal.services.query.evidence.judging import judgement, weighed
 from crew_journal.services.query.evidence.names import names_in
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
@@ -127,7 +127,9 @@ def test_another_word_or_a_part_of_a_name_names_nothing(query, name):
 
 
 class FakeViews:
-    """Settings of one workspace, and whoever follows its commits."""
+    """Settings of one workspace, and the listener of its commits."""
+
+    generation = 0
 
     def __init__(self, settings):
         self.settings, self.read, self.follower = settings, 0, None
@@ -143,12 +145,11 @@ class FakeViews:
 
 async def test_a_workspaces_floor_is_read_once_and_follows_its_commits():
     views = FakeViews({"evidence_floor": 0.2})
-    floors = Floors(cast(ViewReader, views))
+    floors = kept_floors(cast(ViewReader, views))
     assert [await floors.of("w1"), await floors.of("w1")] == [0.2, 0.2]
     assert views.read == 1
-    configured = recorded(
-        5, "Settings", entry_type="workspace.configured", payload={"settings": {"evidence_floor": 0.5}}, control=True
-    )
-    assert views.follower is not None
-    views.follower(SimpleNamespace(entries=[configured]))
+    views.settings = {"evidence_floor": 0.5}
+    views.follower(SimpleNamespace(changes={}))
+    assert await floors.of("w1") == 0.2
+    views.follower(SimpleNamespace(changes={"workspace_settings": ()}))
     assert await floors.of("w1") == 0.5

@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from Stemmer import Stemmer
 from support.events import at, control
 from support.views import node, source_of
 
 from crew_journal.consumers.host.rebuild import verify
+from crew_journal.consumers.projection import Projection
+from crew_journal.consumers.views.activations import ActivationsProjection
+from crew_journal.consumers.views.chunk_vectors import ChunkVectorsProjection
 from crew_journal.consumers.views.facts import FactsProjection
+from crew_journal.consumers.views.vectors import VectorsProjection
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
+from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.services.layered.fact_index import FACT_BYTES, FACTS_SHARE, FactIndexes
 
 
 def entity(name: str, kind: str = "entity") -> FactEntity:
@@ -20,7 +27,8 @@ def entity(name: str, kind: str = "entity") -> FactEntity:
 
 def asserted(event_id: str, fact_id: str = "t1", **also: Any) -> OutgoingMessage:
     given: dict[str, Any] = {"subject": entity("Backend"), "predicate": "uses", "object": entity("MongoDB"), **also}
-    return control(FactAsserted(fact_id=fact_id, **given), event_id, workspace="w1", actor_type="agent")
+    workspace = given.pop("workspace", "w1")
+    return control(FactAsserted(fact_id=fact_id, **given), event_id, workspace=workspace, actor_type="agent")
 
 
 def ended(event_id: str, *fact_ids: str, on: str = "2025-01-14") -> OutgoingMessage:
@@ -77,3 +85,23 @@ async def test_a_name_for_an_entity_replaces_its_type_and_moves_aliases(tmp_path
         ("e_mongo", "entity", "e_mongodb"),
         ("e_mongodb", "database", None),
     ]
+
+
+async def test_the_facts_of_the_workspace_that_was_used_longest_ago_leave_memory_first(tmp_path: Path) -> None:
+    stream = [at(n, asserted(f"n{n}", workspace=name)) for n, name in enumerate(("w1", "w2", "w3"), 1)]
+    views: list[Projection] = [
+        FactsProjection(),
+        ActivationsProjection(),
+        VectorsProjection(),
+        ChunkVectorsProjection(),
+    ]
+    async with node(tmp_path / "v.duckdb", views) as live:
+        await live.host.fold(stream)
+        budget = FACTS_SHARE * 2 * 2 * FACT_BYTES  # two workspaces of one fact
+        indexes = FactIndexes(live.store, Analyzer(Stemmer), budget_bytes=budget)
+        first, second = indexes.fresh("w1"), indexes.fresh("w2")
+        assert (indexes.fresh("w1"), indexes.fresh("w2"), indexes.fresh("w1")) == (first, second, first)
+        indexes.fresh("w3")
+        assert indexes.fresh("w1") is first
+        assert indexes.fresh("w2") is not second
+        indexes.close()

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from crew_journal.schemas.entry import Priority, Severity
 from crew_journal.schemas.rules.importance import (
-    DAY_MS,
     PRIORITY_FLOOR,
     SEVERITY_BONUS,
     TYPE_BONUS,
@@ -17,6 +16,7 @@ from crew_journal.schemas.rules.importance import (
     recency,
     reference_boost,
 )
+from crew_journal.schemas.timestamps import DAY_MS
 
 NOW = 1_795_000_000_000
 

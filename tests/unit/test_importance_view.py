@@ -18,8 +18,8 @@ from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
 from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.sweeps import SweepTicked
-from crew_journal.schemas.rules.importance import DAY_MS, base_importance, decayed
-from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.rules.importance import base_importance, decayed
+from crew_journal.schemas.timestamps import DAY_MS, format_ms
 from crew_journal.schemas.views import IMPORTANCE
 
 ESCALATION = base_importance("peer.escalation", "warn", "normal")

@@ -231,7 +231,7 @@ def notice_of(given_: BlockInput, budget: int = 15_000) -> str:
     return first if first.startswith("[MEMORY NOTICE]") else ""
 
 
-CALL = "GET /v1/memory/document?tier=daily&key=2026-05-01"
+CALL = "GET /v1/memory/document?tier=daily&key=2026-05-01 (or the tool memory_read)"
 
 
 def test_the_notice_of_a_gap_says_what_was_emitted() -> None:

@@ -10,15 +10,20 @@ from hypothesis import strategies as st
 
 from crew_journal.schemas.rules.palace.classifier import Classified, classify, confidence_of, prose_of, room_of
 from crew_journal.schemas.rules.palace.layers import (
+    CONTEXT_CHARS,
     ESSENTIAL_CHARS,
     MORE,
     NO_IDENTITY,
     NO_MEMORIES,
     RECALL_CHARS,
+    Found,
+    Said,
     Told,
+    render_context,
     render_essential,
     render_identity,
     render_recall,
+    render_search,
     shortened,
     wake_up,
 )
@@ -27,19 +32,22 @@ from crew_journal.schemas.rules.palace.texts import CHUNK_CHARS, LEAST_CHARS, ch
 
 
 @pytest.mark.parametrize(
-    "text", ["", "hi", "Hello!!! ...", "thank you ..", "Sounds good ?!", "Guten Morgen!", "Alles klar. !"]
+    "text", ["", " " * 20, "hi", "Hello!!! ...", "thank you ..", "Sounds good ?!", "Guten Morgen!", "Alles klar. !"]
 )
 def test_a_text_that_says_nothing_is_noise(text: str) -> None:
     assert is_noise(text)
 
 
-@pytest.mark.parametrize("text", ["thank you very much", "cool cool cool", "sounds good, ship it"])
+@pytest.mark.parametrize(
+    "text", ["thank you very much", "cool cool cool", "sounds good, ship it", "How can I help you with Kubernetes?"]
+)
 def test_a_text_that_says_more_than_a_filler_is_no_noise(text: str) -> None:
     assert not is_noise(text)
 
 
 def test_each_turn_of_an_exchange_is_filtered() -> None:
     assert exchange("hi", [("text", "Hello!")]) is None
+    assert exchange("hi", [("text", "Hello, how can I help?")]) is None
     assert (
         exchange("Which database?", [("delegation", "ask the other agent"), ("text", " ")]) == "User: Which database?"
     )
@@ -124,6 +132,7 @@ def test_each_type_has_its_room_and_anything_else_is_general() -> None:
 
 def test_an_id_names_place_and_content() -> None:
     assert drawer_id("my team", "roadmap", "abc") == "drawer_my_team_roadmap_ba7816bf8f01cfea"
+    assert drawer_id("仕事", "メモ", "abc") != drawer_id("個人", "メモ", "abc")
     assert agent_slug("  O'Brien the  Second ") == "obrien_the_second"
 
 
@@ -186,3 +195,36 @@ def test_recall_shows_whole_lines_newest_first_or_says_that_there_are_none() -> 
     assert text.split("\n")[1] == "[r] 3 " + "x" * 295 + "..."
     assert text.split("\n")[3] == "[r] 1 " + "x" * 20
     assert render_recall([], "w", None) == "No drawers for wing=w room=*."
+
+
+def test_a_search_shows_rank_place_score_and_file_of_each_hit() -> None:
+    text = render_search("a\nquery", [Found("w", "r", "z" * 301, 2.22567, "a/b.md"), Found("v", "s", "short", 0.5)])
+    assert text.split("\n") == [
+        "## Search: a query",
+        "1. [w/r] (2.226) " + "z" * 297 + "...  (b.md)",
+        "2. [v/s] (0.500) short",
+    ]
+    assert render_search("nothing", []) == "No results for: nothing"
+    assert len(render_search("q" * 4_000, [Found("w" * 128, "r" * 128, "z" * 400, 1.0)] * 50)) <= CONTEXT_CHARS
+
+
+def test_a_context_is_memory_and_the_newest_messages_that_fit() -> None:
+    said = [Said("User", "first " + "x" * 500), Said("Ada", " "), Said("Ada", "a\nreply")]
+    assert render_context("memory", said).split("\n") == [
+        "memory",
+        "",
+        "## Recent messages",
+        "**User**: first " + "x" * 494 + "...",
+        "**Ada**: a reply",
+    ]
+    assert render_context("", said[2:]) == "## Recent messages\n**Ada**: a reply"
+    assert render_context("memory", said[1:2]) == "memory"
+    assert render_context("", []) == ""
+
+
+@given(st.lists(st.text(max_size=600), max_size=60), st.integers(0, 4_100))
+def test_a_context_has_at_most_14000_characters_and_ends_with_the_newest_message(texts: list[str], memory: int) -> None:
+    text = render_context("m" * memory, [Said("Agent", one) for one in [*texts, "the newest"]])
+    assert len(text) <= CONTEXT_CHARS
+    assert text.startswith("m" * memory)
+    assert text.endswith("**Agent**: the newest")

@@ -40,7 +40,7 @@ def test_a_recall_that_cannot_be_asked_names_the_field_and_what_to_send(
         parse(RECALL, {"query": "the disk", **given})
     error = caught.value
     assert error.field == field
-    assert error.message.startswith(f"{field}: ")
+    assert error.message.startswith((f"{field}: ", f"{field} must "))
     assert error.hint.startswith(f"{field}: {hint}")
     assert "yesterday" not in str(error)
     assert "_system" not in str(error)

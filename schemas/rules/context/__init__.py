@@ -1,1 +1,1 @@
-"""What goes into a prompt: budgets, conversation, tool schemas, and the assembly of all of it. Pure."""
+"""The content of a prompt: budgets, conversation, tool schemas, and the assembly of all of them. Pure."""

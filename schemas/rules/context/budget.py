@@ -1,6 +1,7 @@
-"""How the tokens of a prompt are shared out, by the phase of the run.
+"""Divides the tokens of a prompt by the phase of the run.
 
-Invariant: pure; the parts never sum to more than the total. What a part does not use goes to others (``assembly``).
+Invariant: pure; the parts never sum to more than the total. Other parts get the tokens that a part does not use
+(``assembly``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ SYSTEM_DEFAULT: Final = 500
 
 
 class Phase(StrEnum):
-    """Where in its steps a run is."""
+    """The phase of a run, by its step."""
 
     PLANNING = "planning"
     EXECUTING = "executing"
@@ -36,7 +37,7 @@ SLACK_PERCENT: Final = 10
 MEMORY_PERCENT: Final = {Phase.PLANNING: 45, Phase.EXECUTING: 40, Phase.REVIEWING: 50}
 TOOLS_PERCENT: Final = {Phase.PLANNING: 20, Phase.EXECUTING: 25, Phase.REVIEWING: 15}
 MEMORY_PARTS: Final = {Memory.SEMANTIC: 18, Memory.EPISODIC: 12, Memory.WORKING: 6, Memory.PROCEDURAL: 4}
-"""Parts of the room of memory that each kind has for certain."""
+"""Shares of the room of memory that are reserved for each kind."""
 _PLANNING_UNTIL: Final = 0.25
 _REVIEWING_FROM: Final = 0.75
 
@@ -73,7 +74,7 @@ class Allocation:
 
 
 def phase_of(step: int | None, max_steps: int | None) -> Phase:
-    """The phase of a step, counted from 0: the first quarter plans, the last reviews; executing if not known."""
+    """The phase of a step, counted from 0: planning in the first quarter, reviewing in the last; executing if not known."""
     if step is None or not max_steps:
         return Phase.EXECUTING
     done = step / max_steps
@@ -83,7 +84,7 @@ def phase_of(step: int | None, max_steps: int | None) -> Phase:
 
 
 def allocate(total: int, system: int, phase: Phase) -> Allocation:
-    """The parts of a budget; what rounding leaves goes to the slack."""
+    """The parts of a budget; the rest from rounding goes to the slack."""
     rest = total - system
     user, memory, tools = (
         rest * percent // 100 for percent in (USER_PERCENT, MEMORY_PERCENT[phase], TOOLS_PERCENT[phase])
@@ -92,6 +93,6 @@ def allocate(total: int, system: int, phase: Phase) -> Allocation:
 
 
 def certain_of(room: int) -> dict[Memory, int]:
-    """What each kind of memory has for certain of the room of memory."""
+    """The tokens that are reserved for each kind of memory."""
     whole = sum(MEMORY_PARTS.values())
     return {kind: room * part // whole for kind, part in MEMORY_PARTS.items()}

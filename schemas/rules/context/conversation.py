@@ -1,6 +1,6 @@
-"""Fits a conversation into a budget: old observations are masked, then the oldest messages slide out.
+"""Fits a conversation into a budget: old observations are masked, then the oldest messages are dropped.
 
-Invariant: pure; what stays is the end of the conversation, in order. A message is never cut.
+Invariant: pure; the result is the end of the conversation, in order. A message is never cut.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .tokens import Count
 
 OBSERVATION_ROLE: Final = "tool"
 WHOLE_OBSERVATIONS: Final = 3
-"""The newest observations that are never masked."""
+"""Number of the newest observations, which are never masked."""
 MASK: Final = "[observation of {tokens} tokens left out]"
 FRAME_TOKENS: Final = 4
 """Tokens of a message beside its text, in the chat formats of OpenAI."""
@@ -30,13 +30,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ConversationFitted:
-    """What stays.
+    """The messages that fit.
 
     Attributes:
         shown: The messages, oldest first.
-        tokens: Of them.
+        tokens: Their tokens.
         masked: Places of observations that were replaced by a note.
-        dropped: Places of messages that slid out.
+        dropped: Places of messages that were dropped.
     """
 
     shown: tuple[Message, ...]

@@ -1,8 +1,8 @@
 """Chooses the memories that go into a prompt, by salience and kind, within a room of tokens.
 
-Invariant: pure. Of each kind the most salient stay: none is dropped for a less salient one of its kind. Each kind has a part
-of the room for certain; what is left goes to the most salient of any kind, at equal salience to working, semantic,
-procedural, episodic memory in this order, then by id.
+Invariant: pure. A memory is never dropped in favour of a less salient one of its kind. Each kind has a reserved share
+of the room. The rest goes to the most salient memories of any kind; at equal salience the order is working, semantic,
+procedural, episodic, then by id.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Item:
 
     Attributes:
         kind: Its kind.
-        id: Of the entry, fact, drawer or document.
+        id: Id of the entry, fact, drawer or document.
         text: Its text.
-        salience: How much it counts, 0 to 1.
-        parts: What the salience is made of.
+        salience: Its salience, 0 to 1.
+        parts: The parts of the salience.
         source: ``fact``, ``entry``, ``drawer``, ``document``, ``identity``.
         finding: ``category/pattern`` of what the scanners block in it.
     """
@@ -63,7 +63,7 @@ class Chosen:
 
 @dataclass(slots=True)
 class _Room:
-    """What is taken so far."""
+    """The selection so far."""
 
     total: int
     frame: int

@@ -1,7 +1,7 @@
-"""Fits the schemas of tools into a budget: whole, compressed, or the first ones alone.
+"""Fits the schemas of tools into a budget: whole, compressed, or only the first ones.
 
-Invariant: pure; all schemas are whole, or all that stay are compressed; lower-ranked ones are dropped first. Names, types,
-enums and required fields stay.
+Invariant: pure; all schemas are whole, or all that stay are compressed; lower-ranked ones are dropped first. Names,
+types, enums and required fields stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAPS: Final = frozenset({"properties", "$defs"})
 
 @dataclass(frozen=True, slots=True)
 class ToolsFitted:
-    """The schemas that fit: how many of the ranking, their tokens, whether they were compressed."""
+    """The schemas that fit: their number, their tokens, whether they were compressed."""
 
     shown: tuple[dict[str, Any], ...]
     tokens: int

@@ -1,1 +1,1 @@
-"""Pure rules of the palace: what is noise, how texts are cut, classified and located, and how layers are rendered."""
+"""Pure rules of the palace: noise, chunks, classification and places of texts, and the rendering of layers."""

@@ -4,7 +4,8 @@ score(type) = number of matches of its markers in lower-cased prose, code left o
 confidence = min(1, (score of the best type + bonus) / 5), bonus 2 above 500 characters, 1 above 200
 Ties go to the type that is first in the alphabet. ``fact`` and ``task`` have no markers.
 
-Invariant: the confidence is that of the type that won before a problem that reads as solved or glad is given another type.
+Invariant: the confidence is that of the type that won before a problem that sounds solved or positive is given
+another type.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from ...events.drawers import DEFAULT_IMPORTANCE, MOST_IMPORTANCE
 from .lexicon import lexicon
 
 DIVISOR: Final = 5.0
@@ -47,7 +49,7 @@ _WORD: Final = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """What a text is.
+    """The classification of a text.
 
     Attributes:
         memory_type: The type; ``general`` if no marker matches.
@@ -61,6 +63,11 @@ class Classified:
     def room(self) -> str:
         """The room of the type."""
         return room_of(self.memory_type)
+
+    @property
+    def importance(self) -> float:
+        """The importance with which a drawer of it is filed."""
+        return max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * self.confidence)
 
 
 UNCLASSIFIED: Final = Classified(GENERAL, 0.0)
@@ -89,12 +96,12 @@ def classify_segment(segment: str) -> Classified:
 
 
 def confidence_of(score: int, chars: int) -> float:
-    """How sure a number of matches in so many characters is."""
+    """The confidence that follows from a number of matches and of characters."""
     return min(1.0, (score + (chars > LONG_CHARS) + (chars > LONGER_CHARS)) / DIVISOR)
 
 
 def segments_of(text: str) -> list[str]:
-    """The parts that are classified each: turns of a conversation, else paragraphs, else groups of lines."""
+    """The parts that are classified separately: turns of a conversation, else paragraphs, else groups of lines."""
     lines = text.split("\n")
     turns = [at for at, line in enumerate(lines) if _TURN.match(line)]
     if len(turns) >= _LEAST_TURNS:
@@ -120,7 +127,7 @@ def _is_code(line: str) -> bool:
 
 
 def _disambiguated(kind: str, scores: dict[str, int], prose: str) -> str:
-    """A problem that is solved is a milestone, or emotional; one that reads glad is what else it says."""
+    """The type of a problem that is solved (milestone or emotional) or sounds positive (its next best type)."""
     if kind != "problem":
         return kind
     words = set(_WORD.findall(prose))

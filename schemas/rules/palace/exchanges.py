@@ -1,10 +1,10 @@
 """Cuts a conversation into exchanges, and decides how an exchange is filed (contract of the palace, §2.1 and §2.5).
 
-An exchange begins with a turn of the user, or with any turn that comes ``QUIET_MS`` after the one before it, and lasts until
-the next exchange of its session begins.
+An exchange begins with a turn of the user, or with any turn that comes ``QUIET_MS`` after the one before it, and
+lasts until the next exchange of its session begins.
 
-Invariant: pure; exchanges follow from the turns in stream order and the broker's times alone, so a turn is in one exchange
-whenever it is looked at.
+Invariant: pure; exchanges follow from the turns in stream order and the broker's times alone, so a turn always
+belongs to the same exchange.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...events.drawers import DEFAULT_IMPORTANCE, MOST_IMPORTANCE, DrawerState, PipelineTier
+from ...events.drawers import DrawerState, PipelineTier
 from .classifier import Classified, classify, room_of
 from .texts import chunks_of, exchange
 
@@ -27,7 +27,7 @@ LEAST_CONFIDENCE: Final = 0.3
 SAME_COSINE: Final = 0.85
 """Above this cosine with a live drawer, a chunk is not filed."""
 OFF: Final = 999.0
-"""A threshold that no confidence reaches: a model decides."""
+"""A threshold that no confidence reaches, so that a model decides."""
 HIGH, LOW = 0.8, 0.5
 """Thresholds while no chat model is configured."""
 CENTROID_COSINE: Final = 0.85
@@ -54,7 +54,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Turns that belong together, and whether more may follow."""
+    """The turns of one exchange, and whether more may follow."""
 
     turns: tuple[Turn, ...]
     ended: bool
@@ -80,7 +80,7 @@ class Thresholds:
 
     @classmethod
     def of(cls, high: str | None, low: str | None, *, has_model: bool) -> Thresholds:
-        """From the values of the two switches; what is no number counts as ``OFF``."""
+        """The thresholds from the values of the two settings; a value that is not a number counts as ``OFF``."""
         return cls(*(_number(one, OFF if has_model else default) for one, default in ((high, HIGH), (low, LOW))))
 
 
@@ -102,7 +102,7 @@ def exchanges_of(turns: Sequence[Turn], now_ms: int, quiet_ms: int = QUIET_MS) -
 
     Args:
         turns: In stream order.
-        now_ms: An exchange has ended if another began, or its last turn is older than this by the silence.
+        now_ms: An exchange has ended if another began, or if its last turn is more than ``quiet_ms`` before this.
         quiet_ms: The silence.
     """
     starts = [
@@ -127,18 +127,17 @@ def chunk_of(text: str, found: Classified, thresholds: Thresholds, nearest: tupl
     """A chunk; for the arguments see ``tier_of``."""
     tier, memory_type = tier_of(found, thresholds, nearest)
     state = DrawerState.RAW if tier is PipelineTier.LLM else DrawerState.PROCESSED
-    importance = max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * found.confidence)
-    return Chunk(text, memory_type, room_of(memory_type), importance, tier, state, found)
+    return Chunk(text, memory_type, room_of(memory_type), found.importance, tier, state, found)
 
 
 def tier_of(
     found: Classified, thresholds: Thresholds, nearest: tuple[str, float] | None = None
 ) -> tuple[PipelineTier, str]:
-    """Who decides the type of a chunk, and the type.
+    """The step that decides the type of a chunk, and the type.
 
     Args:
-        found: What the classifier says.
-        thresholds: The switches.
+        found: The result of the classifier.
+        thresholds: The two settings.
         nearest: Type and cosine of the nearest centroid, None without one; above ``CENTROID_COSINE`` its type counts.
     """
     if found.confidence >= thresholds.high:

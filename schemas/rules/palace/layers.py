@@ -1,7 +1,7 @@
-"""Renders the layers of the palace (contract of the palace, §7): identity, essential story, recall on demand.
+"""Renders the layers of the palace (contract of the palace, §7): identity, essential story, recall, search, context.
 
-Invariant: the essential story and the recall never exceed their budgets in characters, notes included; the identity is never
-cut. The same drawers give the same text.
+Invariant: no text except the identity exceeds its budget in characters, notes included; the identity is never cut.
+The same drawers give the same text.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ ESSENTIAL_SNIPPET: Final = 200
 RECALL_CHARS: Final = 1_200
 RECALL_DRAWERS: Final = 10
 RECALL_SNIPPET: Final = 300
+SEARCH_SNIPPET: Final = 300
+CONTEXT_CHARS: Final = 14_000
+"""Maximum length, in characters, of a whole context and of a search as text."""
+MESSAGE_CHARS: Final = 500
 
 IDENTITY_HEADING: Final = "## Identity"
 NO_IDENTITY: Final = "No identity is set."
 ESSENTIAL_HEADING: Final = "## Essential story"
 NO_MEMORIES: Final = "No memories yet."
+MESSAGES_HEADING: Final = "## Recent messages"
 MORE: Final = "... (more in L3 search)"
 _DOTS: Final = "..."
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A drawer as a layer shows it."""
+    """The fields of a drawer that a layer needs."""
 
     drawer_id: str
     room: str
@@ -36,6 +41,25 @@ class Told:
     importance: float
     filed_ms: int
     source_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A drawer that a search found."""
+
+    wing: str
+    room: str
+    content: str
+    score: float
+    source_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message of a conversation."""
+
+    sender: str
+    text: str
 
 
 def wake_up(identity: str | None, drawers: Iterable[Told]) -> str:
@@ -70,19 +94,46 @@ def render_recall(drawers: Sequence[Told], wing: str | None, room: str | None) -
     return _within(lines, RECALL_CHARS, "")
 
 
+def render_search(query: str, found: Sequence[Found]) -> str:
+    """The hits of a search, best first, as many whole lines as fit."""
+    asked = shortened(query, SEARCH_SNIPPET)
+    if not found:
+        return f"No results for: {asked}"
+    lines = [(f"## Search: {asked}", False)]
+    for rank, one in enumerate(found, 1):
+        place = f"{_one_line(one.wing)}/{_one_line(one.room)}"
+        lines.append((f"{rank}. [{place}] ({one.score:.3f}) {_snippet(one, SEARCH_SNIPPET)}", True))
+    return _within(lines, CONTEXT_CHARS, "")
+
+
+def render_context(memory: str, messages: Sequence[Said]) -> str:
+    """Memory, a blank line, and the newest messages that fit beside it, oldest first; blank messages are left out."""
+    room = CONTEXT_CHARS - len(memory) - len(MESSAGES_HEADING) - 2
+    lines: list[str] = []
+    for one in reversed(messages):
+        text = _one_line(one.text)
+        line = f"**{_one_line(one.sender)}**: {text[:MESSAGE_CHARS]}{_DOTS if len(text) > MESSAGE_CHARS else ''}"
+        room -= len(line) + 1 if text else 0
+        if room < 0:
+            break
+        lines += [line] if text else []
+    recent = "\n".join([MESSAGES_HEADING, *reversed(lines)]) if lines else ""
+    return "\n\n".join(part for part in (memory, recent) if part)
+
+
 def shortened(text: str, chars: int) -> str:
     """One line of at most ``chars`` characters, the dots included."""
     line = _one_line(text)
     return line if len(line) <= chars else line[: chars - len(_DOTS)] + _DOTS
 
 
-def _snippet(one: Told, chars: int) -> str:
+def _snippet(one: Told | Found, chars: int) -> str:
     name = one.source_file.replace("\\", "/").rstrip("/").rpartition("/")[2]
     return shortened(one.content, chars) + (f"  ({_one_line(name)})" if name else "")
 
 
 def _within(lines: Sequence[tuple[str, bool]], budget: int, note: str) -> str:
-    """Whole lines within the budget; what is left out is replaced by the note, and no room stays without a drawer."""
+    """Whole lines within the budget; the note replaces omitted lines, and a room without drawers is left out."""
     kept: list[tuple[str, bool]] = []
     used = 0
     for at, (line, is_drawer) in enumerate(lines):

@@ -1,6 +1,6 @@
 """The word lists of the classifier: ``lexicon.toml``, read once, from the package alone.
 
-Invariant: a marker counts as its pattern's ``findall`` does; its openings only spare the search where nothing can match.
+Invariant: a marker counts as its pattern's ``findall`` does; its openings only avoid searches that cannot match.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Marker:
     """A word or phrase that speaks for a type.
 
     Attributes:
-        pattern: What it matches.
-        openings: Literals with one of which each match begins; looking for them costs a fiftieth of a search.
+        pattern: The regular expression.
+        openings: Literals; every match begins with one of them. Looking for them costs a fiftieth of a search.
     """
 
     pattern: re.Pattern[str]
@@ -46,7 +46,7 @@ class Lexicon:
         markers: Type → its markers; the score of a type is the number of their matches.
         positive: Words of positive sentiment.
         negative: Words of negative sentiment.
-        resolution: Matches what says that a problem is solved.
+        resolution: Matches a text that says that a problem is solved.
     """
 
     filler: re.Pattern[str]

@@ -9,7 +9,7 @@ from typing import Final
 DIARY: Final = "diary"
 """Wing of all diaries, room of an entry without a topic, and type of their drawers."""
 _ID_PLACE_CHARS: Final = 120
-_NOT_IN_ID: Final = re.compile(r"[^A-Za-z0-9-]+")
+_NOT_IN_ID: Final = re.compile(r"[^\w-]+")
 
 
 def drawer_id(wing: str, room: str, content: str) -> str:

@@ -1,7 +1,7 @@
-"""What is noise, and how a long text is cut into chunks (contract of the palace, §2.1-2.3).
+"""Recognises noise, and cuts long texts into chunks (contract of the palace, §2.1-2.3).
 
-Invariant: no chunk is longer than ``CHUNK_CHARS`` and no chunk of several is shorter than ``LEAST_CHARS``; without their
-overlaps the chunks are the text, character for character.
+Invariant: no chunk is longer than ``CHUNK_CHARS`` and no chunk of several is shorter than ``LEAST_CHARS``; without
+their overlaps the chunks are the text, character for character.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ LEAST_MEANING_CHARS: Final = 10
 CHUNK_CHARS: Final = 800
 OVERLAP_CHARS: Final = 100
 LEAST_CHARS: Final = 50
-"""A shorter rest joins the chunk before it, or takes from it."""
+"""A shorter rest is appended to the chunk before it, or gets text from it."""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 _SKIPPED: Final = "delegation"
 
 
 def is_noise(text: str) -> bool:
-    """Whether a text says nothing: it is very short, or wholly a greeting, thanks, assent or the like."""
-    return len(text) < LEAST_MEANING_CHARS or lexicon().filler.fullmatch(text.strip()) is not None
+    """Whether a text is noise: very short, blank, or only a greeting, thanks, assent or the like."""
+    return len(text) < LEAST_MEANING_CHARS or not text.strip() or lexicon().filler.fullmatch(text.strip()) is not None
 
 
 def exchange(user: str, replies: Sequence[tuple[str, str]]) -> str | None:
@@ -40,7 +40,7 @@ def exchange(user: str, replies: Sequence[tuple[str, str]]) -> str | None:
 
 
 def chunks_of(text: str) -> list[str]:
-    """Chunks of at most 800 characters, cut at ends of sentences; each begins with up to 100 of the one before."""
+    """Chunks of at most 800 characters, cut at ends of sentences; each repeats up to 100 of the previous one."""
     if len(text) <= CHUNK_CHARS:
         return [text]
     starts = _cuts(text)

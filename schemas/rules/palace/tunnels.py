@@ -1,9 +1,9 @@
 """The id and the strength of an explicit tunnel (contract of the palace, part C).
 
-strength = max(0.05, s * exp(-days since it was last followed / stability)). Each following adds 0.05 to ``s``, up to 5, and
-0.1 to the stability if the one before was at least an hour ago. Both begin at 1.
+strength = max(0.05, s * exp(-days since it was last followed / stability)). Each use adds 0.05 to ``s``, up to 5, and
+0.1 to the stability if the previous use was at least an hour before. Both begin at 1.
 
-Invariant: pure; ``s`` and stability are a fold of the times at which the tunnel was followed.
+Invariant: pure; ``s`` and stability depend only on the times at which the tunnel was followed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import json
 import math
 from typing import Final, NamedTuple
 
+from ...timestamps import DAY_MS
+
 FIRST_STRENGTH: Final = 1.0
 FIRST_STABILITY: Final = 1.0
 """Days in which the strength falls to 1/e."""
@@ -21,7 +23,6 @@ LEAST_STRENGTH: Final = 0.05
 _STRONGER: Final = 0.05
 _STABLER: Final = 0.1
 _APART_MS: Final = 3_600_000
-_DAY_MS: Final = 86_400_000
 
 
 class Use(NamedTuple):
@@ -50,5 +51,5 @@ def followed(use: Use, now_ms: int) -> Use:
 
 def strength_at(use: Use, now_ms: int) -> float:
     """The strength at a time."""
-    days = max(0, now_ms - use.followed_ms) / _DAY_MS
+    days = max(0, now_ms - use.followed_ms) / DAY_MS
     return max(LEAST_STRENGTH, use.strength * math.exp(-days / use.stability))

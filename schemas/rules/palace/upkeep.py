@@ -1,6 +1,6 @@
-"""How drawers lose importance, which are pruned, and the centroids of types (contract of the palace, §5 and §6).
+"""The decay of drawers, their pruning, and the centroids of types (contract of the palace, §5 and §6).
 
-Invariant: pure. A decay never lifts an importance, and pruning never leaves fewer than ``KEPT`` live drawers.
+Invariant: pure. A decay never raises an importance, and pruning never leaves fewer than ``KEPT`` live drawers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 DECAY: Final = "decay"
-"""The sweep that lets drawers decay, too."""
+"""The sweep in which drawers decay."""
 DIARY: Final = "diary"
 """Type of entries of a diary, which do not decay and are not merged."""
 DECAY_FACTOR: Final = 0.98
@@ -26,11 +26,11 @@ PRUNE_BELOW: Final = 0.5
 PRUNE_READS: Final = 3
 """Reads from which a drawer is not pruned (likewise)."""
 KEPT: Final = 100
-"""Live drawers of a workspace that pruning leaves (likewise)."""
+"""Number of live drawers of a workspace that pruning keeps (likewise)."""
 REINFORCE_ABOVE: Final = 0.7
 """Cosine above which a drawer that is added reinforces an earlier one (likewise)."""
 REINFORCE_AMONG: Final = 5
-"""Nearest drawers that it may reinforce (likewise)."""
+"""Maximum number of nearest drawers that an added drawer reinforces (likewise)."""
 REINFORCE_BOOST: Final = 0.5
 """Importance that each of them gains (likewise)."""
 CENTROID_DAYS: Final = 90

@@ -72,7 +72,7 @@ class ImportRun:
         """Send every batch; ``acked`` is called for each, in the order of the file.
 
         Raises:
-            InvalidEntry: Naming every problem of the first batch with bad lines, of which nothing was published.
+            InvalidEntry: Naming every problem of the first batch with bad lines; nothing of that batch was published.
             CrewJournalError: What the service answered; ``acked`` was called for all batches before.
         """
         under_way: deque[asyncio.Task[BatchAck]] = deque()

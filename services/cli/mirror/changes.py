@@ -94,7 +94,7 @@ def change_of(base: Text, data: bytes) -> Change:
 
 
 def base_among(versions: Iterable[Version], data: bytes, after: int) -> Base | None:
-    """The longest version later than ``after`` that ``data`` begins with; None if there is none that is not empty."""
+    """The longest version later than ``after`` that ``data`` begins with; None if no version that has a text fits."""
     found: Base | None = None
     candidates = [one for one in versions if one.seq > after and 0 < one.bytes <= len(data)]
     hashes = _prefix_hashes(data, {one.bytes for one in candidates})

@@ -6,12 +6,9 @@ Invariant: while the service is down the directory is left alone; what changed m
 from __future__ import annotations
 
 import os
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, Option
@@ -22,6 +19,7 @@ from ..connection import client, resolve, sync_client
 from ..groups import grouped
 from ..options import Json, Where, Workspace
 from ..output import print_pairs, say, show
+from ..stopping import stopping
 
 if TYPE_CHECKING:
     from ....schemas.operations.agents import AgentAnswer
@@ -126,7 +124,7 @@ def _maker(
 
 
 def _registered(journal: CrewJournal, agent: str, workspace: str | None) -> AgentAnswer | None:
-    """The registration of the agent; None if there is none.
+    """The registration of the agent; None if it is not registered.
 
     Raises:
         NotAllowed: If the agent's memory is off.
@@ -145,7 +143,7 @@ def _registered(journal: CrewJournal, agent: str, workspace: str | None) -> Agen
 def _follow(where: Where, directory: Path, make: Callable[[CrewJournal], Callable[[], None]], interval: float) -> None:
     """Run passes until a signal to stop comes."""
     stopped, down, begun = threading.Event(), False, False
-    with _stopping(stopped):
+    with stopping(stopped):
         while not stopped.is_set():
             try:
                 there = resolve(where)
@@ -167,23 +165,6 @@ def _follow(where: Where, directory: Path, make: Callable[[CrewJournal], Callabl
                     say(f"{error.message}; files are taken over once it answers")
                     down = True
                 stopped.wait(interval)
-
-
-@contextmanager
-def _stopping(stopped: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the pass in hand and then the mirror."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        if stopped.is_set():  # the second time: do not wait for the request in hand
-            raise KeyboardInterrupt
-        stopped.set()
-
-    former = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 def _print_summary(summary: Mapping[str, Any]) -> None:

@@ -111,7 +111,7 @@ class Folder:
         return found
 
     def signature(self, label: str) -> Signature | None:
-        """The signature of a file; None if there is none."""
+        """The signature of a file; None if the file is absent."""
         try:
             with self._parent(label) as (descriptor, name):
                 return Signature.of(os.stat(name, dir_fd=descriptor, follow_symlinks=False))
@@ -158,7 +158,7 @@ class Folder:
             data: The text.
             seen: The file as it was read; None if there was none.
             former: The second name of the file that is replaced (``former_label``).
-            read_only: Whether nobody is to write it.
+            read_only: Whether the file is made read-only.
 
         Returns:
             Whether it was put there; if not, the file is no longer as it was seen.

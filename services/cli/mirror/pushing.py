@@ -51,7 +51,7 @@ class Pushing:
         Args:
             documents: The service.
             document: The document.
-            base: The version that the file was in step with; None if it is none of the document's.
+            base: The version that the file was in step with; None if it was not in step with any.
             file: The file.
 
         Returns:
@@ -152,7 +152,9 @@ class Pushing:
                 sending = Sending(identity, "conflict", sending.text, there.seq, sending.beside)
                 self._state.put(document.name, Known(done, sending))
             except REFUSALS as error:
-                self._report.note(document.path, f"{sending.beside} is no version in the journal: {error.message}")
+                self._report.note(
+                    document.path, f"{sending.beside} could not be written to the journal as a version: {error.message}"
+                )
                 break
         else:
             return None
@@ -170,7 +172,7 @@ class Pushing:
             return
         try:
             documents.write(document, "replace", text, identity, expected_seq=mine, reason=reason)
-        except DocumentConflict:  # somebody wrote in between: what was appended to the text of the file is kept
+        except DocumentConflict:  # another write came in between: what was appended to the text of the file is kept
             now = documents.read(document)
             content = now.content.encode()
             if now.seq == mine or sha256_of(now.content) != now.sha256 or not content.startswith(data):

@@ -132,7 +132,7 @@ class Mirror:
     def _base_of(
         self, documents: Documents, document: Document, shown: DocumentShown | None, base: Base | None, data: bytes
     ) -> Base | None:
-        """The version that a file is made of; None if it is none of the document's."""
+        """The version that a file is made of; None if it is not made of any version."""
         if base is not None and base.text == Text.of(data):
             return base
         if shown is None or (base is not None and shown.seq == base.seq):

@@ -181,7 +181,7 @@ def _print(report: Mapping[str, Any]) -> None:
     )
     for name, text in (
         ("deleted_here", "were deleted here and stay deleted (--restore files them again)"),
-        ("noise", "say nothing and are left out"),
+        ("noise", "are noise and are left out"),
         ("no_room", "have no room: a workspace has at most 10,000"),
     ):
         if drawers[name]:

@@ -43,7 +43,7 @@ class Identity:
 
     Attributes:
         agent_id: The agent.
-        crew_id: Its crew; None for none.
+        crew_id: Its crew; None if it has none.
         workspace_id: The workspace; None for that of the token.
     """
 
@@ -72,8 +72,8 @@ class Identity:
 
         Raises:
             InvalidQuery: If the body is not a JSON object.
-            NotAllowed: If it names another, or the agent may not do it.
-            Unavailable: If it is about the crew and there is none.
+            NotAllowed: If it names another agent, crew or workspace, or the agent may not do it.
+            Unavailable: If it asks for the crew's documents and the agent has no crew.
         """
         given: dict[str, Any] = dict(parse_qsl(query))
         if body.strip():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Option
@@ -14,6 +12,7 @@ from ..connection import resolve
 from ..groups import grouped
 from ..options import Json, Where, Workspace
 from ..output import show
+from ..stopping import stopping
 
 if TYPE_CHECKING:
     from ..connection import Target
@@ -48,22 +47,16 @@ def sidecar(
     except OSError as error:
         raise Unavailable(f"cannot listen on {listen}: {error.strerror}", hint="name a free port: --listen") from None
     stopped = threading.Event()
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        stopped.set()
-
-    former = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     serving = threading.Thread(target=server.serve_forever, daemon=True)
-    serving.start()
-    try:
-        show(
-            {"url": server.url, "agent_id": agent},
-            json_output,
-            lambda answer: print(f"agent {answer['agent_id']}: {answer['url']}", flush=True),
-        )
-        stopped.wait()
-    finally:
-        server.shutdown()
-        server.server_close()
-        for number, handler in former.items():
-            signal.signal(number, handler)
+    with stopping(stopped):
+        serving.start()
+        try:
+            show(
+                {"url": server.url, "agent_id": agent},
+                json_output,
+                lambda answer: print(f"agent {answer['agent_id']}: {answer['url']}", flush=True),
+            )
+            stopped.wait()
+        finally:
+            server.shutdown()
+            server.server_close()

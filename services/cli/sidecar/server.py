@@ -135,7 +135,7 @@ class Sidecar(ThreadingHTTPServer):
             )
         except httpx.TransportError as error:
             raise Unavailable(
-                f"the service does not answer: {type(error).__name__}", hint="is `crew-journal up` running?"
+                f"the service does not answer: {type(error).__name__}", hint="check that `crew-journal up` runs"
             ) from None
 
 

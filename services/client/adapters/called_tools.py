@@ -22,7 +22,7 @@ _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation 
 
 
 def consequence(operation: Operation[Any, Any]) -> str:
-    """What a model is told after the service did not answer; a write may be stored although its answer was lost."""
+    """The text for a model after the service did not answer; a write may be stored although its answer was lost."""
     done = "Nothing was read" if operation.effect is Effect.READS else "It may or may not be stored"
     return f"{done}. Go on without it and say so."
 

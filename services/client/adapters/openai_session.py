@@ -66,7 +66,7 @@ class CrewJournalSession:
             await self._journal.count(trace_id=self._trace_id, min_seq=self._seq, **self._who)
 
     async def pop_item(self) -> Any | None:
-        """Retract the last item and return it; None if there is none."""
+        """Retract the last item and return it; None if the session is empty."""
         entries = await self._entries()
         if not entries:
             return None

@@ -1,1 +1,1 @@
-"""The way to nats-server: our own process of it, the connection, and the streams."""
+"""Access to nats-server: the managed process, the connection, and the streams."""

@@ -1,8 +1,8 @@
-"""A nats-server of our own: started, kept alive, and ended with the service.
+"""The managed nats-server: started, kept alive, and ended with the service.
 
 Why: ``crew-journal up`` must work on a machine without a broker, and lose nothing when either
 process is killed. Invariants: one server per data directory; it listens on loopback only, always on the port
-it had, so clients reconnect by themselves; the streams are its alone and survive every restart.
+it had, so clients reconnect by themselves; no other process uses its streams, which survive every restart.
 
 The child runs in a session of its own: Ctrl-C in the terminal reaches the service, which drains first and
 ends the broker last. No parent-death signal is set (it would need ``preexec_fn``, unsafe beside threads): a
@@ -66,11 +66,11 @@ class BrokerStatus:
         url: What clients connect to; without credentials.
         version: Of the binary.
         durability: ``durable`` or ``interval``.
-        restarts: Times it died and was started again in this run.
+        restarts: Times that it ended unexpectedly and was started again in this run.
         since: UTC time of the last start, None before the first.
-        last_exit: Exit code of the last one that died (negative: the signal), None if none did.
+        last_exit: Exit code of the last unexpected end (negative: the signal), None if there was none.
         last_error: Why the last attempt to start it failed, empty if it did not.
-        moved_from_port: The port it had to give up in this run because another process had taken it.
+        moved_from_port: The former port, if another process had taken it.
         log_path: The server's log.
     """
 

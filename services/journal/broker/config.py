@@ -1,4 +1,4 @@
-"""The configuration of a managed nats-server, and who may do what on it.
+"""The configuration of a managed nats-server, with the permissions of its users.
 
 The configuration is written as JSON, which nats-server's own format contains, so no path or name needs an
 escaping rule of ours; it is rendered here and not kept as a template file because a wheel has no ``deploy/``.
@@ -46,7 +46,7 @@ INBOXES: Final = "_INBOX.>"
 
 
 class AgentUser(BaseModel):
-    """A NATS user of one agent: may send requests to append as that agent, and hear the answers.
+    """A NATS user of one agent: may send requests to append as that agent, and receive the answers.
 
     Attributes:
         name: User name, the token's id; names its account, too. Unique.
@@ -66,7 +66,7 @@ class AgentUser(BaseModel):
 
     @property
     def subject(self) -> str:
-        """Where it sends its requests: ``ingest.<workspace>.<crew or _>.<agent>``."""
+        """The subject of its requests: ``ingest.<workspace>.<crew or _>.<agent>``."""
         return ingest_subject(self.workspace_id, self.crew_id, self.agent_id)
 
 

@@ -1,8 +1,7 @@
-"""The service's connection to the broker: never gives up reconnecting, and knows since when it is down.
+"""The service's connection to the broker: it reconnects without end, and reports since when it is down.
 
 Why one place: nats-py's default of 60 attempts ends in a client that is closed for good while its tasks spin
-(facts/nats.md). Invariant: a connection made here reconnects for ever, and its ``state`` says how it is doing without
-touching the network.
+(facts/nats.md). Invariant: a connection made here reconnects for ever, and reading its ``state`` needs no network.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def _utc_now() -> datetime:
 
 
 class Connection(Client):
-    """A nats-py client that knows its own state, with a shorter way out and in; made by ``connect``.
+    """A nats-py client with its state and with fast paths for sending and receiving; made by ``connect``.
 
     ``send`` and ``divert`` reach into nats-py below its public methods, because those cost more than everything else
     an append does: headers checked with a regular expression each, and for an ack a message object, a queue and a task
@@ -132,7 +131,7 @@ class Connection(Client):
         return self._state
 
     def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call ``listener`` after every reconnect; returns the way to unsubscribe."""
+        """Call ``listener`` after every reconnect; returns a function that unsubscribes."""
         self._listeners.append(listener)
 
         def forget() -> None:
@@ -144,10 +143,11 @@ class Connection(Client):
     def send(self, command: bytes) -> bool:
         """Queue an encoded protocol command; the caller has seen that the client is connected.
 
-        What is queued when the connection is lost may or may not arrive: only for what is sent again until acked.
+        Messages that are queued when the connection is lost may or may not arrive: use it only for messages that are sent
+        again until they are acked.
 
         Returns:
-            Whether more is queued than the socket should be behind; then await ``relieve`` before sending more.
+            Whether more bytes are queued than should be; then await ``relieve`` before sending more.
         """
         self._pending.append(command)
         self._pending_data_size += len(command)
@@ -157,7 +157,7 @@ class Connection(Client):
         return self._pending_data_size > PENDING_BYTES
 
     async def close(self) -> None:
-        """Close; what was still to be sent while the connection is down is given up."""
+        """Close; messages that are queued while the connection is down are lost."""
         if self._flush_queue is None:
             return  # it was never opened
         if not self.is_connected:  # nats-py would write it to the socket that is gone, fail, and leave its tasks behind
@@ -167,7 +167,7 @@ class Connection(Client):
             await super().close()
 
     async def relieve(self) -> None:
-        """Wait until what is queued was handed to the socket."""
+        """Wait until all queued bytes are handed to the socket."""
         await self._flush_pending(force_flush=True)
 
     async def divert(self, subject: str, sink: Sink, *, queue: str = "") -> Subscription:
@@ -214,10 +214,10 @@ class Connection(Client):
             listener()
 
     async def was_faulted(self, error: Exception) -> None:
-        """Note what nats-py complains of."""
+        """Note an error that nats-py reports."""
         text = str(error) or type(error).__name__
         repeated = text == self._state.last_error  # by a reconnect loop, several times a second
-        if self.options["allow_reconnect"] and not repeated:  # ``connect`` raises what ails a first connect
+        if self.options["allow_reconnect"] and not repeated:  # ``connect`` raises the error of a first connect
             _log.warning("nats.error", connection=self.label, error=text)
         self._state = replace(self._state, last_error=text)
 
@@ -225,6 +225,11 @@ class Connection(Client):
         """Note that it was closed for good."""
         self._state = replace(self._state, connected=False, since=self._clock())
         self.ended.set()
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def connect(
@@ -251,6 +256,7 @@ async def connect(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
+    before = _cancellations()
     while True:
         client = Connection(name, clock)
         try:
@@ -272,8 +278,12 @@ async def connect(
                 error_cb=client.was_faulted,
                 closed_cb=client.was_closed,
             )
+            if _cancellations() > before:
+                raise asyncio.CancelledError  # nats-py swallows one that comes with an answer (services/endings.py)
         except (NatsError, OSError, TimeoutError) as error:
             await client.close()
+            if _cancellations() > before:
+                raise asyncio.CancelledError from None
             tried = client.state.last_error  # None: the address cannot be read
             why = tried or str(error) or type(error).__name__
             if tried is None or _REFUSED in why.lower() or loop.time() + RECONNECT_WAIT_S > deadline:

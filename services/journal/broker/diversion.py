@@ -1,8 +1,8 @@
-"""The short way in: messages of diverted subscriptions are cut out of the byte stream without nats-py's layers.
+"""Fast path for received messages: those of diverted subscriptions are parsed from the byte stream without nats-py.
 
-Invariant: whatever is not a complete, plainly written message of a diverted subscription goes to nats-py's own parser,
-line by line and in order, so everything else works as in any other client. Evidence: nats-py's way costs a message
-regular expressions, two coroutines and three moves of the buffer, 12 µs; this one costs 3.
+Invariant: bytes that are not a complete, plainly written message of a diverted subscription go to nats-py's own parser,
+line by line and in order, so everything else works as in any other client. Evidence: nats-py needs 12 µs for a message
+(regular expressions, two coroutines and three moves of the buffer); this parser needs 3 µs.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _FEWEST_WORDS: Final = 4
 
 
 class DivertingParser(Parser):
-    """nats-py's parser with a short way for the subscriptions in ``sinks``."""
+    """nats-py's parser with a fast path for the subscriptions in ``sinks``."""
 
     def __init__(self, client: Client, sinks: Mapping[bytes, Sink]) -> None:
         """A parser for one client.
 
         Args:
-            client: Takes what is not diverted.
+            client: Handles messages that are not diverted.
             sinks: Subscription id as it stands on the wire → the sink of its messages; read for every message.
         """
         super().__init__(client)
         self._sinks = sinks
 
     async def parse(self, data: bytes = b"") -> None:
-        """Take what came from the socket.
+        """Parse bytes from the socket.
 
         Raises:
             ProtocolError: If it is not what a broker says.
@@ -61,7 +61,7 @@ class DivertingParser(Parser):
             at = stop
 
     def _divert(self, data: bytes, at: int) -> int:
-        """Hand over complete diverted messages from ``at`` on; returns where the first other thing begins."""
+        """Hand over complete diverted messages from ``at`` on; returns the offset of the first other byte."""
         sinks, find, size = self._sinks, data.find, len(data)
         while (end := find(_END, at)) > 0:
             words = data[at:end].split(b" ")

@@ -1,7 +1,7 @@
-"""The files of a managed broker: where they are and who may read them.
+"""The files of a managed broker: their places and permissions.
 
-Invariant: whatever holds a password has mode 0600 from its first byte and is replaced atomically, so a crash leaves the old
-file or the new one. The lock of the data directory keeps a second owner away (``services/data_dir``).
+Invariant: a file that holds a password has mode 0600 from its first byte and is replaced atomically, so a crash leaves the
+old file or the new one. The lock of the data directory keeps a second owner away (``services/data_dir``).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BrokerFiles:
         write_private(self.identity, identity.model_dump_json(indent=2) + "\n")
 
     def load_agents(self) -> tuple[AgentUser, ...]:
-        """The kept credentials of agents, none at first or where they cannot be read: the journal knows them."""
+        """The stored credentials of agents; none at first or if they cannot be read, because the journal has them."""
         if not self.agents.exists():
             return ()
         try:
@@ -86,11 +86,11 @@ class BrokerFiles:
         return self.log.stat().st_size if self.log.exists() else 0
 
     def log_since(self, offset: int) -> str:
-        """What the log has gained since it was ``offset`` bytes long; all of it if it was rotated since."""
+        """The part of the log after ``offset`` bytes; all of it if it was rotated since."""
         return _read_from(self.log, offset if self.log_size() >= offset else 0)
 
     def tail(self, log_offset: int) -> str:
-        """The end of what a server wrote that was started when the log was ``log_offset`` bytes long."""
+        """The end of the output of a server that was started when the log was ``log_offset`` bytes long."""
         return f"{_read_from(self.console, 0)}\n{self.log_since(log_offset)}".strip()[-LOG_TAIL_BYTES:]
 
 

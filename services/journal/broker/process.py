@@ -1,4 +1,4 @@
-"""One nats-server process: is the port free, is that pid ours, end it.
+"""One nats-server process: whether its port is free, whether a pid is ours, and how it is ended.
 
 Invariant: only a process whose command line names our own configuration file is ever signalled; a pid from a
 file proves nothing, pids are reused.

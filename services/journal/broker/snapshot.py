@@ -1,4 +1,4 @@
-"""Copies of a stream as JetStream makes and takes them back: every message with its sequence and time, and every gap.
+"""JetStream's copies of a stream, made and restored: every message with its sequence and time, and every gap.
 
 Why not republish: the sequences are what views, receipts and facts name, and a message that was erased must stay missing.
 Invariant: a copy is of one moment, while appends go on; a stream that exists is never overwritten.
@@ -86,7 +86,8 @@ async def restore(
     for field in ("messages", "last_seq"):
         if made["state"][field] != state[field]:
             raise BrokerError(
-                f"{what} is not whole: {field} is {made['state'][field]}, not {state[field]}", hint="use another backup"
+                f"{what} is incomplete: {field} is {made['state'][field]}, not {state[field]}",
+                hint="use another backup",
             )
 
 

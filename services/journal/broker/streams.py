@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStreams:
-    """What the broker confirmed.
+    """The streams as the broker confirmed them.
 
     Attributes:
         atomic: Whether JOURNAL takes atomic batches.
@@ -106,7 +106,7 @@ def stream_configs(*, replicas: int, atomic: bool) -> list[dict[str, Any]]:
 
 
 async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | None = None) -> DeclaredStreams:
-    """Create what is missing, mend what can be mended, and read everything back; safe to repeat.
+    """Create missing streams, repair what can be repaired, and read everything back; safe to repeat.
 
     Args:
         client: A connection of the service.
@@ -168,7 +168,7 @@ async def _declare(client: Client, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _different(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> set[str]:
-    """Names of the fields that are not as wanted; the server leaves out what is false or empty."""
+    """Names of the fields that are not as wanted; the server leaves out fields that are false or empty."""
 
     def differs(field: str) -> bool:
         expected, found = wanted[field], actual.get(field)
@@ -212,13 +212,13 @@ async def stream_figures(client: Client) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class StreamGaps:
-    """What the broker knows to be missing from JOURNAL.
+    """The sequences that the broker knows to be missing from JOURNAL.
 
     Attributes:
         made: ``made_at`` of the stream.
         last_seq: Its last sequence.
         count: Sequences missing up to it.
-        ranges: Which; empty if they were not asked for.
+        ranges: Their ranges; empty if they were not requested.
     """
 
     made: str

@@ -1,6 +1,6 @@
-"""What nats-server says in its log of damage to its files.
+"""What nats-server logs about damage to its files.
 
-Why: it mends what it can by itself (an index, metadata) and says so in its log alone. Invariant: reading changes nothing,
+Why: it repairs an index or metadata without help and reports that only in its log. Invariant: reading changes nothing,
 and takes at most the last ``TAIL_BYTES`` of the log.
 """
 

@@ -1,7 +1,7 @@
-"""The journal's one way in: validate, publish, return after the ack.
+"""The only way to append to the journal: validate, publish, return after the ack.
 
 Invariants: an id is bound to one content for ever — the same content again returns the first sequence, other content is
-a conflict, and two concurrent appends of one id are served one after the other, so never are both of two contents acked.
+a conflict, and two concurrent appends of one id are served one after the other, so two contents are never both acked.
 A batch is validated whole before anything is published. What the broker calls a duplicate is believed only after a look
 at the stored message: a client with rights on NATS chooses its message ids freely, so it may be another client's, and the
 entry is then published again under a random message id.
@@ -60,7 +60,7 @@ class Appended:
         id: Its id.
         seq: Its stream sequence.
         duplicate: Whether it was there before with the same content; ``seq`` is then the first one's.
-        warnings: What has not the effect that the entry asks for.
+        warnings: Effects that the entry requests and does not have.
     """
 
     id: str
@@ -152,9 +152,11 @@ class Journal:
         async with self._holding([accepted.identity for accepted in given]):
             found = zip(given, self._known_all(given), strict=True)
             settled = {accepted.identity: (known, True) for accepted, known in found if known is not None}
-            different = [
-                a.entry_id for a in given if a.identity in settled and settled[a.identity][0].content != a.content
-            ]
+            different = {
+                a.entry_id: settled[a.identity][0].seq
+                for a in given
+                if a.identity in settled and settled[a.identity][0].content != a.content
+            }
             if different:
                 raise _conflict(different)
             fresh = [accepted for accepted in firsts if accepted.identity not in settled]
@@ -201,7 +203,7 @@ class Journal:
             found = self._known(accepted)
             if found is not None:
                 if found.content != accepted.content:
-                    raise _conflict([accepted.entry_id])
+                    raise _conflict({accepted.entry_id: found.seq})
                 return Appended(accepted.entry_id, found.seq, True)
             ack = await self._writer.post(accepted)
             if not ack.duplicate:  # as ``_settle``, which costs 1 µs
@@ -261,17 +263,17 @@ class Journal:
         """Compare what the broker calls a duplicate with what it has stored, and remember the rest.
 
         Returns:
-            For each entry where it is, and whether it was there before.
+            For each entry its place, and whether it was there before.
         """
         settled: list[tuple[_Known, bool]] = []
-        conflicts: list[str] = []
+        conflicts: dict[str, int] = {}
         for accepted, ack in zip(batch, acks, strict=True):
             outcome = _Known(ack.seq, accepted.content), False
             if accepted.given_id:
                 if ack.duplicate:
                     outcome = await self._duplicate(accepted, ack.seq)
                     if outcome[0].content != accepted.content:
-                        conflicts.append(accepted.entry_id)
+                        conflicts[accepted.entry_id] = outcome[0].seq
                 self._remember(accepted.identity, outcome[0])
             settled.append(outcome)
         if conflicts:
@@ -279,7 +281,7 @@ class Journal:
         return settled
 
     async def _duplicate(self, accepted: Accepted, seq: int) -> tuple[_Known, bool]:
-        """Where an entry is whose message id the broker knows from the message at ``seq``, and whether it was before."""
+        """The place of an entry whose message id the broker has from the message at ``seq``; whether it was there before."""
         lost = any(first <= seq <= last for first, last in self._lost)
         content = None if lost else await stored_content(self._messages, accepted, seq)
         if content is not None:
@@ -329,10 +331,13 @@ def _first_of_each_id(batch: Sequence[Accepted]) -> dict[str, int]:
     return first_of
 
 
-def _conflict(ids: Sequence[str]) -> EntryConflict:
+def _conflict(taken: Mapping[str, int]) -> EntryConflict:
+    """The error of ids that are taken; ``taken`` has the sequence of each."""
+    ids = list(taken)
     shown = ", ".join(ids[:_SHOWN_IDS]) + (f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else "")
     return EntryConflict(
         f"in the journal already with other content: {shown}",
         hint="entries never change; append a new one, with refs.parent_entry_id naming the one it corrects",
         field="id",
+        seq=taken[ids[0]],
     )

@@ -40,7 +40,7 @@ def may_speak(principal: Principal, entry_type: object, actor_type: object, acto
 
 
 def check_actor(principal: Principal, entry: JournalEntry, prefix: str = "") -> None:
-    """Refuse an entry of an actor for whom the token may not speak.
+    """Refuse an entry of an actor that the token may not name.
 
     Raises:
         NotAllowed: Naming the field: ``actor_id`` if another id of the same type is allowed, else ``actor_type``.

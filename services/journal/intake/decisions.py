@@ -1,7 +1,7 @@
 """A decision of the service as an entry of the journal.
 
-Why: what decides something (a priority, a token, a parked event) is recorded where everything is, and read as any entry.
-Invariant: an entry made here is of a control type; what a client sends never comes this way.
+Why: a decision (a priority, a token, a parked event) is recorded in the journal and read like any entry.
+Invariant: an entry made here is of a control type; a client's entry is never made here.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class DecisionFields(TypedDict, total=False):
 
     Attributes:
         entry_id: A deterministic id, so that a decision that is made twice is recorded once; minted if absent.
-        actor_type: Who decided; the system if absent.
-        actor_id: Who exactly.
-        severity: How bad it is; info if absent.
+        actor_type: Type of the actor that decided; the system if absent.
+        actor_id: Its id.
+        severity: Info if absent.
         crew_id: The crew it concerns.
         agent_id: The agent it concerns.
         priority: Its priority; normal if absent.

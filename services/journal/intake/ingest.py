@@ -6,8 +6,8 @@ batches exhaust the server's limit. Here headers are ignored, and a request is c
 
 Invariants: workspace, crew and agent are the subject's, which the broker's permissions guarantee. An answer goes only where
 answers are awaited: a reply subject that is neither an inbox nor the broker's own for an imported request would have the
-service publish where the caller may not, so such a request is neither stored nor answered. What is held is bounded, for one
-agent below what there is for all; what is beyond is answered 503 at once.
+service publish where the caller may not, so such a request is neither stored nor answered. The number of requests in memory
+is bounded, for all agents and more tightly for each; a request beyond a bound is answered 503 at once.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ _OVERLOADED: Final = Overloaded(
 
 @dataclass(slots=True)
 class IngestFigures:
-    """What became of requests since the start, and what is in hand.
+    """Counts of requests since the start, and of those in progress.
 
     Attributes:
         requests: Requests that arrived.
         entries: Entries they appended, repeats included.
         refused: Requests answered with a problem.
-        overloaded: Those of them that were refused because too much was in hand.
+        overloaded: Those refused because too many were in progress.
         overloaded_at: UTC time of the last one of these.
         unanswerable: Requests without a reply subject that may be answered; nothing of them is stored.
-        in_hand: Requests being served now.
+        in_hand: Requests in progress.
         bytes_in_hand: Bytes of their bodies.
         error: Why requests do not arrive, None if they do.
     """
@@ -96,7 +96,7 @@ class IngestFigures:
 
 @dataclass(slots=True)
 class _Held:
-    """What is in hand of one agent."""
+    """Requests of one agent in progress."""
 
     requests: int = 0
     size: int = 0
@@ -130,7 +130,7 @@ class Ingest(Part):
         self._subscription = await self._client.divert("ingest.*.*.*", self._on_request, queue=QUEUE)
 
     async def stop(self) -> None:
-        """Take no more, then answer what has arrived: each append is acked or given up within the writer's deadline."""
+        """Accept no more requests, then answer those that have arrived, each within the writer's deadline."""
         subscription, self._subscription = self._subscription, None
         if subscription is None:
             return
@@ -202,7 +202,7 @@ class Ingest(Part):
 
     def _answer(self, reply: bytes, head: bytes, body: bytes) -> None:
         if not self._client.is_connected:
-            return  # the broker has forgotten whom to answer
+            return  # the broker does not know the reply subject any more
         sizes = b"%d %d" % (len(head), len(head) + len(body)) if head else b"%d" % len(body)
         self._client.send(b"%b %b %b\r\n%b%b\r\n" % (b"HPUB" if head else b"PUB", reply, sizes, head, body))
 

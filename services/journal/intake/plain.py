@@ -1,9 +1,9 @@
-"""The short way through ``submission.accept`` for entries that are plainly valid, at a third of the cost.
+"""Fast path of ``submission.accept`` for entries that are plainly valid, at a third of the cost.
 
-Most entries need no judgement: known fields, plain values, priority ``normal``, a type that agents may publish. For those
-this module writes the body without building a model. Invariant: it is only ever a shortcut — whatever it accepts, the
-model would have accepted with the same stored record, subject, headers and hash (a property test holds the two against
-each other); whatever is not plainly valid it leaves to the model, which knows how to refuse.
+Most entries need no closer check: known fields, plain values, priority ``normal``, a type that agents may publish. For those
+this module writes the body without building a model. Invariant: the model would accept every entry that it accepts, with the
+same stored record, subject, headers and hash (a property test compares the two). All other entries go to the model, which
+also builds the error.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_i
         actor_id: Filled in with it, an id; None for none.
 
     Returns:
-        None if the model has to judge.
+        None if the model has to decide.
     """
     try:
         for name, value in record.items():

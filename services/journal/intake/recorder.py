@@ -1,4 +1,4 @@
-"""What most use-cases need of the journal: to record a decision.
+"""The port through which most use-cases record decisions in the journal.
 
 Invariant: they publish control entries only, through this port, so each can be tested without a broker.
 """

@@ -25,7 +25,7 @@ async def stored_content(messages: JetStreamContext, accepted: Accepted, seq: in
     """The content hash of the message at ``seq`` as a fold sees it; None if it is not an entry with this id.
 
     Raises:
-        EntryConflict: If there is no message any more: the id was erased.
+        EntryConflict: If the message does not exist any more: the id was erased.
         BrokerUnavailable: If the broker does not tell.
     """
     try:
@@ -35,6 +35,7 @@ async def stored_content(messages: JetStreamContext, accepted: Accepted, seq: in
             f"an entry with id {accepted.entry_id} was erased from the journal at {seq}",
             hint="an erased id cannot be used again",
             field="id",
+            seq=seq,
         ) from None
     except (NatsError, TimeoutError) as error:
         raise BrokerUnavailable(

@@ -1,4 +1,4 @@
-"""What a client submits and who it is → the entry, its message and the hash of its content. Pure.
+"""From the body and the token of a client to the entry, its message and the hash of its content. Pure.
 
 Invariant: workspace, crew, agent and authority come from the token (DESIGN §3). A body may repeat what the token says
 and never contradict it; an error names every wrong field of every entry of a batch, before anything is
@@ -110,7 +110,7 @@ def _accept_checked(
 def _problems_beside_the_workspace(
     principal: Principal, record: Mapping[str, Any], now: datetime, prefix: str
 ) -> tuple[FieldProblem, ...]:
-    """What else is wrong with a submission whose workspace is not valid, so that one error names all of it."""
+    """The other problems of a submission whose workspace is not valid, so that one error names all."""
     try:
         _accept_checked(principal, {**record, "workspace_id": DEFAULT_WORKSPACE}, now, prefix)
     except InvalidEntry as error:

@@ -1,6 +1,6 @@
 """A request to append, over HTTP or NATS: one entry or a list in, its receipts out.
 
-Invariant: both ways in take and answer the same.
+Invariant: HTTP and NATS accept and answer the same.
 """
 
 from __future__ import annotations

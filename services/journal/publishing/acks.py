@@ -1,6 +1,6 @@
 """What JetStream answers to a publish: an ack, a refusal for now, or a refusal for good.
 
-Invariant: every answer is one of the kinds below; nothing the broker says is taken for an ack but an ack.
+Invariant: every answer is one of the kinds below; only an ack is treated as an ack.
 """
 
 from __future__ import annotations

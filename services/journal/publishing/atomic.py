@@ -1,6 +1,6 @@
 """Atomic batches of JetStream ≥ 2.12: all messages are stored, or none.
 
-They are also the only group commit there is under ``sync_interval: always``: one batch, one fsync (facts/nats.md).
+They are also the only group commit under ``sync_interval: always``: one batch, one fsync (facts/nats.md).
 Protocol (ADR-50 of NATS): each message bears the batch's id and its own number, the last one the commit mark; the
 commit's ack holds the last sequence and the count, and the batch lies contiguously before it. The first message asks for an
 answer, too: an empty one if the batch is open, else why it is not, which the commit's "incomplete" does not say.
@@ -60,7 +60,7 @@ def expecting(message: EncodedMessage, last_seq: int) -> EncodedMessage:
 
 
 def refuse_oversized(messages: Sequence[EncodedMessage], limit: int) -> None:
-    """Refuse what is above the broker's limit: it would answer by closing the connection.
+    """Refuse messages above the broker's limit, for which it would close the connection.
 
     Raises:
         EntryTooLarge: If a message is.

@@ -1,7 +1,7 @@
-"""Publishes that run at once share an atomic batch, hence one fsync of the broker.
+"""Concurrent publishes share an atomic batch, and so one fsync of the broker.
 
-Invariant: each caller gets the outcome of its own message. What a batch is refused for may be the fault of one message, so
-its messages then go alone; a message whose caller has left is not sent.
+Invariant: each caller gets the outcome of its own message. One message can cause the refusal of a batch, so its messages are
+then sent singly; a message whose caller was cancelled is not sent.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _log = structlog.get_logger(__name__)
 
 
 class GroupCommit:
-    """Gathers what is published while the group before it is on its way.
+    """Gathers the messages that are published while the group before them is in flight.
 
     Args:
-        batch: Publishes a group until a deadline; None if single publishes have to settle it.
+        batch: Publishes a group until a deadline; None if the messages have to be published singly.
         single: Publishes one message until a deadline, seconds of the loop's clock.
         given_up: What to raise for a message without an ack.
         deadline_s: Seconds until a group gives up, and a message that waited behind another group.
@@ -90,7 +90,7 @@ class GroupCommit:
                 outcomes = await self._batch(messages, deadline)
             except BrokerUnavailable as error:
                 outcomes = [error] * len(group)
-            except Exception as error:  # one message may be to blame: alone, each gets its own outcome
+            except Exception as error:  # one message may be the cause: published singly, each gets its own outcome
                 _log.warning("writer.group_refused", messages=len(group), error=type(error).__name__)
         if outcomes is None:
             flights = (self._single(m, deadline) for m in messages)

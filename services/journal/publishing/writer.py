@@ -135,7 +135,7 @@ class Writer:
         self._closed = False
 
     async def close(self) -> None:
-        """Take no more, wait for what is in flight (each is bounded by its deadline), then let go."""
+        """Accept no more messages, and wait for those in flight, each until its deadline."""
         if self._closed:
             return
         self._closed = True
@@ -347,7 +347,7 @@ class Writer:
                     client.send(flight.command)
 
     def _given_up(self, trouble: BrokerError | None = None) -> BrokerError:
-        """What to raise for a message without an ack: the cause, if the node knows it, else what the broker said last."""
+        """The error for a message without an ack: the cause, if the node knows it, else the broker's last answer."""
         full = self._storage() if self._client.is_connected else None
         return full or trouble or self._no_ack()
 
@@ -360,7 +360,7 @@ class Writer:
         )
 
     async def _take_place(self) -> float:
-        """Take a place in the window, to be given on; until when, in seconds of the loop's clock, it may be kept."""
+        """Take a place in the window; returns until when it may be kept, in seconds of the loop's clock."""
         if self._closed:
             raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
         deadline = self._loop.time() + self._deadline_s
@@ -378,7 +378,7 @@ class Writer:
                 await place
         except BaseException as error:
             if place.done() and not place.cancelled():
-                self._give_place_on()  # it was handed over in the moment we left
+                self._give_place_on()  # it was handed over while this was cancelled
             if isinstance(error, TimeoutError):
                 raise self._given_up() from None
             raise

@@ -1,1 +1,1 @@
-"""Whether the broker lives, stores, and still holds what was acked."""
+"""Watches whether the broker runs, stores, and still holds the acked messages."""

@@ -1,6 +1,6 @@
 """A write probe: on a full disk JetStream refuses writes while its own health page says ok (facts/nats.md).
 
-Invariant: ``outcome`` is what the last probe saw, never what the configuration promises; readiness is built on it.
+Invariant: ``outcome`` is that of the last probe; readiness follows from it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CanaryOutcome:
-    """What the last probe saw.
+    """The outcome of the last probe.
 
     Attributes:
         ok: Whether the broker took the write; None before the first probe.

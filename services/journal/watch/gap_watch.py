@@ -6,7 +6,7 @@ next look on until it is explained. A look asks the broker for counts; for the l
 something is wrong.
 
 A message whose bytes were changed is counted by the broker as if it were there. Only reading it shows that it is not, so
-every read of the stream by this node (feed, catching up, rebuild, verify) keeps account of what it was given.
+every read of the stream by this node (feed, catching up, rebuild, verify) counts the messages that it received.
 """
 
 from __future__ import annotations

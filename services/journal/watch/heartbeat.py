@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Heartbeat(Part):
-    """Receives its own messages back from the broker; a part of the node.
+    """Sends messages to itself through the broker; a part of the node.
 
     Args:
         client: A connection of its own, so that nothing else's messages are before its own.

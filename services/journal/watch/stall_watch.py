@@ -94,7 +94,7 @@ class StallWatch(Part):
             self._acked, self._stalled, self._pause = acked, 0, PAUSE_LOOKS
             return
         if self._canary.outcome.ok is not True or self._stream_watch.trouble is not None:
-            return  # what is wrong then, others say
+            return  # other watches report the reason
         self._stalled += self._writer.in_flight > 0
         if self._stalled < STALLED_LOOKS or self._wait or self._broker is None:
             return

@@ -18,7 +18,7 @@ def disk_trouble(folder: Path) -> StorageFull | None:
     """That the disk of a managed broker is full, None if it has room or cannot be asked; costs a microsecond.
 
     Args:
-        folder: The data directory; no message names it, for everybody may read those.
+        folder: The data directory; no message names it, because every caller may read them.
     """
     try:
         free = shutil.disk_usage(folder).free

@@ -1,7 +1,8 @@
 """Whether JOURNAL is still the stream the views were folded from.
 
-Why: a stream that is deleted and made again begins at 1; the views, far beyond that, would pass over everything new without
-a word. At the start they are held against ``streams.made_at`` (``consumers/host/provenance``), and here while a node runs.
+Why: a stream that is deleted and created again begins at 1; the views, far beyond that, would skip every new message without
+an error. They are compared with ``streams.made_at`` at the start (``consumers/host/provenance``), and here while a node
+runs.
 
 Invariant: a replaced stream is named as the reason why the node is not ready, from the next look on until it is restarted.
 """
@@ -29,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StreamWatch(Part):
-    """Knows when JOURNAL was made, and looks again.
+    """Compares when JOURNAL was created with what the views were folded from.
 
     Args:
         client: A connection that reconnects for ever.
@@ -48,7 +49,7 @@ class StreamWatch(Part):
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the stream, None if it is the one it was."""
+        """The problem with the stream, None if it was not replaced."""
         return self._trouble
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Which document a request is about, and who may write it.
+"""Which document a request is about, and which roles may write it.
 
 Invariant: AGENT and LEAD reach their own agent, their own crew and the workspace, and nothing of others; what a request
 names must agree with the token. Pure.
@@ -53,7 +53,7 @@ class Address:
 
     @property
     def rule(self) -> TierRule:
-        """What holds for its tier."""
+        """The rule of its tier."""
         return TIERS[self.tier]
 
     @property
@@ -90,7 +90,7 @@ def address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, tod
     """The document that a request names.
 
     Args:
-        caller: Who asks.
+        caller: The caller.
         asked: Names the owner, or leaves it to the token.
         tier: The tier.
         key: The key; today for ``daily`` if it is absent or empty.

@@ -27,9 +27,9 @@ from ....schemas.operations.memory_settings import (
 )
 from ....schemas.operations.operation import MAX_SEQ
 from ....schemas.ports import ViewReader
-from ....schemas.rules.sweeps import DAY_MS, VERSIONS_DUE, due_times
+from ....schemas.rules.sweeps import VERSIONS_DUE, due_times
 from ....schemas.settings import MIN_SEQ_WAIT_S
-from ....schemas.timestamps import format_ms, to_ms
+from ....schemas.timestamps import DAY_MS, format_ms, to_ms
 from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION, ENTRIES, MEMORY_CONFIG, VERSIONS
 from ....schemas.views.documents import SWEPT_VERSIONS
 from ...desk import Caller
@@ -164,7 +164,7 @@ class Administration:
     async def sweep_due(self) -> None:
         """Record today's sweep of every workspace that sets a retention, once however many nodes do so.
 
-        A sweep that a downtime missed is not made up for: the next one goes as far.
+        A sweep that a downtime missed is not repeated: the next one removes the same versions.
 
         Raises:
             BrokerUnavailable: If one could not be recorded; the next call tries again.

@@ -1,4 +1,4 @@
-"""Documents as answers: what an agent is shown of a text that the scanners block, and how full a document is.
+"""Documents as answers: the text or, where the scanners block it, a notice; and how full a document is.
 
 Invariant: text that is blocked reaches no AGENT and no LEAD; pure.
 """
@@ -17,8 +17,8 @@ from ...desk import Caller
 from .addressing import Address
 
 CONSOLIDATE: Final = (
-    "merge duplicates, drop what is out of date and summarise current_entries; "
-    "then write the result in this turn with mode=replace"
+    "consolidate current_entries (merge duplicates, drop what is out of date, summarise) "
+    "and retry in this turn with mode=replace"
 )
 _EMPTY: Final = sha256_of("")
 
@@ -39,7 +39,7 @@ def blocked(label: str, finding: str) -> Quarantined:
 
 
 def too_large(label: str, tier: str, cap: int, projected: int, current: int, text: str) -> CapExceeded:
-    """The refusal of a write after which a document would have ``projected`` bytes; ``text`` is what may be shown of it."""
+    """The refusal of a write after which a document would have ``projected`` bytes; ``text``: what the caller may read."""
     return CapExceeded(
         f"{label} would have {projected} of {cap} bytes; it has {usage(current, cap)}",
         hint=CONSOLIDATE,
@@ -56,7 +56,7 @@ def too_large(label: str, tier: str, cap: int, projected: int, current: int, tex
 
 
 def shown(caller: Caller, label: str, content: str, finding: str | None) -> str:
-    """The text for a caller: a notice in its place if it is blocked and the caller is no operator."""
+    """The text for a caller: a notice in its place if it is blocked and the caller is not an operator."""
     if finding is None or caller.administers:
         return content
     category, _, pattern = finding.partition("/")
@@ -67,7 +67,7 @@ def shown(caller: Caller, label: str, content: str, finding: str | None) -> str:
 
 
 def finding_of(finding: str | None) -> Finding | None:
-    """What is blocked, as an answer."""
+    """A finding of the scanners, as an answer."""
     if finding is None:
         return None
     category, _, pattern = finding.partition("/")

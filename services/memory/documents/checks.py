@@ -1,7 +1,7 @@
-"""What a write must pass: secrets, injections, pinned facts, caps. What does not is refused, and the refusal recorded.
+"""The checks of a write: secrets, injections, pinned facts, caps.
 
-Invariant: a refusal is recorded without text; an operator's write is checked as any other. The text of an injection is kept
-in the quarantine.
+Invariant: a write that fails one is refused, and the refusal is recorded without text; an operator's write is checked as any
+other. The text of an injection is kept in the quarantine.
 """
 
 from __future__ import annotations
@@ -222,16 +222,12 @@ class Checks:
         await self._record(caller, address, rejected, f"a write of {address.label} was refused: {reason}")
 
     async def _record(self, caller: Caller, address: Address, payload: ControlPayload, summary: str) -> None:
-        kind, actor = caller.acts_as
         try:
             await self._journal.record(
                 address.workspace_id,
                 payload,
                 summary=summary,
-                actor_type=kind,
-                actor_id=actor,
-                crew_id=caller.principal.crew_id,
-                agent_id=caller.principal.agent_id,
+                **caller.author_fields,
             )
         except BrokerError as error:  # the write is refused all the same
             _log.warning("documents.refusal_not_recorded", owner=address.owner, error=type(error).__name__)

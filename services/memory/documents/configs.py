@@ -1,54 +1,24 @@
-"""What a workspace wants of writes: what becomes of secrets, and whether a write is verified.
-
-Invariant: the settings of the last event that the views have folded count.
-"""
+"""The settings of a workspace for writes: how secrets are treated, and whether a write is verified."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from ....schemas.events.memory_documents import MemoryConfigUpdated
-from ....schemas.ports import CommittedBatch, ViewReader
+from ....schemas.ports import ViewReader
 from ....schemas.views import MEMORY_CONFIG
 from ....schemas.views.documents import MemoryConfigRow
+from ...kept import Kept, in_thread
 
 _SELECT: Final = f"SELECT {MEMORY_CONFIG.names} FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
 _DEFAULT: Final = MemoryConfigUpdated()
 
 
-class MemoryConfigs:
-    """Settings of workspaces, kept until one changes.
+def kept_configs(views: ViewReader) -> Kept[str, MemoryConfigRow]:
+    """The settings of each workspace; the defaults if it has none."""
 
-    Args:
-        views: The settings as folded; followed until ``close``.
-    """
+    def read(workspace_id: str) -> MemoryConfigRow:
+        rows = views.rows(_SELECT, [workspace_id])
+        return MemoryConfigRow(*(rows[0] if rows else (workspace_id, None, _DEFAULT.scrubber, _DEFAULT.verifier, 0)))
 
-    def __init__(self, views: ViewReader) -> None:
-        self._views = views
-        self._known: dict[str, MemoryConfigRow] = {}
-        self._generation = views.generation
-        self._unsubscribe = views.subscribe(self._follow)
-
-    def close(self) -> None:
-        """Follow the views no more."""
-        self._unsubscribe()
-
-    async def of(self, workspace_id: str) -> MemoryConfigRow:
-        """The settings of a workspace; the defaults if it has none."""
-        if self._views.generation != self._generation:
-            self._generation, self._known = self._views.generation, {}
-        known = self._known
-        if (row := known.get(workspace_id)) is None:
-            rows = await asyncio.to_thread(self._views.rows, _SELECT, [workspace_id])
-            row = MemoryConfigRow(*rows[0]) if rows else _default(workspace_id)
-            known[workspace_id] = row  # of a dict that no longer counts if a setting has changed meanwhile
-        return row
-
-    def _follow(self, batch: CommittedBatch) -> None:
-        if MEMORY_CONFIG.name in batch.changes:
-            self._known = {}
-
-
-def _default(workspace_id: str) -> MemoryConfigRow:
-    return MemoryConfigRow(workspace_id, None, _DEFAULT.scrubber, _DEFAULT.verifier, 0)
+    return Kept(views, (MEMORY_CONFIG,), in_thread(read))

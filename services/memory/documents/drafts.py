@@ -23,7 +23,7 @@ class Draft:
     Attributes:
         given_id: The caller's write id; None to mint one.
         expected_seq: The version that a replace is for; None for the present one.
-        said: The end of the content, if it alone says whether two writes are the same: not the time before it.
+        said: The end of the content, if two writes are the same when it is: without the time before it.
     """
 
     address: Address

@@ -1,7 +1,7 @@
-"""Calls that share one run of blocking work in a thread: what comes while a run goes on shares the next one.
+"""Calls that share one run of blocking work in a thread: those that arrive during a run share the next one.
 
-Why: for 640 appends a second, a scan or a query each takes more than a core; for all that wait it takes little more than
-for one.
+Why: at 640 appends a second, one scan or query for each takes more than a core; one for all that wait takes little more
+than for one append.
 """
 
 from __future__ import annotations

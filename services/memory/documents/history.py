@@ -1,6 +1,6 @@
 """Versions of a document: what each write made of it.
 
-Invariant: the text of a version is made of its pieces and agrees with its hash; a text whose pieces are gone is not guessed.
+Invariant: the text of a version is made of its pieces and has its hash; a version whose pieces are gone has no text.
 Blocking.
 """
 
@@ -56,7 +56,7 @@ class History:
         )
 
     def as_of(self, address: Address, seq: int) -> VersionRow | None:
-        """The version that counted right after ``seq``; None if nothing was written before."""
+        """The version right after ``seq``; None if nothing was written before."""
         return next(iter(self._rows(_UP_TO, address, seq)), None)
 
     def last_with_text(self, address: Address) -> VersionRow:

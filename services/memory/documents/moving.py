@@ -1,7 +1,7 @@
 """Moves the text of a document to another one.
 
 Invariant: the copy names the writes that its text was made of, and the person whose data it is, so that erasure reaches it;
-what is written to the document meanwhile is moved, too.
+writes that arrive during the move are moved, too.
 """
 
 from __future__ import annotations

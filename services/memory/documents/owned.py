@@ -1,8 +1,8 @@
 """The present documents of the owners whose memory goes into prompts, kept in memory.
 
 Why: a block needs all documents of three owners; reading 200 KB from DuckDB for each block takes longer than building it.
-Invariants: what is kept is what the views have; every commit brings its rows; another file of views, or rows taken away, is
-read anew. What is kept is bounded, the least recently used owner goes first.
+Invariants: memory equals the views; every commit brings its rows; after a swap of the views file, or deleted rows, documents
+are read again. The number of owners is bounded; the least recently used leaves first.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PromptDocuments:
         self._unsubscribe: Callable[[], None] = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._unsubscribe()
 
     async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:

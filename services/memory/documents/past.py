@@ -1,6 +1,6 @@
 """The documents and the registration of an agent's prompt as they were at a sequence.
 
-Invariant: what is read is the fold of the present stream up to that sequence. Blocking.
+Invariant: the result is the fold of the present stream up to that sequence. Blocking.
 """
 
 from __future__ import annotations

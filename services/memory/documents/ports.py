@@ -1,6 +1,6 @@
-"""What the use-cases of documents need of others.
+"""The ports of the use-cases of documents.
 
-Invariant: they publish through ``DocumentPublisher`` alone; whether an agent has a memory is the registry's to say.
+Invariant: they publish through ``DocumentPublisher`` alone; the registry decides whether an agent has a memory.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class WrittenDocument:
         row: Its row in the views; None if there is none.
         owner: The sizes of its owner's documents.
         turns: Who may write it now.
-        scanning: Scans what is appended.
+        scanning: Scans appended text.
         pending: What this node has sent and the views may lack, in the order of sending.
         users: Requests that write it now.
         stale: Whether it is to be read at its next write.
@@ -127,7 +127,7 @@ class WrittenDocument:
         return made
 
     def release(self, made: Pending) -> None:
-        """Count a write no more: the views have it, or it failed."""
+        """Stop counting a write: the views have it, or it failed."""
         if made in self.pending:
             self.pending.remove(made)
             self._end = None
@@ -156,7 +156,7 @@ class PresentDocuments:
         self._unsubscribe = views.subscribe(self._follow)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._unsubscribe()
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Scans what is appended to one document for injections, many appends at once.
+"""Scans appends to one document for injections, many at once.
 
 Why: the scanners take about 2 µs a character, and each append is scanned with 2,000 characters before it; alone, 640 appends
 a second would take more than a core.
@@ -18,7 +18,7 @@ Scanning = Grouped[tuple[str, str], str | None]
 
 
 def scanning() -> Scanning:
-    """Called with the text before and what is appended, returns what the scanners block; None if nothing."""
+    """Called with the text before and the appended text; returns the finding of the scanners, or None."""
     return Grouped(_scan_group, GROUP_CHARS, lambda asked: len(asked[1]))
 
 

@@ -1,8 +1,8 @@
 """Checks and publishes a draft, and answers once it can be read.
 
 Invariants: a draft is checked in the order secrets, injection, pinned facts, caps, and published only if it passes all;
-success means acked by the broker and readable in the views. Appends go together and expect nothing; what gives the whole
-text goes alone and expects the version that it was checked against. A write id is bound to one content for ever.
+success means acked by the broker and readable in the views. Appends run together and expect no version; a write of the
+whole text runs alone and expects the version that it was checked against. A write id is bound to one content for ever.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ...journal.publishing.acks import WrongLastSequence
 from .addressing import Address
 from .answers import CONSOLIDATE, shown, usage
 from .checks import Checks
-from .configs import MemoryConfigs
+from .configs import kept_configs
 from .drafts import Draft
 from .grouped import Grouped
 from .history import History
@@ -80,11 +80,11 @@ class Storing:
         self._wait_s = wait_s
         self._checks = Checks(views, journal, quarantine)
         self._present = PresentDocuments(views)
-        self._configs = MemoryConfigs(views)
+        self._configs = kept_configs(views)
         self._in_hand: dict[tuple[str, str], asyncio.Future[None]] = {}
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self._present.close()
         self._configs.close()
 
@@ -134,7 +134,7 @@ class Storing:
             await self._checks.quarantine(caller, address, draft.content, finding, draft.source)
             await self._checks.verify(caller, address, draft.content, config, draft.source)
         if expected is not None and expected > document.seq:
-            with suppress(ViewsBehind):  # then it is no version of this document
+            with suppress(ViewsBehind):  # then it is not a version of this document
                 await self._views.wait_for(expected, self._wait_s, DOCUMENTS_PROJECTION)
         last_seq = document.seq
         for _ in range(ATTEMPTS):

@@ -1,6 +1,6 @@
-"""Who may write a document at the same time: appends together, what gives the whole text alone.
+"""The order of writes of one document: appends run together, a write of the whole text runs alone.
 
-Invariant: while one writes alone, nobody else does; appends wait for no append.
+Invariant: while a write of the whole text runs, no other write does; an append does not wait for another append.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Turns:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Write while nobody else does; those that come meanwhile wait."""
+        """Write while no other write runs; later writes wait."""
         while self._alone is not None:
             await asyncio.shield(self._alone)
         mine = self._alone = asyncio.get_running_loop().create_future()

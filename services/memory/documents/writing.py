@@ -1,6 +1,6 @@
 """The use-cases that write documents: replace, append, note, restore, retract (contract §14).
 
-Invariant: a request is judged in the order tier, key, role, mode, content; what is left is a draft, which ``storing`` checks
+Invariant: a request is checked in the order tier, key, role, mode, content; the result is a draft, which ``storing`` checks
 and publishes.
 """
 
@@ -64,7 +64,7 @@ class Writing:
         self.storing = Storing(views, writer, journal, enabled, quarantine, self._history, wait_s=wait_s)
 
     def close(self) -> None:
-        """Follow the views no more."""
+        """Stop following the views."""
         self.storing.close()
 
     async def write(self, caller: Caller, asked: WriteDocumentRequest, source: str = _API) -> DocumentWrittenAnswer:
@@ -87,7 +87,7 @@ class Writing:
         address = self._address(caller, asked, asked.tier, asked.key)
         action = _MODES.get(asked.mode)
         if action is None:
-            raise InvalidMode(f"{asked.mode[:32]!r} is no mode", hint="use replace or append", field="mode")
+            raise InvalidMode(f"{asked.mode[:32]!r} is not a mode", hint="use replace or append", field="mode")
         if action is DocumentAction.APPEND and asked.expected_seq is not None:
             fix = "leave it out: an append never conflicts"
             raise InvalidRequest((FieldProblem("expected_seq", "goes with mode=replace", fix),))

@@ -1,4 +1,4 @@
-"""Calls of a provider, whoever wrote it: bounded in time, and failing with named errors alone."""
+"""Calls of any provider: bounded in time, and failing with named errors alone."""
 
 from __future__ import annotations
 

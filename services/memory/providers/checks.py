@@ -1,6 +1,6 @@
-"""What every provider of ours checks before it does anything, and how a health check keeps its deadline.
+"""Checks that each of our providers makes before it acts, and the deadline of a health check.
 
-Invariant: a request is refused in one order: scope, tier, mode, content, key, role. Nothing was done when it is refused.
+Invariant: a request is checked in one order: scope, tier, mode, content, key, role. A refused request changes nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Place:
         name: The agent or crew; None for the workspace.
         tier: Its tier.
         key: Its key within the tier.
-        rule: What holds for the tier.
+        rule: The rule of the tier.
     """
 
     scope: Scope

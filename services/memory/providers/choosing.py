@@ -1,6 +1,6 @@
 """Which provider serves which workspace: settings for all, a TOML file for single ones.
 
-Invariant: the choice is made when the node starts, and one that cannot be made stops the start. Health is answered within
+Invariant: the choice is made when the node starts; an invalid choice stops the start. Health is answered within
 the deadline whatever the backend does.
 """
 
@@ -37,7 +37,7 @@ _STRICT: Final = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=Tr
 
 
 class Choice(BaseModel):
-    """A provider and what it needs."""
+    """A provider and its settings."""
 
     model_config = _STRICT
     provider: str = JOURNAL
@@ -46,7 +46,7 @@ class Choice(BaseModel):
     root: Path | None = None
 
     def checked(self, named: Callable[[str], str]) -> Choice:
-        """The choice, if nothing that its provider needs is missing.
+        """The choice, if it has all that its provider needs.
 
         Args:
             named: Returns the name that a field has in the place of the choice: a variable, or a key of the file.

@@ -57,7 +57,7 @@ from .checks import (
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-CASCADE: Final = "the files carry no person; use the erasure API of Crew Journal"
+CASCADE: Final = "the files carry no person, so forget each document by its id"
 _FOLDERS: Final = {Scope.AGENT: "agents", Scope.CREW: "crews"}
 _MEMORY, _LOGS = ".memory", ".writes"
 _SET_ROOT: Final = "set CREW_JOURNAL_MEMORY_PROVIDER_ROOT to a directory"
@@ -179,7 +179,7 @@ class DiskProvider:
             return RetainResult(id=place.label, bytes=size)
 
     def _forget(self, place: Place, cancelled: threading.Event) -> ForgetResult:
-        if self._text(place) is None:  # a lock would leave the name of what was never there
+        if self._text(place) is None:  # a lock would leave a file for a document that never existed
             return ForgetResult(removed=0)
         with self._document(place) as document:
             text = None if document is None else document.text()

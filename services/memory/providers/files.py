@@ -122,7 +122,7 @@ class WriteLog:
     """The writes of one document: a line each, ``write id, sha256 before, sha256 after``; also the document's lock.
 
     Why before and after: a line is written before the file is replaced. If the process ends in between, the next write
-    begins with the same text as the one that did not happen, which is how that one is told from the others.
+    begins with the same text as the failed one; that distinguishes the failed one from the others.
     """
 
     def __init__(self, descriptor: int) -> None:

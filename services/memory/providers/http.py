@@ -229,7 +229,7 @@ class HttpProvider:
 
 
 def _named_error(response: httpx.Response) -> CrewJournalError:
-    """The error of an answer, as one that may leave a provider."""
+    """The named error for an answer."""
     try:
         problem = response.json()
     except ValueError:

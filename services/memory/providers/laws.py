@@ -238,7 +238,7 @@ async def retry_writes_once(world: World) -> None:
 
 
 async def recall_is_bounded(world: World) -> None:
-    """Recall returns at most 20 hits and at most as many as asked for; a limit is no error."""
+    """Recall returns at most 20 hits and at most as many as asked for; a limit is not an error."""
     bound, word = world.bound(), new_word()
     await asyncio.gather(*(bound.retain(f"- {word} {new_word()}\n", tier="peers", key=f"p{n}") for n in range(_MANY)))
     for limit in (1_000, RECALL_LIMIT_MAX, 3):
@@ -254,7 +254,7 @@ async def hits_are_always_there(world: World) -> None:
 
 
 async def hits_are_well_formed(world: World) -> None:
-    """A hit's source is a label and no path, its snippet has at most 500 characters, its score is from 0 to 1."""
+    """A hit's source is a label, not a path, its snippet has at most 500 characters, its score is from 0 to 1."""
     bound, word = world.bound(), new_word()
     await bound.retain(f"## Notes\n{'long ' * 160}{word} {'long ' * 160}\n")
     await bound.retain(f"- {word}\n", tier="CREW")
@@ -293,7 +293,7 @@ async def whole_documents(world: World) -> None:
 
 
 async def forget_is_idempotent(world: World) -> None:
-    """What is absent is forgotten with removed 0 and no error: never written, or forgotten before."""
+    """A document that was never written, or is forgotten already, is forgotten with removed 0 and no error."""
     bound = world.bound()
     must((await bound.forget("peers/nobody.md")).removed == 0, "removed counts what was never there")
     wrote = await bound.retain(f"- {new_word()}\n")

@@ -1,4 +1,4 @@
-"""The parity suite of memory providers, to be run against anybody's: ``crew-journal provider-parity``."""
+"""The parity suite of memory providers, to be run against any provider: ``crew-journal provider-parity``."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from ...query.chunks.scope import file_scope
 from ..documents.addressing import Address, Addressed, address_of, check_may_write
 from ..documents.answers import CONSOLIDATE, empty_answer, finding_of, usage
 from ..documents.checks import Checks
-from ..documents.configs import MemoryConfigs
+from ..documents.configs import kept_configs
 from ..documents.drafts import mint_write_id
 from ..documents.ports import Enabled, check_enabled, enable_writer
 from ..documents.quarantine import Quarantine
@@ -90,7 +90,7 @@ class ProvidedDocuments:
         self._enabled = enabled
         self._clock = clock
         self._checks = Checks(views, journal, quarantine)
-        self._configs = MemoryConfigs(views)
+        self._configs = kept_configs(views)
         self.close = self._configs.close
 
     def by_journal(

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class LateQuery:
-    """What late interaction compares of a query.
+    """The parts of a query that late interaction compares.
 
     Attributes:
         pieces: (t,) int64 word pieces of the query, stop words left out.

@@ -74,7 +74,7 @@ NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
 def words_in_scope(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> LexicalResult:
-    """Which documents hold the query's terms, unranked: for recipes in which words do not count."""
+    """Which documents hold the query's terms, unranked, for recipes that do not count words."""
     parts, idf = _parts(index, scoped, terms)
     return LexicalResult(EMPTY_LANE, idf, None, parts)
 

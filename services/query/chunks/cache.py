@@ -166,7 +166,7 @@ class TextCache(Generic[IndexT]):
         if slot.loading is task:  # it failed
             slot.loading, slot.pending = None, []
             if not task.cancelled():
-                task.exception()  # whoever waits for the load sees it; a load in the background is tried again
+                task.exception()  # raised where the load is awaited; a load in the background is tried again
 
     def _follow(self, batch: CommittedBatch) -> None:
         """Apply a commit to every index; called on the event loop, in order."""

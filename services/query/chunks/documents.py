@@ -1,7 +1,7 @@
 """The use-cases of document search: search, state of the index, loading it again.
 
-Invariant: an answer is the truth of ``view_seq``; a model that is missing or failing takes the dense arm away, never the
-answer. Only the owners that the token may read are given to the search.
+Invariant: an answer is that of ``view_seq``; without a working model, search answers without the dense arm. Only the owners
+that the token may read are given to the search.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FoundDocuments:
     Attributes:
         hits: Chunks, best first.
         snippets: The part of each that is shown.
-        model: Model of the vectors that took part, or None.
+        model: Model of the compared vectors, or None.
         quarantined: Labels of documents in scope that the scanners block.
         view_seq: The sequence of the answer.
     """

@@ -50,7 +50,7 @@ class ChunkIndex(TextIndex):
         self.take_vectors(rows)
 
     def remove(self, values: Mapping[str, Any]) -> bool:
-        """Take chunks away of which a commit deleted the rows with these values; False if it cannot tell which."""
+        """Remove the chunks whose rows a commit deleted, given their values; False if these do not identify them."""
         if not {"key"} <= set(values) <= {"key", "number"}:
             return False
         if (owner := self._owner_of.get(values["key"])) is not None:
@@ -58,7 +58,7 @@ class ChunkIndex(TextIndex):
         return True
 
     def forget(self, values: Mapping[str, Any]) -> bool:
-        """Take a document away of which a commit deleted the row; False if it cannot tell which."""
+        """Remove the document whose row a commit deleted; False if the values do not identify it."""
         if set(values) != {"key"}:
             return False
         if (owner := self._owner_of.pop(values["key"], None)) is not None:
@@ -87,7 +87,7 @@ def load(views: ViewReader, workspace_id: str) -> ChunkIndex:
 
 
 def can_follow(index: ChunkIndex, commit: Commit) -> bool:
-    """Whether a commit says all that changed in an index."""
+    """Whether a commit holds every change of an index."""
     if not commit.projections >= NEEDED or any(removed["model"] == index.model for removed in _vectors_gone(commit)):
         return False
     return not any(commit.rewrote(table, index.workspace_id) for table in _TABLES)

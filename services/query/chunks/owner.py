@@ -129,7 +129,7 @@ class OwnerChunks:
 
     @property
     def hashes(self) -> npt.NDArray[np.uint64]:
-        """(n,) uint64 hash of what is embedded of each chunk."""
+        """(n,) uint64 hash of the embedded text of each chunk."""
         return self._hash.rows
 
     @property
@@ -156,11 +156,11 @@ class OwnerChunks:
         return int(self._document.rows[slot])
 
     def document_of(self, slot: int) -> Document:
-        """What is known of the document of a chunk."""
+        """The document of a chunk."""
         return self.documents[self.key_of(slot)]
 
     def put_document(self, key: int, row: Mapping[str, Any]) -> None:
-        """Take in what a document is now."""
+        """Set the present state of a document."""
         document = self._known(key, row["tier"], row["doc_key"])
         document.updated_ms = int(row["updated_ms"])
         document.bytes = 0 if row["retracted"] else int(row["bytes"])
@@ -203,7 +203,7 @@ class OwnerChunks:
         return np.arange(first, first + len(keys))
 
     def remove(self, key: int, number: int | None) -> None:
-        """Take a chunk of a document away, all of them if ``number`` is None."""
+        """Remove a chunk of a document, all of them if ``number`` is None."""
         document = self.documents.get(key)
         if document is None:
             return
@@ -212,7 +212,7 @@ class OwnerChunks:
                 self._bury(slot)
 
     def forget(self, key: int) -> None:
-        """Take a document away."""
+        """Remove a document."""
         self.remove(key, None)
         self.documents.pop(key, None)
 

@@ -2,8 +2,8 @@
 
 BM25 as in ``arms/lexical``, with N, df and avg counted over the live chunks in scope. With a query vector, both arms are
 fused by reciprocal ranks: ``1 / (60 + rank)`` summed over the best ``ARM_DEPTH`` of each arm (Cormack, Clarke and Büttcher,
-SIGIR 2009). A chunk that has no vector yet counts in the dense arm as in the lexical one: what was just written must not
-fall behind because it is not embedded.
+SIGIR 2009). A chunk without a vector counts in the dense arm as in the lexical one, so that a new text does not rank lower
+only because it is not embedded yet.
 
 Invariant: a hit shares a word with the query, or its cosine is high for its model; scores depend only on the query and the
 chunks in scope.
@@ -45,9 +45,9 @@ class ChunkHit:
     """A chunk that was found.
 
     Attributes:
-        owner: Whose it is.
-        slot: Which.
-        score: What it is ranked by: BM25, or with a query vector the sum of reciprocal ranks.
+        owner: Its owner.
+        slot: Its slot.
+        score: Its rank follows from this: BM25, or with a query vector the sum of reciprocal ranks.
         cosine: Its cosine; None without a vector.
     """
 
@@ -142,7 +142,7 @@ class Words:
         self.weights: dict[int, float] = {}
 
     def find(self, query: Query) -> None:
-        """Add up the query's terms, other forms of its words, and words that are meant by unknown ones.
+        """Add the scores of the query's terms, other forms of its words, and words that replace unknown ones.
 
         Of a query of nothing but stop words, every word counts.
         """
@@ -209,7 +209,7 @@ def cosines_of(owner: OwnerChunks, mask: npt.NDArray[np.bool_], query: Vectors) 
 def cosine_floor(cosines: Floats, model: str | None) -> float:
     """The cosine from which a chunk that shares no word is a hit.
 
-    That of the model where it is known; else what few chunks in scope reach; with few vectors only words count.
+    The model's, if it is known; else one that few chunks in scope reach. With few vectors, only words count.
     """
     for row in evidence_rows():
         if row.models is not None and model in row.models and row.similarity is not None:
@@ -239,7 +239,7 @@ def best_of(
         return -one[2], -owners[one[0]].document_of(one[1]).updated_ms
 
     chosen.sort(key=numbers)
-    if len(chosen) > limit:  # labels are looked up of those alone that may be among the best
+    if len(chosen) > limit:  # labels are looked up only for those that may be among the best
         last = numbers(chosen[limit - 1])
         chosen = [one for one in chosen if numbers(one) <= last]
     return sorted(chosen, key=lambda one: (*numbers(one), *_name(owners[one[0]], one[1])))[:limit]

@@ -44,6 +44,7 @@ class EntryFilters:
     mission_id: str | None = None
     trace_id: str | None = None
     actor_id: str | None = None
+    data_subject_id: str | None = None
     run_id: str | None = None
     types: tuple[str, ...] = ()
     exclude_types: tuple[str, ...] = ()
@@ -77,6 +78,7 @@ class EntryFilters:
             ("mission_id", self.mission_id),
             ("trace_id", self.trace_id),
             ("actor_id", self.actor_id),
+            ("data_subject_id", self.data_subject_id),
         ):
             if value is not None:
                 found.append(Condition(f"{column} = ?", (value,)))
@@ -104,6 +106,7 @@ class EntryFilters:
             and self.mission_id in (None, entry.mission_id)
             and self.trace_id in (None, entry.trace_id)
             and self.actor_id in (None, entry.actor_id)
+            and self.data_subject_id in (None, entry.data_subject_id)
             and (self.run_id is None or self.run_id in (entry.trace_id, entry.actor_id, entry.payload.get("run_id")))
             and (self.since_ms is None or ts_ms >= self.since_ms)
             and (self.until_ms is None or ts_ms <= self.until_ms)
@@ -176,7 +179,10 @@ _CLOSED: Final[dict[str, type[StrEnum]]] = {
     "actor_types": ActorType,
     "priorities": Priority,
 }
-_SINGLES: Final = ("crew_id", "agent_id", "mission_id", "trace_id", "actor_id", "run_id", "since", "until", "q")
+_SINGLES: Final = (
+    *("crew_id", "agent_id", "mission_id", "trace_id", "actor_id", "data_subject_id", "run_id"),
+    *("since", "until", "q"),
+)
 
 FILTER_PARAMETERS: Final[dict[str, str]] = {
     "crew_id": "Entries of this crew.",
@@ -186,6 +192,7 @@ FILTER_PARAMETERS: Final[dict[str, str]] = {
     "mission_id": "Entries of this mission.",
     "trace_id": "Entries of this run or session.",
     "actor_id": "Entries of this actor.",
+    "data_subject_id": "Entries that hold personal data of this person.",
     "run_id": "Entries whose trace_id, actor_id or payload.run_id is this.",
     "types": "Entries of any of these types; drawer.* is every type that begins with drawer. If absent, all but records of "
     "recalls (memory.searched).",
@@ -230,6 +237,7 @@ def parse_filters(params: Iterable[tuple[str, str]]) -> EntryFilters:
         mission_id=_id("mission_id", singles["mission_id"]) if "mission_id" in singles else None,
         trace_id=_id("trace_id", singles["trace_id"]) if "trace_id" in singles else None,
         actor_id=_name("actor_id", singles["actor_id"]) if "actor_id" in singles else None,
+        data_subject_id=_name("data_subject_id", singles["data_subject_id"]) if "data_subject_id" in singles else None,
         run_id=_name("run_id", singles["run_id"]) if "run_id" in singles else None,
         since_ms=_bound("since", singles["since"], up=True) if "since" in singles else None,
         until_ms=_bound("until", singles["until"], up=False) if "until" in singles else None,

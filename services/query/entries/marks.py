@@ -1,4 +1,4 @@
-"""What stored entries do not say of themselves: their live priority, and whether they count now.
+"""Adds to stored entries their live priority and whether they count now.
 
 Invariant: the standing follows the rule of ``services/query/standing``, as that of a hit of recall does.
 """

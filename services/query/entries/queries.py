@@ -249,9 +249,10 @@ class JournalQueries:
     # in worker threads
 
     def _first_page(self, selection: _Selection, limit: int, view_seq: int) -> tuple[StoredEntry, ...]:
-        """The newest entries: none is older than the last of as many that arrived of late.
+        """The newest entries, found through a bound on ``ts``: that of the last of ``limit`` entries that arrived recently.
 
-        Entries lie in order of arrival, oldest first, so without a bound every block replaces the newest found so far.
+        Entries are stored in order of arrival, oldest first, so without a bound every block replaces the newest found so
+        far.
         """
         recent = selection.also(Condition("seq > ?", (view_seq - _RECENT,)))
         [(oldest, found)] = self._views.rows(

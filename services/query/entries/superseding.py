@@ -1,6 +1,6 @@
 """Says which entries a new one names in ``supersedes`` without superseding them.
 
-Why: an id with a typing error, or an entry of another author, would be passed over in silence.
+Why: an id with a typing error, or an entry of another author, would be ignored without a warning.
 Invariant: the rule is that of ``services/query/standing``; the answer does not tell an unknown id from one that the caller
 may not read.
 """

@@ -1,1 +1,1 @@
-"""What speaks for a hit and for an answer: figures, calibrated confidence, plain reasons."""
+"""The evidence of a hit and of an answer: figures, calibrated confidence, plain reasons."""

@@ -1,10 +1,10 @@
-"""The figures by which hits and answers are judged, out of what a search has computed anyway.
+"""The figures by which hits and answers are judged, from values that a search has computed.
 
-Names of people are left out of the words that count: they say of whom a question asks, and meet something in every scope.
+Names of people are not counted: they say whom a question is about, and occur in every scope.
 
 Few hits are judged, so these are plain numbers: for ten, an operation of numpy costs more than a loop.
 
-Invariant: figures are seen through the query's scope; of the index nothing is read but what concerns the hits judged.
+Invariant: figures use only the query's scope and, of the index, only the rows of the judged hits.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SHARES: Final = ("lexical", "previous", "answer", "first_person")
 BY_BEST: Final = ("context", "static", "cosine", "words", "words_near")
 """Figures of an answer that are the mean of its best hits'."""
 LEAST_VECTORS: Final = 30
-"""Vectors in scope from which their mean and deviation say what is usual under a model."""
+"""Least number of vectors in scope whose mean and deviation describe a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of n hits and of their answer.
+    """The figures of n hits and of their answer.
 
     Attributes:
         hits: Name → one value a hit, NaN where it has none.

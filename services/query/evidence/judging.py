@@ -1,7 +1,7 @@
-"""What is worth returning of a search, how sure it is, and one plain reason for each hit.
+"""Which hits of a search are returned, with a confidence and one plain reason for each.
 
-``search`` leaves out what has nothing to speak for it; ``inject`` leaves out what has not enough, and answers nothing at
-all where the answer as a whole has not: a prompt is better off without a memory than with a wrong one.
+``search`` leaves out hits without evidence. ``inject`` leaves out hits with too little evidence, and all hits if the answer
+as a whole has too little: a prompt is better off without a memory than with a wrong one.
 
 Invariant: the order of the hits is the search's; judging only leaves out.
 """
@@ -40,13 +40,13 @@ WORDS_NAMED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What a search says for its k hits, before anything is left out.
+    """The evidence of a search's k hits, before any is left out.
 
     Attributes:
         confidence: Probability that each is relevant.
-        enough: Whether each has enough for ``inject``.
-        something: Whether each has anything at all.
-        reasons: What speaks for each.
+        enough: Whether each has enough evidence for ``inject``.
+        something: Whether each has any evidence.
+        reasons: The evidence of each, in words.
         answer: Probability that there is an answer among them; None where nothing was found.
     """
 
@@ -59,12 +59,12 @@ class Weighed:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is returned.
+    """The hits that are returned.
 
     Attributes:
-        kept: Which hits, in order.
+        kept: Their places, in order.
         confidence: Probability that each of these is relevant.
-        reasons: What speaks for each of these.
+        reasons: The evidence of each, in words.
         answer: Probability that there is an answer among them; None where nothing was found.
     """
 
@@ -103,7 +103,7 @@ def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: 
 
 
 def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judgement:
-    """Leave out what the mode leaves out.
+    """Leave out hits by the rule of the mode.
 
     Args:
         of: The hits.
@@ -129,7 +129,7 @@ def _something(figures: Figures, judged: Judged) -> list[bool]:
     hits = figures.hits
     if judged.similarity is not None:
         alike = [value >= judged.similarity for value in hits["cosine"]]  # NaN is below
-    else:  # too few vectors to say what is usual: any likeness counts
+    else:  # too few vectors to describe the model: any likeness counts
         alike = [
             (cosine >= 0.0) if isnan(likeness) else likeness >= LIKENESS
             for cosine, likeness in zip(hits["cosine"], hits["likeness"], strict=True)

@@ -1,6 +1,6 @@
 """Which entries a query names: by a whole name that the entry gives itself in ``payload.aliases``.
 
-Why: "k8s?" shares one word with an entry about a cluster, and that is all the evidence there can be.
+Why: "k8s?" shares one word with an entry about a cluster, and no other evidence is possible.
 
 Invariant: a name counts whole and word for word; a part of it names nothing. A word of a name may be inflected, and a long
 one may miss a letter, have one too many or two swapped, as typing does; another letter makes another word ("mango").

@@ -1,6 +1,6 @@
-"""Columns of rows as numpy arrays: of many rows that a load read with Arrow, of the few that a commit wrote without it.
+"""Columns of rows as numpy arrays: with Arrow for the many rows of a load, without it for the few of a commit.
 
-An Arrow function costs 10 to 50 µs a call, and most commits hold a few entries, whose columns the fold has at hand.
+An Arrow function costs 10 to 50 µs a call, and most commits hold a few entries, whose columns the fold has in memory.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def present(found: _Rows, name: str) -> _Rows:
 
 
 def sequences(found: Found, name: str) -> Ints:
-    """A column of stream sequences, int64 wherever they come from."""
+    """A column of stream sequences, int64, from a load or a commit."""
     return array(found, name).astype(np.int64, copy=False)
 
 

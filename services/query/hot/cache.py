@@ -104,7 +104,7 @@ class HotCache:
 
     @property
     def status(self) -> HotCacheStatus:
-        """What the cache holds."""
+        """The figures of the cache."""
         indexes = [slot.index for slot in self._slots.values() if slot.index is not None]
         held = sum(index.nbytes for index in indexes)
         return HotCacheStatus(len(indexes), sum(len(index) for index in indexes), held, self._budget)
@@ -261,7 +261,7 @@ class HotCache:
             await asyncio.shield(slot.refreshing)
 
     def _refresh(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
-        """Read columns again that a commit rewrote, once their view has come so far; queries go on meanwhile."""
+        """Read columns again that a commit rewrote, once their view has reached the commit; queries continue."""
         if slot.refreshing is not None:
             return
         ready = [held for held in index.stale if self._views.view_seq(held.table.view) >= held.needed_seq]
@@ -276,7 +276,7 @@ class HotCache:
             seq = self._views.view_seq(held.table.view)
             try:
                 found = await self._in_thread(held.read, StoredRows(self._views, workspace_id))
-            except Exception:  # the old ones serve until the next commit or query tries again
+            except Exception:  # the old ones are used until the next commit or query tries again
                 _log.exception("hot_columns_not_read", workspace_id=workspace_id, table=held.table.name)
                 return
             if slot.index is index and generation == self._views.generation:

@@ -1,7 +1,7 @@
 """The columns of a table that a hot index holds, one value a document, as the table's declaration says (``schemas/views``).
 
-Invariant: a column that is declared hot is loaded and followed without a line of its own: ``take`` is given the table's
-rows, whether they come from the views or from a commit, and a row of a document replaces what was known of it.
+Invariant: a column that is declared hot is loaded and followed without further code: ``take`` gets the table's rows from the
+views or from a commit, and a row of a document replaces the former one.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class HotTable:
         return rows.of(self.table, *self._wanted)
 
     def put(self, found: Found | None, seqs: npt.NDArray[np.int64]) -> None:
-        """Take over rows that were read; those of entries that are no documents are passed over.
+        """Take over rows that were read; those of entries that are not documents are skipped.
 
         Args:
             found: The rows; None if there are none.

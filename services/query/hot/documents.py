@@ -1,7 +1,7 @@
 """The columns of a hot index: what recall must know of every entry without asking the database.
 
 Invariant: documents are numbered 0, 1, 2 … in ascending order of ``seq``; noise types have no number at all, so
-nothing downstream has to leave them out again. Appended rows never change, except the flag of a live priority.
+later steps need not leave them out. Appended rows never change, except the flag of a live priority.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The ``similar`` edges of one workspace, by document: what recall walks along without asking the database.
+"""The ``similar`` edges of one workspace, by document, so that recall walks them without a query.
 
-Invariant: the edges are those rows of ``memory_relations`` whose two entries have a document, whether they were taken in at
-once or commit by commit; a row that is older than what is known of its edge changes nothing.
+Invariant: the edges are those rows of ``memory_relations`` whose two entries have a document, whether they were loaded at
+once or commit by commit; a row that is older than the known one of its edge changes nothing.
 """
 
 from __future__ import annotations

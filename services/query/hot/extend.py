@@ -1,4 +1,4 @@
-"""How a hot index keeps up: what one commit adds to it.
+"""Extends a hot index by one commit.
 
 Invariant: after ``extend`` the index is what a load at the commit's ``last_seq`` would give; where a commit cannot say
 that (a view was left out of it, or entries were judged again), ``can_follow`` is False and the index is loaded again.
@@ -31,12 +31,12 @@ NEEDED: Final = frozenset(
 
 
 def can_follow(index: HotIndex, commit: Commit) -> bool:
-    """Whether a commit says all that changed in an index."""
+    """Whether a commit holds every change of an index."""
     return commit.projections >= NEEDED and not commit.rewrote(ENTRIES, index.workspace_id)
 
 
 def extend(index: HotIndex, commit: Commit) -> None:
-    """Add what a commit holds of the index's workspace."""
+    """Add a commit's rows of the index's workspace."""
     for model in dropped_by(commit):
         index.forget_model(model)
     rows = commit.rows(index.workspace_id)

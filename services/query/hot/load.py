@@ -1,6 +1,6 @@
-"""How a hot index comes out of the views: one read of each table, as columns.
+"""Loads a hot index from the views: one read of each table, as columns.
 
-Invariant: the index stands at exactly one sequence, and no Python object is made per row.
+Invariant: the index is that of exactly one sequence, and no Python object is made per row.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Rows(Protocol):
 
 
 class StoredRows:
-    """What the views hold; blocking, for a worker thread.
+    """The rows of the views; blocking, for a worker thread.
 
     Args:
         views: The views.
@@ -73,7 +73,7 @@ class StoredRows:
 
 
 class Commit:
-    """What one commit changed, by workspace; made once, however many indexes follow it."""
+    """The changes of one commit by workspace, made once for all indexes."""
 
     def __init__(self, batch: CommittedBatch) -> None:
         self.last_seq = batch.last_seq
@@ -82,7 +82,7 @@ class Commit:
         self._written: dict[str, Mapping[str, Any] | None] = {}
 
     def rows(self, workspace_id: str) -> CommittedRows:
-        """What was written of a workspace."""
+        """The written rows of a workspace."""
         return CommittedRows(self, workspace_id)
 
     def written(self, table: Table[Any]) -> Mapping[str, Any] | None:
@@ -104,7 +104,7 @@ class Commit:
 
 
 class CommittedRows:
-    """What one commit wrote of a workspace."""
+    """The rows that one commit wrote in a workspace."""
 
     def __init__(self, commit: Commit, workspace_id: str) -> None:
         self._commit = commit

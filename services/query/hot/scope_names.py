@@ -1,4 +1,4 @@
-"""Whether there is what an administrator names as the scope of a recall; what the index knows needs no query."""
+"""Whether the agent or crew that an administrator names as the scope of a recall exists; one in the index needs no query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def refuse_unknown(views: ViewReader, principal: Principal, request: Recal
         NotFound: Naming the field, and what there is instead.
     """
     if not principal.role.administers:
-        return  # may name nothing but what the token is bound to
+        return  # may name only the agent and crew of the token
     documents = index.documents
     workspace = request.workspace_id if principal.workspace_id is None else None
     for field, named, exists in (

@@ -1,6 +1,7 @@
 """Which documents of a hot index are current; a load and a commit update it with the same rows.
 
-Invariant: an entry that is no longer current gets the flag ``NOT_CURRENT``, so that scopes exclude it; nothing is reloaded.
+Invariant: an entry that is not current any more gets the flag ``NOT_CURRENT``, so that scopes exclude it; nothing is
+reloaded.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .vocabulary import ABSENT, places_of
 
 
 class Standings:
-    """What is recorded about the standing of documents.
+    """The recorded standing of documents.
 
     Args:
         documents: The documents.

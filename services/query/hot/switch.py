@@ -26,7 +26,7 @@ class MatrixReading:
         self._commits: list[Commit] = []
 
     def follow(self, commit: Commit) -> None:
-        """Keep what is committed while the matrix is read."""
+        """Keep commits that arrive while the matrix is read."""
         self._commits.append(commit)
 
     async def read(self, views: ViewReader, in_thread: InThread) -> VectorMatrix:

@@ -1,4 +1,4 @@
-"""What a hot index takes in of its workspace's rows: the same function loads it and follows every commit.
+"""Takes rows of a workspace into its hot index: the same function loads it and follows every commit.
 
 Invariant: after ``take`` of the rows that the views hold, and after ``take`` of what each commit wrote, the index is the
 same: the folds alone decide what a row says.
@@ -37,11 +37,11 @@ from .vectors import fill
 _FLAGGED: Final = ("entry_type", "priority", "actor_type", "actor_id", "embeddable")
 _RELATED: Final = (RELATIONS, RETRACTIONS, SUPERSESSIONS)
 NOISE: Final = 256
-"""Flag of an entry that is no document."""
+"""Flag of an entry that is not a document."""
 
 
 def take(index: HotIndex, rows: Rows) -> None:
-    """Take in rows of the index's workspace; entries that the index has already are passed over."""
+    """Take in rows of the index's workspace; entries that the index has already are skipped."""
     _take_documents(index, rows)
     seqs = index.documents.seq
     for table in index.tables.values():
@@ -50,14 +50,14 @@ def take(index: HotIndex, rows: Rows) -> None:
     _take_priorities(index, rows)
     for matrix in index.matrices():
         fill(matrix, rows, seqs)
-    if any(map(rows.may_have, _RELATED)):
+    if any(rows.may_have(table) for table in _RELATED):
         index.edges.take(rows, seqs)
         index.set_current(index.standings.take(rows, seqs))
     _take_agents(index, rows)
 
 
 def _take_documents(index: HotIndex, rows: Rows) -> None:
-    """The documents that are no noise, with their postings."""
+    """The documents that are not noise, with their postings."""
     found = rows.of(ENTRIES, "seq", "id", *_FLAGGED, order="seq")
     if found is None:
         return

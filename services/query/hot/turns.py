@@ -1,6 +1,6 @@
-"""What the view of turns says of each document, as columns of the hot index.
+"""The view of turns as columns of the hot index, one value a document.
 
-Invariant: loaded at once or extended commit by commit, the columns are the same; a document that is no turn has flags 0
+Invariant: loaded at once or extended commit by commit, the columns are the same; a document that is not a turn has flags 0
 and no pieces.
 """
 
@@ -38,7 +38,7 @@ class HotTurns:
 
     @property
     def flags(self) -> npt.NDArray[np.uint8]:
-        """(n,) uint8 flags of ``rules.turns``; 0 for what is no turn."""
+        """(n,) uint8 flags of ``rules.turns``; 0 for a document that is not a turn."""
         return self._flags.rows
 
     @property

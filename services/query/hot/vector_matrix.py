@@ -143,7 +143,7 @@ class VectorMatrix:
         dim = self._dim or int(counts.max(initial=0))
         fresh = self.rows_of(docs) == NO_ROW
         distinct = len(np.unique(docs)) == len(docs)
-        if distinct:  # without those that take back what is not there
+        if distinct:  # without removals of vectors that are not there
             kept = (counts > 0) | ~fresh
             docs, counts, fact_seq, fresh = docs[kept], counts[kept], fact_seq[kept], fresh[kept]
         if distinct and dim and bool(fresh.all()) and bool((counts == dim).all()):

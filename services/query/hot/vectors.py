@@ -1,7 +1,7 @@
-"""The vector matrices of a hot index: the active model's, and lately used others that a switch finds at hand.
+"""The vector matrices of a hot index: the active model's and some recently used ones.
 
-Why: switching models must not cost a load of the whole workspace. One matrix is read beside the queries that go on with
-the former one; whichever a query meets is of one model, and says of which.
+Why: switching models must not cost a load of the whole workspace. A matrix is read while queries continue with the former
+one; a query uses one matrix, which names its model.
 
 Invariant: every matrix held is what a fresh read would give: vector facts reach all of them, not the active one alone.
 """
@@ -35,12 +35,12 @@ def read_matrix(views: ViewReader, workspace_id: str, model: str, seqs: npt.NDAr
 
 
 def dropped_by(commit: Commit) -> list[str]:
-    """The models whose vectors a commit took away."""
+    """The models whose vectors a commit removed."""
     return [str(removed["model"]) for removed in commit.removed(EMBEDDINGS)]
 
 
 def fill(matrix: VectorMatrix, rows: Rows, seqs: npt.NDArray[np.int64]) -> None:
-    """Put the vectors and tokens of the matrix's model into it; those of entries that are no documents are passed over."""
+    """Put the vectors and tokens of the matrix's model into it; those of entries that are not documents are skipped."""
     if not len(seqs):
         return
     vectors = rows.of(EMBEDDINGS, "entry_seq", "vector", "seq", order="seq", model=matrix.model)

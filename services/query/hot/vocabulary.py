@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 ABSENT: Final = -1
-"""Code of an absent agent, crew, session or actor; place of an entry that is no document."""
+"""Code of an absent agent, crew, session or actor; place of an entry that is not a document."""
 
 Codes = npt.NDArray[np.int32]
 

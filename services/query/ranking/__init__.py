@@ -1,1 +1,1 @@
-"""From candidates to an order: fusion, rules, and the recipe that understands conversation."""
+"""Orders candidates: fusion, rules, and the recipe for conversations."""

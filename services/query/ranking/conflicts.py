@@ -1,4 +1,4 @@
-"""Of hits that say much the same, the latest first: what was said last is what counts now.
+"""Puts the latest of similar hits first, because the last statement counts.
 
 Invariant: hits only change places among those they are alike with; a hit alike with none keeps its place.
 """
@@ -21,7 +21,7 @@ line stands above the older ones in .48 of 52 instead of .40, and the first rele
 
 
 def latest_first(index: HotIndex, docs: Docs, order: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The order of hits with those alike by their day, newest first; as it is under a model of which nothing is known.
+    """The order of hits with similar ones by their day, newest first; unchanged under a model without constants.
 
     Args:
         index: The workspace's index.

@@ -1,10 +1,10 @@
-"""The recipe that understands conversation: three arms, what neighbours and sessions lend, what a turn shows of itself.
+"""The recipe for conversations: three arms, shares of neighbours and sessions, and features of a turn.
 
 The formula and its evidence: facts/conversational-recall.md and docs/conversational.md; the constants are the recipe's.
 
-Invariants: what is said here is said of turns of conversation alone. Turns only change places among themselves: every
-other entry keeps exactly the rank that ``robust`` gives it, ties aside. Everything is seen
-through the scope, neighbours included, and the shares of a hit sum up to its score.
+Invariants: only turns of a conversation are ranked here. Turns only change places among themselves: every other entry keeps
+exactly the rank that ``robust`` gives it, ties aside. Only rows in scope count, neighbours included, and the shares of a hit
+sum up to its score.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 OUTSIDE: float = -1.0
-"""z of a neighbour that is no candidate."""
+"""z of a neighbour that is not a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +325,7 @@ def _arms(
 
 
 def _both_ways(static: Floats | None, in_context: Floats, share: float) -> Floats:
-    """Late interaction by pieces and in context as one: their errors differ, so together they are surer than either.
+    """Late interaction by pieces and in context as one: their errors differ, so both together are better than either.
 
     A turn without tokens in context goes by its pieces alone, at full weight.
     """
@@ -336,7 +336,7 @@ def _both_ways(static: Floats | None, in_context: Floats, share: float) -> Float
 
 
 def _filled(values: Floats) -> Floats:
-    """What has no value counts as the lowest; 0 if none has one."""
+    """A missing value counts as the lowest; 0 if all are missing."""
     unknown = np.isnan(values)
     if unknown.all():
         return np.zeros(len(values))

@@ -1,6 +1,6 @@
-"""What a recipe's rules need to know of its candidates, read from the hot index.
+"""The features of candidates for a recipe's rules, read from the hot index.
 
-Invariant: everything here is seen through the query's scope.
+Invariant: only rows in the query's scope count.
 """
 
 from __future__ import annotations

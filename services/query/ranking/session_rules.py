@@ -1,4 +1,4 @@
-"""What the rules of `robust` add to fused scores: neighbours, sessions, speakers.
+"""The rules of `robust`, which add to fused scores: neighbours, sessions, speakers.
 
 Invariant: pure functions of the candidates' scores and features.
 """

@@ -117,7 +117,7 @@ def _with_text(record: Record, text: str, notes: Notes) -> Record:
 
 
 def timed(record: Record, at: object, notes: Notes) -> Record:
-    """The record with its time; without one if ``at`` is none, which is counted."""
+    """The record with its time; without one, and counted, if ``at`` is not a time."""
     when = time_of(at, notes)
     if when is None:
         notes.untimed += 1
@@ -161,7 +161,7 @@ def documents(path: Path, name: str) -> Iterator[Any]:
     """The JSON documents whose name matches ``name``, of a file, a directory or a ZIP archive; a file may have any name.
 
     Raises:
-        typer.BadParameter: If there is none, or one is not JSON.
+        typer.BadParameter: If there is no file, or one is not JSON.
     """
     found = False
     for label, raw in _files(path, name):

@@ -13,7 +13,7 @@ import structlog
 
 from ...schemas.chat import ChatBadAnswer, ChatError
 from ..prompts.contradiction import Verdict, question
-from ..reacting.llm_calls import MeteredChat
+from .llm_calls import MeteredChat
 
 PAUSE_S: Final = 30.0
 """Seconds without calls after a failure."""

@@ -1,0 +1,185 @@
+"""What reactors that read views share: they take messages, wait for the views, and handle them workspace by workspace.
+
+Invariants: a message is handled once the views have folded it and what this reactor published before it; it is acked after
+that, or put off by the reactor, so a crash at any step loses nothing.
+
+Durable: ack policy explicit, ack wait ``ViewsLimits.ack_wait_s`` (renewed while a batch is in hand), unlimited deliveries,
+at most ``max_ack_pending`` unacked; in stream order, except for messages that were put off or given back.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Self
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from ...schemas.chat import ChatModel, ChatUnavailable
+from ...schemas.errors import EmbedderError, FoldError, ViewsBehind
+from ...schemas.ports import Embedder, Publisher, ViewReader
+from ...schemas.subjects import parse_subject
+from ..feed.positions import position_of
+from ..reactor import ReactorContext
+from .durable import Durable
+from .llm_calls import MeteredChat, chat_of
+from .pull_reactor import PullLimits, PullReactor
+
+
+@dataclass(frozen=True, slots=True)
+class ViewsLimits(PullLimits):
+    """Times of a reactor that reads views.
+
+    Attributes:
+        views_wait_s: Seconds to wait for the views to fold a message before it is given back.
+    """
+
+    views_wait_s: float = 30.0
+
+
+class ViewsReactor(PullReactor):
+    """A reactor that reads views, so it runs where they are.
+
+    Args:
+        client: A connection that reconnects for ever; not closed here.
+        publisher: Publishes to JOURNAL; not closed here.
+        views: The views that it reads.
+        embedder_for: What runs a model, None if nothing does; not closed here.
+        chat: A chat model; closed at the end; None if there is none.
+        clock: The time for ``status``.
+        limits: Times.
+        draw: Uniform in [0, 1), spreads the pauses of several processes.
+    """
+
+    waits_for: ClassVar[tuple[type[Exception], ...]] = (
+        *PullReactor.waits_for,
+        ViewsBehind,
+        EmbedderError,
+        ChatUnavailable,
+    )
+    filter_subjects: ClassVar[tuple[str, ...]]
+    description: ClassVar[str]
+    """Of the durable, for the broker's tools."""
+    needs: ClassVar[tuple[str, ...]]
+    """Projections that must have folded a message."""
+    counted: ClassVar[tuple[str, ...]]
+    """Counts that ``status`` shows from the start."""
+    uses_chat: ClassVar[bool] = False
+    batch: ClassVar[int] = 256
+    """Messages of one turn."""
+    max_ack_pending: ClassVar[int] = 1_024
+    """Unacked messages over all processes."""
+    default_limits: ClassVar[ViewsLimits] = ViewsLimits()
+    _limits: ViewsLimits
+
+    def __init__(
+        self,
+        client: Client,
+        publisher: Publisher,
+        views: ViewReader,
+        *,
+        embedder_for: Callable[[str], Embedder | None] = lambda _model: None,
+        chat: ChatModel | None = None,
+        clock: Callable[[], datetime],
+        limits: ViewsLimits | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._limits = limits = limits or self.default_limits
+        self._client = client
+        self._views = views
+        self._embedder_for = embedder_for
+        self._chat = None if chat is None else MeteredChat(chat, publisher, self.identity)
+        durable = Durable(
+            name=self._durable_name(),
+            filter_subjects=self.filter_subjects,
+            ack_wait_s=limits.ack_wait_s,
+            max_ack_pending=self.max_ack_pending,
+            description=self.description,
+            sparse=True,
+        )
+        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=self.counted)
+
+    @classmethod
+    def create(cls, context: ReactorContext) -> Self | None:
+        """The reactor of a node, or None in a process without views."""
+        if context.views is None:
+            return None
+        return cls(
+            context.client,
+            context.publisher,
+            context.views,
+            embedder_for=context.embedder_for,
+            chat=chat_of(context.settings) if cls.uses_chat else None,
+            clock=context.clock,
+            **cls.parts(context),
+        )
+
+    @classmethod
+    def parts(cls, context: ReactorContext) -> dict[str, Any]:
+        """Further arguments of a reactor of a node."""
+        return {}
+
+    async def stop(self) -> None:
+        """Stop, then close the chat model."""
+        await super().stop()
+        if self._chat is not None:
+            await self._chat.close()
+
+    async def turn(self) -> None:
+        """Handle a batch."""
+        limits = self._limits
+        size = min(self.batch, self.max_ack_pending)
+        of: dict[str, list[Msg]] = {}
+        seq = 0
+        for message in await self._source.take(size, wait_s=limits.wait_s, window_s=limits.window_s):
+            workspace_id = self.workspace_of(message)
+            if workspace_id is None:
+                await message.ack()
+                continue
+            self._leases.hold(message)
+            of.setdefault(workspace_id, []).append(message)
+            seq = max(seq, position_of(message.reply).seq)
+        if of:
+            async with self._leases.renewed():
+                await self.caught_up(seq)
+                await self.handle_all(of)
+
+    async def caught_up(self, seq: int = 0) -> None:
+        """Wait until the views have folded a sequence and everything that this reactor published.
+
+        Raises:
+            ViewsBehind: After ``views_wait_s``.
+        """
+        await self._views.wait_for(max(seq, self._written), self._limits.views_wait_s, *self.needs)
+
+    async def handle_all(self, of: Mapping[str, Sequence[Msg]]) -> None:
+        """Handle the messages of each workspace, one workspace after the other."""
+        for workspace_id, messages in of.items():
+            await self._settle(workspace_id, messages)
+
+    @abstractmethod
+    async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
+        """Handle messages of a workspace; those that it neither acks nor puts off are acked after it.
+
+        Raises:
+            Exception: The held messages are returned, and after a pause the next turn begins.
+        """
+
+    def workspace_of(self, message: Msg) -> str | None:
+        """The workspace of a message; None if the message does not concern the reactor."""
+        try:
+            return parse_subject(message.subject).workspace
+        except FoldError:  # the projections park it
+            return None
+
+    async def _settle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
+        await self.handle(workspace_id, messages)
+        for message in self._leases.held(messages):
+            await self._leases.ack(message)
+
+    def _durable_name(self) -> str:
+        return f"{self.name.replace('_', '-')}-v{self.version}"

@@ -1,0 +1,58 @@
+"""Values read from some tables, kept in memory until a commit changes one of the tables.
+
+Invariant: a value in memory equals the one in the views; after a swap of the views file, values are read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from ..schemas.ports import CommittedBatch, ViewReader
+from ..schemas.views import Table
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+MOST: Final = 10_000
+"""Values in memory; beyond it all are read again."""
+
+
+class Kept(Generic[K, V]):
+    """Values by workspace or another key; used on the event loop.
+
+    Args:
+        views: Followed; ``close`` ends that.
+        tables: A change of one of these makes the values old.
+        read: Reads a value; see ``in_thread``.
+        most: Most values.
+    """
+
+    def __init__(
+        self, views: ViewReader, tables: Sequence[Table[Any]], read: Callable[[K], Awaitable[V]], *, most: int = MOST
+    ) -> None:
+        self._views = views
+        self._tables = frozenset(table.name for table in tables)
+        self._read = read
+        self._most = most
+        self._values: dict[K, V] = {}
+        self._generation = views.generation
+        self.close: Callable[[], None] = views.subscribe(self._follow)
+
+    async def of(self, key: K) -> V:
+        """The value of a key, as new as the views."""
+        if self._generation != self._views.generation or len(self._values) > self._most:
+            self._generation, self._values = self._views.generation, {}
+        values = self._values
+        if key not in values:
+            values[key] = await self._read(key)  # a commit meanwhile has replaced ``_values``
+        return values[key]
+
+    def _follow(self, batch: CommittedBatch) -> None:
+        if not self._tables.isdisjoint(batch.changes):
+            self._values = {}
+
+
+def in_thread(read: Callable[[K], V]) -> Callable[[K], Awaitable[V]]:
+    """A blocking read as one for the event loop."""
+    return lambda key: asyncio.to_thread(read, key)

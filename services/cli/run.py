@@ -6,6 +6,7 @@ Invariant: every failure leaves as one message on stderr and the exit code of DE
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -36,6 +37,7 @@ def imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+        atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected
 
 
 def new_app() -> typer.Typer:

@@ -7,7 +7,6 @@ once, which costs nothing that was acked; the managed nats-server is ended even 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import gc
 import os
 import signal
@@ -167,7 +166,6 @@ def _freeze_modules() -> None:
     gc.unfreeze()  # what the imports left behind is freed
     gc.collect()
     gc.freeze()
-    atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected
 
 
 async def _announce(runtime: Runtime, settings: Settings, there: Target, *, as_json: bool) -> None:

@@ -247,6 +247,8 @@ class ViewStore:
     def view_seq(self, *projections: str) -> int:
         """The lowest committed checkpoint of the named projections (of all, if none is named)."""
         known = self._checkpoints
+        if len(projections) == 1:  # a commit asks a hundred times
+            return known.get(projections[0], 0)
         if not projections:
             return min(known.values(), default=0)
         return min(known.get(name, 0) for name in projections)

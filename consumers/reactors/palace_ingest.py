@@ -45,10 +45,12 @@ class IngestLimits(ViewsLimits):
     """Times of this reactor.
 
     Attributes:
+        window_s: Seconds in which turns are collected for one look at the views; an exchange ends after minutes.
         quiet_ms: Silence that ends an exchange, milliseconds.
         clocks_differ_ms: See ``CLOCKS_DIFFER_MS``.
     """
 
+    window_s: float = 1.0
     quiet_ms: int = QUIET_MS
     clocks_differ_ms: int = CLOCKS_DIFFER_MS
 

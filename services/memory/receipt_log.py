@@ -24,8 +24,11 @@ from ..journal.intake.recorder import Recorder
 from ..query.recall import Answered
 
 PREFIX: Final = "r_"
-LINGER_S: Final = 0.25
-"""Seconds that receipts are gathered before they are published, unless one is asked for: one commit instead of many."""
+LINGER_S: Final = 1.0
+"""Seconds that receipts are gathered before they are published, unless one is asked for: one commit instead of many.
+
+At 100 recalls a second, a receipt costs 1.8 ms of CPU if they are gathered for 0.25 s, 0.9 ms if for 1 s.
+"""
 QUEUE: Final = 2_000
 """Receipts that wait to be published, 2 to 10 MB; beyond it, recalls get none."""
 GROUP: Final = 64

@@ -229,6 +229,6 @@ async def test_a_full_year_keeps_every_sweep_and_query_in_its_bounds(live: Memor
 def test_the_pages_figure_of_ticks_in_a_workspace_year_follows_from_the_schedule() -> None:
     ticks = sum(DAY_MS // schedule.period_ms for schedule in SCHEDULES.values()) * 365
     page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
-    said = re.search(r"([\d,]+) ticks and as many ends", page)
+    said = re.search(r"in a workspace, ([\d,]+) of each a year", page)
     assert said is not None
     assert int(said[1].replace(",", "")) == ticks

@@ -5,8 +5,8 @@ a reader must say, in any wording. Each is a pattern over folded text (``lookali
 invisible characters are gone), so a disguise does not need a rule of its own; what is encoded is decoded first
 (``injection_encoded``). The rules are data: ``injection.toml``.
 
-Invariants: pure; every gap in a pattern is bounded, so time is linear in the text. ``needs`` save time: a pattern is
-only tried on a text that contains one of them, and a test proves that no pattern can match without. A rule is
+Invariants: pure; every gap in a pattern is bounded, so time is linear in the text. ``needs`` save time and
+restrain: a pattern is only tried on a text that contains one of them. A rule is
 justified by the technique it names and the phrasing around it, never by a row of a data set. docs/rendering.md says
 which share of other attacks the rules find.
 """
@@ -38,7 +38,7 @@ class TechniqueRule:
         technique: The family: override, hijack, persona, address, extraction, exfiltration, steering, forgery,
             obfuscation.
         severity: Whether a hit blocks or is only recorded.
-        needs: A text without any of these cannot match.
+        needs: The rule fires only on a text with one of these.
         source: The regular expression, over folded text.
     """
 

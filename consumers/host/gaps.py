@@ -144,13 +144,13 @@ async def read_through(source: ReplaySource, last_seq: int) -> list[Range]:
 
 
 def lack_of(live: ViewStore, fresh: ViewStore, missing: Sequence[Range], explains: Explained) -> Lack:
-    """What the stream lacks, by a fold of it and by what was missing on the way; blocking.
+    """The entries and sequences that the stream lacks, found by folding it; blocking.
 
     Args:
-        live: The views, which may know more.
+        live: The live views, which may hold entries that the stream lost.
         fresh: Views with the identities that the stream holds.
-        missing: Sequences that reading it did not give.
-        explains: What explains them.
+        missing: Sequences that were not delivered when the stream was read.
+        explains: The erasures and accepted losses that explain missing sequences.
     """
     held = fresh.columns(f"SELECT k0, k1 FROM {ADMISSION_TABLE}")
     found = [

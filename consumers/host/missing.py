@@ -1,4 +1,4 @@
-"""Finds tables of a projection that are gone, for example dropped by hand: the projection is then folded again."""
+"""Finds missing tables of a projection, for example dropped by hand; the projection is then folded again."""
 
 from __future__ import annotations
 

@@ -55,11 +55,11 @@ class StreamAtHand:
 
 @dataclass(frozen=True, slots=True)
 class NotOf:
-    """Why views are not to be used with a stream.
+    """Why views must not be used with a stream.
 
     Attributes:
-        reason: In words.
-        ahead: Whether they know what this stream has lost; else they are of another one.
+        reason: The reason, for an error message.
+        ahead: True if the views hold entries that this stream has lost; False if they belong to another stream.
     """
 
     reason: str

@@ -154,7 +154,7 @@ class Failed(Generic[E]):
 
 
 def chat_workspace(message: Msg) -> str | None:
-    """The workspace that decides whether the entry of a message is embedded; None if the policy does."""
+    """The workspace whose setting decides whether a chat entry is embedded; None if the embed policy decides."""
     subject = parse_subject(message.subject)
     return subject.workspace if subject.family in _ENTRIES and is_chat(subject.kind) else None
 

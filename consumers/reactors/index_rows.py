@@ -52,7 +52,7 @@ def known(views: ViewReader, model: str) -> tuple[int, int | None]:
 def missing_after(
     views: ViewReader, workspace_id: str, until: int, left: Collection[int], model: str, after: tuple[int, str]
 ) -> list[Embeddable]:
-    """The next entries without a vector behind a time and id, ``left`` apart, oldest first, at most ``EMBED_BATCH``."""
+    """The next entries without a vector after (time, id), except ``left``: oldest first, at most ``EMBED_BATCH``."""
     params = {
         "workspace": workspace_id,
         "until": until,

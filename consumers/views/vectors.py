@@ -93,7 +93,7 @@ class _Models:
         return known is not None and known.state == ModelState.DROPPED
 
     def decide(self, event: EntryRecorded) -> str | None:
-        """Take in one decision; returns the model whose vectors it takes away, if it does."""
+        """Apply a decision about models; returns the model whose vectors it removes, or None."""
         decision = model_decision(event)
         if decision is None:
             return None

@@ -22,7 +22,7 @@ CONTEXT_VARIABLE: Final = "CREW_JOURNAL_CONTEXT"
 PREFIX: Final = "CREW_JOURNAL_"
 _NAMING_OPTIONS: Final = ("--url", "--data-dir")
 _NAMING_VARIABLES: Final = ("CREW_JOURNAL_URL", "CREW_JOURNAL_DATA_DIR")
-"""What names a journal: then no context applies."""
+"""Variables that name a journal; if one of them or of the options above is given, no context applies."""
 
 origins: dict[str, str] = {}
 """Variable → where its value comes from, of those that the running command has from the file."""

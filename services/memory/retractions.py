@@ -78,7 +78,7 @@ class Retractions:
 
         Raises:
             NotFound: If there is no such entry, or none that the token may read.
-            NotAllowed: If someone retracted it whose decision the token may not revoke.
+            NotAllowed: If the token may not revoke the decision of the person who retracted it.
         """
         entry = await self._entry(caller, asked.entry_id)
         known = await self._present(caller, entry.id)

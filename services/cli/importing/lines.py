@@ -164,7 +164,7 @@ def line_id(workspace: str, number: int, raw: bytes) -> str:
 
 
 def bad_lines_of(error: InvalidEntry, lines: list[Line]) -> list[BadLine]:
-    """The lines that the service refused, from problems named ``entries[3].summary``; none if it named none."""
+    """The lines that the service refused, read from field names such as ``entries[3].summary``; empty if it named none."""
     found: dict[int, list[FieldProblem]] = {}
     for problem in error.problems:
         match = _entry_of_batch.match(problem.field)

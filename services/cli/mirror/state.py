@@ -66,9 +66,9 @@ class State:
         of: Whose documents these are: workspace, agent and crew.
         mirror: Id of this directory; part of its write ids, so that equal lines of two directories count twice.
         files: ``agent/AGENT.md`` → what is known of it.
-        passed: The sequence that the views had reached at a completed pass; None if there was none. What was first written
-            later, and is not among ``files``, was never in the directory.
-        former: ``agent/.crew-journal-old-7-AGENT.md`` → what was taken away.
+        passed: The sequence that the views had reached at the last completed pass; None before the first one. A document
+            that was first written after it, and is not among ``files``, was never in the directory.
+        former: ``agent/.crew-journal-old-7-AGENT.md`` → the text that was moved there.
     """
 
     path: Path

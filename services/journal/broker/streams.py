@@ -158,7 +158,7 @@ async def _declare(client: Client, wanted: Mapping[str, Any]) -> dict[str, Any]:
         return found
     declared = await stream_info(client, name)
     if declared is None:
-        raise BrokerError(f"stream {name} was declared and is not there", hint="is another process deleting it?")
+        raise BrokerError(f"stream {name} was declared but does not exist", hint="is another process deleting it?")
     if ignored := sorted(_different(wanted, _checked(wanted, declared)["config"])):
         raise StreamMismatch(
             f"stream {name} did not take {', '.join(ignored)}",

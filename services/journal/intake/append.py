@@ -179,7 +179,7 @@ class Journal:
                 one.warnings = (warnings[one.seq],)
 
     def forget_lost(self, sequences: Sequence[Range]) -> None:
-        """Let entries be appended again whose messages the stream has lost, although the broker remembers their ids."""
+        """Allow lost entries to be appended again, although the broker still remembers their ids."""
         self._recent.clear()
         self._lost = normalised([*self._lost, *sequences])
 

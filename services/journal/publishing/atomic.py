@@ -92,8 +92,8 @@ def batch_commands(messages: Sequence[EncodedMessage], reply: str) -> Iterator[b
 def batch_acks(answer: Answer, count: int) -> list[Published] | None:
     """The acks of a batch of ``count`` messages that the broker stored, in order.
 
-    None if single publishes have to settle it: an id is known already, the server takes no batch of this size, or it knows
-    no batches and stored what it got as singles.
+    None if the messages must be published singly: an id is already known, the server does not take a batch of this size, or
+    it does not support batches and stored the messages one by one.
     """
     if answer.published is None or answer.count != count:
         return None

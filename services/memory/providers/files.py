@@ -20,7 +20,7 @@ from ....schemas.errors import WriteRefused
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REFUSED: Final = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.EISDIR)
-"""What opening a symbolic link with O_NOFOLLOW fails with, as a file or as a folder, and a folder as a file."""
+"""Error numbers of ``open`` with O_NOFOLLOW for a symbolic link, and for a folder that is opened as a file."""
 _LOG_BYTES: Final = 65_536
 """Bytes of a write log that are read: the last 400 writes or so."""
 

@@ -268,7 +268,7 @@ async def hits_are_well_formed(world: World) -> None:
 
 
 async def whole_documents(world: World) -> None:
-    """Where a provider reads whole documents: what is read is what was written, and labels name what has a text."""
+    """If a provider reads whole documents: a read returns the written text, and labels name the documents with a text."""
     bound = world.bound()
     reader, workspace = bound.provider, bound.scope.workspace_id
     if not isinstance(reader, DocumentReader):

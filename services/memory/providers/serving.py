@@ -268,7 +268,7 @@ class ProvidedDocuments:
         return address_of(caller, asked, tier, key, self._clock().astimezone(UTC).date())
 
     def _of(self, caller: Caller, asked: Addressed, address: Address) -> tuple[MemoryProvider, ProviderScope]:
-        """The provider that is bound to whose document it is."""
+        """The provider that is bound to the owner of the document, and the scope for it."""
         kind, name = scope_of(address.owner)
         principal = caller.principal
         scope = ProviderScope(

@@ -36,7 +36,7 @@ class Wording:
     analyzer: Analyzer | None = None
 
     def meant(self, missing: Collection[int]) -> Iterator[tuple[str, Iterator[dict[int, str]]]]:
-        """Each word behind ``missing`` terms, with the terms and words to look up instead, the nearest group first."""
+        """For each ``missing`` term, its word and the groups of terms to look up instead, the nearest group first."""
         words = [self.written[term] for term in missing if term in self.written]
         for word in words[:MAX_REPLACED] if self.analyzer else ():
             yield word, self._groups(word)

@@ -143,7 +143,7 @@ def runs(found: Found, name: str, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any
 
 
 def joined(found: Found, names: Sequence[str], separator: str) -> Texts:
-    """The texts of some columns in one text a row; null is an empty one."""
+    """The texts of several columns, joined to one text per row; null counts as empty."""
     if isinstance(found, Written):
         rows = zip(*map(found.column, names), strict=True)
         return Texts.of([separator.join(["" if one is None else str(one) for one in row]).encode() for row in rows])

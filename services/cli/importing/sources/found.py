@@ -34,7 +34,7 @@ Record = dict[str, Any]
 
 @dataclass(slots=True)
 class Notes:
-    """What a reader has to say beside its submissions.
+    """What a reader returns besides its submissions.
 
     Attributes:
         left_out: Reason → number of messages that are left out.

@@ -117,10 +117,9 @@ class Dying(Stack):
 
         def settled() -> bool:
             reactors = {one["name"]: one for one in self.ask("GET", "/v1/status")["reactors"]}
-            waiting = [
-                reactors[f"{name}@1"]["pending"] for name in ("palace_classify", "embed_chunks", "palace_maintain")
-            ]
-            return not any(waiting) and all(one["state"] == "processed" for one in self.drawers())
+            concerned = [reactors[f"{name}@1"] for name in ("palace_classify", "embed_chunks", "palace_maintain")]
+            idle = all(one["state"] == "running" and not one["pending"] for one in concerned)
+            return idle and all(one["state"] == "processed" for one in self.drawers())
 
         wait_for(settled, "every drawer to be done", DIES_S, 0.1)
 

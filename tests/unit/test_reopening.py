@@ -26,7 +26,7 @@ COUNT = "SELECT count(*) FROM journal_entries"
 
 async def given_up(live: Node) -> None:
     """Have DuckDB give the file up, by a checkpoint for which there is no room."""
-    with no_file_grows(), pytest.raises(ViewsUnusable, match="Failed to create checkpoint|Could not write file"):
+    with no_file_grows(), pytest.raises(ViewsUnusable, match=r"Failed to create checkpoint|Could not write file"):
         await live.store.checkpoint()
 
 

@@ -122,6 +122,10 @@ class Dying(Stack):
             return idle and all(one["state"] == "processed" for one in self.drawers())
 
         wait_for(settled, "every drawer to be done", DIES_S, 0.1)
+        mark = {"entry_type": "summary.generated", "agent_id": "ada", "summary": "Every drawer is done"}
+        seq = self.ask("POST", "/v1/journal", json=mark)["entries"][0]["seq"]
+        for path in ("palace/drawers", "journal"):  # the views have what was recorded before the messages were acked
+            self.ask("GET", f"/v1/{path}?limit=1&min_seq={seq}")
 
     def events(self, entry_type: str) -> list[dict[str, Any]]:
         """The payloads of all events of a type."""

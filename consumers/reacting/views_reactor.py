@@ -13,15 +13,13 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from ...schemas.chat import ChatModel, ChatUnavailable
 from ...schemas.errors import EmbedderError, FoldError, ViewsBehind
-from ...schemas.ports import Embedder, Publisher, ViewReader
+from ...schemas.ports import ViewReader
 from ...schemas.subjects import parse_subject
 from ..feed.positions import position_of
 from ..reactor import ReactorContext
@@ -45,12 +43,9 @@ class ViewsReactor(PullReactor):
     """A reactor that reads views, so it runs where they are.
 
     Args:
-        client: A connection that reconnects for ever; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
+        context: The parts of the node; none is closed here.
         views: The views that it reads.
-        embedder_for: What runs a model, None if nothing does; not closed here.
         chat: A chat model; closed at the end; None if there is none.
-        clock: The time for ``status``.
         limits: Times.
         draw: Uniform in [0, 1), spreads the pauses of several processes.
     """
@@ -78,21 +73,18 @@ class ViewsReactor(PullReactor):
 
     def __init__(
         self,
-        client: Client,
-        publisher: Publisher,
+        context: ReactorContext,
         views: ViewReader,
         *,
-        embedder_for: Callable[[str], Embedder | None] = lambda _model: None,
         chat: ChatModel | None = None,
-        clock: Callable[[], datetime],
         limits: ViewsLimits | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._limits = limits = limits or self.default_limits
-        self._client = client
+        self._context = context
         self._views = views
-        self._embedder_for = embedder_for
-        self._chat = None if chat is None else MeteredChat(chat, publisher, self.identity)
+        self._embedder_for = context.embedder_for
+        self._chat = None if chat is None else MeteredChat(chat, context.publisher, self.identity)
         durable = Durable(
             name=self._durable_name(),
             filter_subjects=self.filter_subjects,
@@ -101,27 +93,20 @@ class ViewsReactor(PullReactor):
             description=self.description,
             sparse=True,
         )
-        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=self.counted)
+        super().__init__(
+            context.client, context.publisher, durable, limits, clock=context.clock, draw=draw, counted=self.counted
+        )
+        self.prepare()
 
     @classmethod
     def create(cls, context: ReactorContext) -> Self | None:
         """The reactor of a node, or None in a process without views."""
         if context.views is None:
             return None
-        return cls(
-            context.client,
-            context.publisher,
-            context.views,
-            embedder_for=context.embedder_for,
-            chat=chat_of(context.settings) if cls.uses_chat else None,
-            clock=context.clock,
-            **cls.parts(context),
-        )
+        return cls(context, context.views, chat=chat_of(context.settings) if cls.uses_chat else None)
 
-    @classmethod
-    def parts(cls, context: ReactorContext) -> dict[str, Any]:
-        """Further arguments of a reactor of a node."""
-        return {}
+    def prepare(self) -> None:
+        """Make what else the reactor works with; called once, at the end of the constructor."""
 
     async def stop(self) -> None:
         """Stop, then close the chat model."""

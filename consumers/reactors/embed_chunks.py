@@ -126,7 +126,7 @@ class EmbedChunksReactor(ViewsReactor):
     async def turn(self) -> None:
         """Handle a batch; before the first one, embed the missing texts of all workspaces."""
         if not self._filled_all:
-            stream = await self._client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)
+            stream = await self._context.client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)
             await self.caught_up(stream.state.last_seq)
             await self._fill_all()
             self._filled_all = True

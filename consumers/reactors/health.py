@@ -7,8 +7,7 @@ from the tick, its time the tick's ``due``; what the embedder suffers from count
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from ...schemas.entry import Severity
 from ...schemas.events.derived import OutgoingMessage
@@ -20,7 +19,6 @@ from ...schemas.timestamps import format_ms, parse_ts, to_ms
 from ...schemas.views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from ..reactor import ReactorContext
 from .health_figures import Measured, measure_workspace
 
 _SEVERITY: Final = {"red": Severity.WARN, "yellow": Severity.NOTICE}
@@ -29,31 +27,17 @@ _DATE_CHARS: Final = 10
 
 
 class HealthReactor(SweepReactor):
-    """Consumes ``sweep.ticked`` of the health sweep.
-
-    Args:
-        parts: As in ``ViewsReactor``, like ``more``.
-        trouble: The present trouble of a model's embedder, None if there is none.
-    """
+    """Consumes ``sweep.ticked`` of the health sweep."""
 
     name: ClassVar[str] = "health"
     version: ClassVar[int] = 1
     sweep: ClassVar[str] = "health"
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, VECTORS_PROJECTION, RELATIONS_PROJECTION)
 
-    def __init__(self, *parts: Any, trouble: Callable[[str | None], Trouble | None], **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self._trouble = trouble
-
-    @classmethod
-    def parts(cls, context: ReactorContext) -> dict[str, Any]:
-        """The trouble of embedders."""
-        return {"trouble": context.embedder_trouble}
-
     async def work(self, tick: Tick) -> Swept:
         """Measure, judge, record."""
         measured = await asyncio.to_thread(measure_workspace, self._views, tick.workspace_id, tick.seq, tick.due_ms)
-        trouble = at_that_time(self._trouble(measured[0].figures.model), tick.due_ms)
+        trouble = at_that_time(self._context.embedder_trouble(measured[0].figures.model), tick.due_ms)
         counts = {"measured": len(measured), "red": 0, "yellow": 0, "green": 0, "no_data": 0}
         for one in measured:
             recorded = judged(one, tick, trouble)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import structlog
 
@@ -29,7 +29,6 @@ from ...schemas.views import (
 )
 from ..reacting.backoff import doubled
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from ..reactor import ReactorContext
 from .embed import EmbedReactor
 from .embed_batch import Embeddable, Embedded, Failed, embed_in_pieces
 from .embed_limits import durable_name
@@ -87,32 +86,16 @@ class _Trouble:
 
 
 class IndexReactor(SweepReactor):
-    """Consumes ``sweep.ticked`` of the index sweep.
-
-    Args:
-        parts: As in ``ViewsReactor``, like ``more``.
-        embed_unsettled: What this process's embed reactor on a durable took and did not ack yet; None where none runs.
-    """
+    """Consumes ``sweep.ticked`` of the index sweep."""
 
     name: ClassVar[str] = "index"
     version: ClassVar[int] = 1
     sweep: ClassVar[str] = "index"
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, VECTORS_PROJECTION)
 
-    def __init__(
-        self,
-        *parts: Any,
-        embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None,
-        **more: Any,
-    ) -> None:
-        super().__init__(*parts, **more)
-        self._embed_unsettled = embed_unsettled
+    def prepare(self) -> None:
+        """Begin without troubles."""
         self._troubles: dict[tuple[str, int], _Trouble] = {}
-
-    @classmethod
-    def parts(cls, context: ReactorContext) -> dict[str, Any]:
-        """The unsettled messages of the embed reactors of this process."""
-        return {"embed_unsettled": context.embed_unsettled}
 
     async def work(self, tick: Tick) -> Swept:
         """Embed entries without a vector, batch by batch, oldest first."""
@@ -143,7 +126,7 @@ class IndexReactor(SweepReactor):
         backlog = Backlog()
         if model is not None:
             durable = durable_name(EmbedReactor.version, model, generation)
-            backlog = await backlog_of(self._client, durable, self._embed_unsettled)
+            backlog = await backlog_of(self._context.client, durable, self._context.embed_unsettled)
         until = tick.seq if backlog.begins is None else min(tick.seq, backlog.begins)
         return _Part(tick.workspace_id, until, backlog.unsettled, tick.due_ms)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from ...schemas.chat import ChatError
 from ...schemas.events.operators import OperatorProfileUpdated, StatedFact
@@ -29,7 +29,6 @@ from ...schemas.views.operators import OPERATORS_PROJECTION
 from ..prompts.operator_facts import Facts, question
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from ..reactor import ReactorContext
 from .operators_reads import PEOPLE_MAX, Known, Person, known_of, people_of, turns_of
 
 REFUSALS: Final = ("key", "value", "quote", "injection", "secret")
@@ -39,10 +38,6 @@ class OperatorsReactor(SweepReactor):
     """Consumes ``sweep.ticked`` of the models of operators.
 
     Without ``chat``, or when it gives no answer, rules propose facts.
-
-    Args:
-        parts: As in ``ViewsReactor``, like ``more``.
-        subject_key: The key of the hash that names people.
     """
 
     name: ClassVar[str] = "operators"
@@ -52,15 +47,6 @@ class OperatorsReactor(SweepReactor):
     of_agents: ClassVar[bool] = False
     """Whether each agent has a card of its own of a person."""
     uses_chat = True
-
-    def __init__(self, *parts: Any, subject_key: bytes, **more: Any) -> None:
-        super().__init__(*parts, **more)
-        self._key = subject_key
-
-    @classmethod
-    def parts(cls, context: ReactorContext) -> dict[str, Any]:
-        """The key of the node."""
-        return {"subject_key": context.subject_key}
 
     async def work(self, tick: Tick) -> Swept:
         """Look at each person with a new turn; counts facts proposed and refused, and profiles written."""
@@ -74,7 +60,7 @@ class OperatorsReactor(SweepReactor):
             if not is_eligible(person.messages, person.session_ms):
                 counts["below_threshold"] += 1
                 continue
-            hashed = subject_hash(self._key, tick.workspace_id, person.user)
+            hashed = subject_hash(self._context.subject_key, tick.workspace_id, person.user)
             known = await asyncio.to_thread(known_of, self._views, tick, slug_of(hashed), person.agent_id)
             if known.opted_out:
                 counts["opted_out"] += 1

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from nats.aio.msg import Msg
@@ -56,11 +56,7 @@ class ClassifyLimits(ViewsLimits):
 
 
 class PalaceClassifyReactor(ViewsReactor):
-    """The reactor; ``chat`` classifies and compares.
-
-    Args:
-        parts: As in ``ViewsReactor``, like ``more``.
-    """
+    """The reactor; ``chat`` classifies and compares."""
 
     name = "palace_classify"
     version = 1
@@ -75,8 +71,8 @@ class PalaceClassifyReactor(ViewsReactor):
     default_limits = ClassifyLimits()
     _limits: ClassifyLimits
 
-    def __init__(self, *parts: Any, **more: Any) -> None:
-        super().__init__(*parts, **more)
+    def prepare(self) -> None:
+        """Make the parts that record and compare."""
         self._record = PalaceRecord(self.publish, self.name, self.identity, self._counts)
         self._comparing = (
             None if self._chat is None else Comparing(self._views, self._chat, self._record, self._embedder_for)

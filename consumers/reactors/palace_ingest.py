@@ -17,7 +17,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from nats.aio.msg import Msg
 from pydantic_core import from_json
@@ -29,7 +29,7 @@ from ...schemas.subjects import Family, parse_subject
 from ...schemas.timestamps import to_ms
 from ..feed.positions import position_of
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
-from ..reactor import ReactorContext, ReactorStatus
+from ..reactor import ReactorStatus
 from .palace_filing import Filing
 from .palace_reads import NEEDS, files_chat, turns_around, turns_since
 
@@ -56,12 +56,7 @@ class IngestLimits(ViewsLimits):
 
 
 class PalaceIngestReactor(ViewsReactor):
-    """The reactor; ``clock`` says when an exchange has ended.
-
-    Args:
-        parts: As in ``ViewsReactor``, like ``more``.
-        thresholds: Confidences that decide how a type is found.
-    """
+    """The reactor; the clock of the node says when an exchange has ended."""
 
     name = "palace_ingest"
     version = 1
@@ -77,16 +72,12 @@ class PalaceIngestReactor(ViewsReactor):
     default_limits = IngestLimits()
     _limits: IngestLimits
 
-    def __init__(self, *parts: Any, thresholds: Thresholds, **more: Any) -> None:
-        super().__init__(*parts, **more)
+    def prepare(self) -> None:
+        """Make the part that files, with the thresholds of the settings."""
+        thresholds = thresholds_of(self._context.settings)
         self._filing = Filing(self._views, self.publish, self._embedder_for, thresholds, self.identity)
         self._done: OrderedDict[str, None] = OrderedDict()
         self._running = 0
-
-    @classmethod
-    def parts(cls, context: ReactorContext) -> dict[str, Any]:
-        """The thresholds of the settings."""
-        return {"thresholds": thresholds_of(context.settings)}
 
     async def status(self) -> ReactorStatus:
         """The status, with the exchanges that are being filed and the turns that wait."""

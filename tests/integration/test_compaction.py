@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from support.memory_node import ADMIN, SWIFT, WORKSPACE, MemoryNode
+from support.memory_node import ADMIN, WORKSPACE, MemoryNode
 from support.stack import running_stack
 
 from crew_journal.consumers.reactors.compact import CompactReactor
@@ -62,10 +62,6 @@ async def prioritise(live: MemoryNode, entry_id: str, priority: Priority) -> Non
     )
 
 
-def compactor(live: MemoryNode) -> CompactReactor:
-    return CompactReactor(live.client, live.writer, live.store, clock=live.clock, limits=SWIFT)
-
-
 async def compact(live: MemoryNode) -> dict[str, Any]:
     live.advance(seconds=2)
     finished = await live.swept("compaction", await live.tick("compaction"))
@@ -84,7 +80,7 @@ async def test_what_was_published_pinned_or_high_is_archived_like_any_other(
     late = old_day(live, 40)
     pinned = [*noise("pinned", 5, late, priority="pin"), *noise("high", 5, late, priority="high")]
     await append(live, [*pinned, *noise("forever", 5, late, priority="permanent")])
-    await live.start(compactor(live))
+    await live.react(CompactReactor)
     assert (await compact(live))["entries_archived"] == 10
     left = await pages(queries, parse_filters([("types", NOISE)]), archive=False)
     assert {one.id for one in left} == {f"forever-{n}" for n in range(5)}
@@ -105,7 +101,7 @@ async def test_two_thousand_old_entries_are_archived_and_the_rest_stays(
     await prioritise(live, "d0-0", Priority.PERMANENT)
     await prioritise(live, "d0-1", Priority.HIGH)
     await live.recall("chunk")
-    await live.start(compactor(live))
+    await live.react(CompactReactor)
     before = (await queries.count(ADMIN, EntryFilters())).count
     counts = await compact(live)
     assert (counts["entries_archived"], counts["buckets_created"], counts["entries_left"]) == (1_999, 4, 0)
@@ -153,13 +149,13 @@ async def pages(queries: JournalQueries, filters: EntryFilters, *, archive: bool
 
 async def test_a_sweep_again_archives_nothing_and_a_downtime_is_caught_up(live: MemoryNode) -> None:
     await append(live, noise("old", 20, old_day(live, 40)))
-    reactor = await live.start(compactor(live))
+    reactor = await live.react(CompactReactor)
     assert (await compact(live))["entries_archived"] == 20
     assert (await compact(live))["entries_archived"] == 0
     await reactor.stop()
     await append(live, noise("older", 15, old_day(live, 50)))
     missed = [await live.tick("compaction", live.now + timedelta(days=n)) for n in (1, 2)]
-    await live.start(compactor(live))
+    await live.react(CompactReactor)
     caught_up = [(await live.swept("compaction", due))["counts"]["entries_archived"] for due in missed]
     assert caught_up == [15, 0]
     assert len(live.entries("memory.compacted")) == 2
@@ -167,8 +163,7 @@ async def test_a_sweep_again_archives_nothing_and_a_downtime_is_caught_up(live: 
 
 async def test_a_tick_that_comes_again_after_its_events_archives_once(live: MemoryNode) -> None:
     await append(live, noise("old", 20, old_day(live, 40)))
-    reactor = compactor(live)
-    await live.start(reactor)
+    reactor = await live.react(CompactReactor)
     due = await live.tick("compaction")
     await live.swept("compaction", due)
     await reactor.stop()
@@ -182,7 +177,7 @@ async def test_a_tick_that_comes_again_after_its_events_archives_once(live: Memo
 async def test_efficiency_of_the_legacy_health_counts_the_archive(live: MemoryNode) -> None:
     await append(live, noise("old", 30, old_day(live, 40)))
     await append(live, noise("new", 70, old_day(live, 2)))
-    await live.start(compactor(live))
+    await live.react(CompactReactor)
     await live.start_health()
     await compact(live)
     due = await live.tick("health")

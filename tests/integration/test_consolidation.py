@@ -6,7 +6,7 @@ import random
 from datetime import timedelta
 from typing import Any
 
-from support.memory_node import ADMIN, SWIFT, WORKSPACE, MemoryNode
+from support.memory_node import ADMIN, WORKSPACE, MemoryNode
 from support.planted import SUBJECTS, planted
 
 from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
@@ -49,9 +49,7 @@ async def plant(node: MemoryNode, extra: int = 75) -> int:
 
 
 async def started(node: MemoryNode) -> ConsolidateReactor:
-    made = ConsolidateReactor(node.client, node.writer, node.store, clock=node.clock, limits=SWIFT)
-    await node.start(made)
-    return made
+    return await node.react(ConsolidateReactor)
 
 
 async def run(node: MemoryNode) -> dict[str, Any]:

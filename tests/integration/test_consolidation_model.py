@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.memory_node import SWIFT, MemoryNode
+from support.memory_node import MemoryNode
 from support.ollama_server import OllamaServer
 
 from crew_journal.consumers.adapters.chat import OllamaChat, OpenAiChat
@@ -24,9 +24,7 @@ def server() -> Iterator[OllamaServer]:
 
 
 async def started(node: MemoryNode, chat: OllamaChat | OpenAiChat) -> None:
-    await node.start(
-        ConsolidateReactor(node.client, node.writer, node.store, clock=node.clock, limits=SWIFT, chat=chat)
-    )
+    await node.react(ConsolidateReactor, chat=chat)
 
 
 def references(server: OllamaServer, *ids: str) -> list[str]:

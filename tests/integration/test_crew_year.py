@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from support.events import document
-from support.memory_node import ADMIN, SWIFT, WORKSPACE, MemoryNode
-from support.stack import SUBJECT_KEY
+from support.memory_node import ADMIN, WORKSPACE, MemoryNode
 from support.views import MEMORY_MB
 
 from crew_journal.consumers.feed.messages import RawMessage
@@ -151,12 +150,8 @@ async def live_through(node: MemoryNode, entries: int, queries_least: int) -> tu
     await node.store.wait_for(last, 1_800.0)
     node.advance(seconds=time.perf_counter() - began)
     views = Looking(node.store)
-    parts: dict[str, Any] = {"clock": node.clock, "limits": SWIFT}
-    await node.start(ConsolidateReactor(node.client, node.writer, views, **parts))
-    await node.start(PeerCardsReactor(node.client, node.writer, views, subject_key=SUBJECT_KEY, **parts))
-    await node.start(OperatorsReactor(node.client, node.writer, views, subject_key=SUBJECT_KEY, **parts))
-    await node.start(HealthReactor(node.client, node.writer, views, trouble=node.trouble, **parts))
-    await node.start(CompactReactor(node.client, node.writer, views, **parts))
+    for kind in (ConsolidateReactor, PeerCardsReactor, OperatorsReactor, HealthReactor, CompactReactor):
+        await node.react(kind, views=views)
     figures: dict[str, Any] = {}
 
     async def sweep(name: str, as_: str | None = None) -> dict[str, Any]:

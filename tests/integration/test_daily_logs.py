@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from support.events import document
-from support.memory_node import SWIFT, WORKSPACE, MemoryNode
+from support.memory_node import WORKSPACE, MemoryNode
 
 from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
 from crew_journal.schemas.events.workspaces import AgentRegistered, WorkspaceConfigured
@@ -42,7 +42,7 @@ async def logged(node: MemoryNode, owner: str = ADA, said: tuple[str, ...] = SAI
 
 
 async def started(node: MemoryNode) -> None:
-    await node.start(ConsolidateReactor(node.client, node.writer, node.store, clock=node.clock, limits=SWIFT))
+    await node.react(ConsolidateReactor)
 
 
 async def run(node: MemoryNode, **by: float) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from Stemmer import Stemmer
 from support.embedding import until
@@ -39,16 +40,8 @@ async def write(live: MemoryNode, write_id: str, content: str, action: str = "re
 
 
 async def start(live: MemoryNode, *, with_model: bool = True) -> EmbedChunksReactor:
-    made = EmbedChunksReactor(
-        live.client,
-        live.writer,
-        live.store,
-        embedder_for=lambda model: live.observed if with_model and model == live.observed.model_id else None,
-        clock=live.clock,
-        limits=SWIFT,
-    )
-    await live.start(made)
-    return made
+    parts: dict[str, Any] = {} if with_model else {"embedder_for": lambda _model: None}
+    return await live.react(EmbedChunksReactor, limits=SWIFT, **parts)
 
 
 async def until_embedded(live: MemoryNode, model: str) -> None:

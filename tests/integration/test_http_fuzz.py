@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -36,18 +35,12 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 @pytest.fixture(scope="module")
 async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
     async with running_stack(tmp_path_factory.mktemp("fuzz")) as running:
-        parts = running.client_of_broker, running.writer, running.store
-        health = HealthReactor(*parts, trouble=lambda _model: None, clock=_now, limits=SWIFT)
-        index = IndexReactor(*parts, embedder_for=lambda _model: None, clock=_now, limits=SWIFT)
-        for reactor in (health, index):  # sweeps on request wait for them
+        reactors = [kind(running.context(), running.store, limits=SWIFT) for kind in (HealthReactor, IndexReactor)]
+        for reactor in reactors:  # sweeps on request wait for them
             await reactor.start()
         yield running
-        for reactor in (health, index):
+        for reactor in reactors:
             await reactor.stop()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 async def test_the_description_covers_every_route_and_is_valid(stack: Stack) -> None:

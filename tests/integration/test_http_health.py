@@ -22,14 +22,7 @@ from crew_journal.services.memory.sweep_now import SweepNow
 
 @pytest.fixture
 async def reactor(stack: Stack) -> AsyncIterator[HealthReactor]:
-    made = HealthReactor(
-        stack.client_of_broker,
-        stack.writer,
-        stack.store,
-        trouble=lambda _model: None,
-        clock=lambda: datetime.now(UTC),
-        limits=SWIFT,
-    )
+    made = HealthReactor(stack.context(), stack.store, limits=SWIFT)
     await made.start()
     yield made
     await made.stop()

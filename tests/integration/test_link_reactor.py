@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from support.nats import nats_binary
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.consumers.feed.jetstream import FILTERS_SINCE
-from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.consumers.reactors.link import LinkLimits, LinkReactor, create
 from crew_journal.consumers.reactors.link_finder import LinkFinder
 from crew_journal.schemas.errors import BrokerUnavailable
@@ -321,10 +321,7 @@ async def test_a_fact_is_acked_only_after_all_its_links(linking: Linking) -> Non
 
 
 async def test_without_views_there_is_no_reactor(linking: Linking) -> None:
-    context = ReactorContext(
-        linking.stack.client_of_broker, linking.stack.writer, None, None, lambda: datetime.now(UTC), Settings()
-    )
-    assert create(context) is None
+    assert create(replace(linking.stack.context(), views=None)) is None
 
 
 @pytest.mark.parametrize("host", ["http://[::1", "http://127.0.0.1:port", "http://127.0.0.1:99999999"])
@@ -332,10 +329,7 @@ async def test_a_judge_whose_address_is_none_is_left_out_and_status_says_so(link
     stack = linking.stack
     similar = SimilarEntries(stack.store, stack.recall.indexes)
     settings = Settings(ollama_host=host, judge_model="llama3.2")
-    context = ReactorContext(
-        stack.client_of_broker, stack.writer, None, None, lambda: datetime.now(UTC), settings, stack.store, similar
-    )
-    reactor = create(context)
+    reactor = create(replace(stack.context(), settings=settings, similar=similar))
     assert reactor is not None
     error = (await reactor.status()).last_error
     assert error is not None

@@ -32,17 +32,7 @@ KILLED = replace(QUICK, backoff_first_s=60.0, backoff_last_s=60.0)
 async def start(
     live: MemoryNode, chat: ScriptedChat | None, publisher: Any = None, limits: ClassifyLimits = QUICK
 ) -> PalaceClassifyReactor:
-    made = PalaceClassifyReactor(
-        live.client,
-        publisher or live.writer,
-        live.store,
-        embedder_for=lambda _model: live.observed,
-        clock=live.clock,
-        chat=chat,
-        limits=limits,
-    )
-    await live.start(made)
-    return made
+    return await live.react(PalaceClassifyReactor, chat=chat, limits=limits, publisher=publisher or live.writer)
 
 
 async def file(live: MemoryNode, *texts: str, **fields: Any) -> list[str]:
@@ -175,15 +165,7 @@ async def embed(live: MemoryNode, themes: Themes) -> None:
     from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
 
     limits = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
-    reactor = EmbedChunksReactor(
-        live.client,
-        live.writer,
-        live.store,
-        embedder_for=lambda _model: live.observed,
-        clock=live.clock,
-        limits=limits,
-    )
-    await live.start(reactor)
+    await live.react(EmbedChunksReactor, limits=limits)
 
     async def embedded() -> object:
         [(have,)] = live.store.rows("SELECT count(*) FROM memory_chunk_vectors")

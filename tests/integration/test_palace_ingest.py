@@ -15,7 +15,7 @@ from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunk
 from crew_journal.consumers.reactors.palace_ingest import IngestLimits, PalaceIngestReactor
 from crew_journal.schemas.events.drawers import CentroidComputed, DrawerDeleted, PalaceIngestAsked
 from crew_journal.schemas.events.workspaces import WorkspaceConfigured
-from crew_journal.schemas.rules.palace.exchanges import Thresholds
+from crew_journal.schemas.settings import Settings
 
 TIMES = {name: value for name, value in QUICK_TIMES.items() if not name.startswith("retry")}
 PATIENT = IngestLimits(**TIMES, stop_s=3.0)
@@ -24,19 +24,11 @@ SHIPPED = "It worked! We finally shipped the importer, version 2, because the pa
 
 
 async def start(
-    live: MemoryNode, limits: IngestLimits = PATIENT, publisher: Any = None, *, thresholds: Thresholds | None = None
+    live: MemoryNode, limits: IngestLimits = PATIENT, publisher: Any = None, **settings: Any
 ) -> PalaceIngestReactor:
-    made = PalaceIngestReactor(
-        live.client,
-        publisher or live.writer,
-        live.store,
-        embedder_for=lambda _model: live.observed,
-        clock=live.clock,
-        thresholds=thresholds or Thresholds.of(None, None, has_model=False),
-        limits=limits,
+    return await live.react(
+        PalaceIngestReactor, limits=limits, publisher=publisher or live.writer, settings=Settings(**settings)
     )
-    await live.start(made)
-    return made
 
 
 async def choose(live: MemoryNode) -> None:
@@ -136,7 +128,7 @@ async def test_where_the_words_are_not_certain_the_nearest_centroid_decides_the_
     )
     done = await live.journal.record(WORKSPACE, payload, summary="centroid")
     await live.caught_up(done.seq)
-    await start(live, thresholds=Thresholds(high=0.8, low=0.0))
+    await start(live, heuristic_high="0.8", heuristic_low="0")
     await say(live, "u1", "one disk and another disk of the importer")
     await say(live, "u2", "a queue of files and a queue of tokens")
     await say(live, "u3", "that is all of it")
@@ -185,16 +177,7 @@ async def test_without_a_model_drawers_are_filed_and_embedded_later(live: Memory
     await until_counted(reactor, without_vector=1)
     themes.down = False
     limits = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
-    await live.start(
-        EmbedChunksReactor(
-            live.client,
-            live.writer,
-            live.store,
-            embedder_for=lambda _model: live.observed,
-            clock=live.clock,
-            limits=limits,
-        )
-    )
+    await live.react(EmbedChunksReactor, limits=limits)
 
     async def embedded() -> object:
         return live.store.rows("SELECT count(*) FROM memory_chunk_vectors WHERE dim > 0") == [(1,)]

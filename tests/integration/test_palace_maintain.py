@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.embedding import until
-from support.memory_node import SWIFT, WORKSPACE, MemoryNode
+from support.memory_node import WORKSPACE, MemoryNode
 
 from crew_journal.consumers.reacting.control_facts import encode_control
 from crew_journal.consumers.reacting.durable import remaining
@@ -23,9 +23,7 @@ WEDNESDAY, SUNDAY = 2, 6
 
 
 async def started(live: MemoryNode) -> PalaceMaintainReactor:
-    made = PalaceMaintainReactor(live.client, live.writer, live.store, clock=live.clock, limits=SWIFT)
-    await live.start(made)
-    return made
+    return await live.react(PalaceMaintainReactor)
 
 
 def night(weekday: int, weeks: int = 6) -> datetime:

@@ -22,21 +22,8 @@ QUICK = ReinforceLimits(
 
 
 async def start(live: MemoryNode, publisher: Any = None, limits: ReinforceLimits = QUICK) -> PalaceReinforceReactor:
-    await live.start(
-        EmbedChunksReactor(
-            live.client, live.writer, live.store, embedder_for=lambda _model: live.observed, clock=live.clock
-        )
-    )
-    made = PalaceReinforceReactor(
-        live.client,
-        publisher or live.writer,
-        live.store,
-        embedder_for=lambda _model: live.observed,
-        clock=live.clock,
-        limits=limits,
-    )
-    await live.start(made)
-    return made
+    await live.react(EmbedChunksReactor, limits=None)
+    return await live.react(PalaceReinforceReactor, limits=limits, publisher=publisher or live.writer)
 
 
 async def add(live: MemoryNode, name: str, text: str, **fields: Any) -> None:

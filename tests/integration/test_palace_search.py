@@ -69,15 +69,7 @@ async def until_vectors(live: MemoryNode, count: int) -> None:
 
 
 async def start_embedding(live: MemoryNode) -> None:
-    made = EmbedChunksReactor(
-        live.client,
-        live.writer,
-        live.store,
-        embedder_for=lambda _model: live.observed,
-        clock=live.clock,
-        limits=SWIFT,
-    )
-    await live.start(made)
+    await live.react(EmbedChunksReactor, limits=SWIFT)
 
 
 async def test_a_drawer_is_embedded_once_it_is_filed_and_found_by_meaning_within_its_wing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.memory_node import SWIFT, WORKSPACE, MemoryNode
+from support.memory_node import WORKSPACE, MemoryNode
 
 from crew_journal.consumers.reactors.reflect import ReflectReactor
 from crew_journal.schemas.entry import ActorType
@@ -34,7 +34,7 @@ async def reflect(node: MemoryNode) -> dict[str, Any]:
 async def test_contradictions_are_recorded_once_and_their_facts_and_stale_ones_are_to_be_verified(
     live: MemoryNode,
 ) -> None:
-    await live.start(ReflectReactor(live.client, live.writer, live.store, clock=live.clock, limits=SWIFT))
+    await live.react(ReflectReactor)
     await assert_fact(live, "t_1", "Berlin", single_valued=True)
     await assert_fact(live, "t_2", "Hamburg")
     await assert_fact(live, "t_3", "Rome", namespace="team", half_life_hours=0.000001)

@@ -5,24 +5,26 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from Stemmer import Stemmer
 from support.embedding import QUICK, until
 from support.folded_journal import folded_journal
-from support.stack import DEADLINE_S, HOT_INDEX_BYTES
+from support.stack import DEADLINE_S, HOT_INDEX_BYTES, SUBJECT_KEY
 
 from crew_journal.consumers.adapters.outcome import ObservedEmbedder
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.reacting.sweeping import SweepLimits
-from crew_journal.consumers.reactor import Reactor
+from crew_journal.consumers.reacting.views_reactor import ViewsLimits, ViewsReactor
+from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
+from crew_journal.schemas.chat import ChatModel
 from crew_journal.schemas.errors import EmbedderUnavailable
 from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.events.sweeps import SweepTicked
@@ -32,6 +34,7 @@ from crew_journal.schemas.ports import Embedder, TokenBits
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.health import Trouble
 from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.timestamps import format_ts, parse_ts, to_ms
 from crew_journal.services.desk import parse
 from crew_journal.services.journal.broker.broker import ManagedBroker
@@ -39,6 +42,7 @@ from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.query.recall import RecallService
 
+Kind = TypeVar("Kind", bound=ViewsReactor)
 WORKSPACE = "acme"
 ADMIN = Principal(token_id="t_admin", role=Role.ADMIN, workspace_id=WORKSPACE)
 SWIFT = SweepLimits(wait_s=0.2, views_wait_s=60.0, backoff_first_s=0.02, backoff_last_s=0.1)
@@ -201,23 +205,38 @@ class MemoryNode:
         await reactor.start()
         return reactor
 
-    async def start_health(self) -> HealthReactor:
-        made = HealthReactor(self.client, self.writer, self.store, trouble=self.trouble, clock=self.clock, limits=SWIFT)
+    def context(self, **parts: Any) -> ReactorContext:
+        """What the node gives to its reactors; ``parts`` take the place of its own."""
+        whole = ReactorContext(
+            self.client,
+            self.writer,
+            None,
+            None,
+            self.clock,
+            Settings(),
+            views=self.store,
+            embedder_for=lambda model: self.observed if model == self.observed.model_id else None,
+            embed_unsettled=self.embed_unsettled,
+            embedder_trouble=self.trouble,
+            subject_key=SUBJECT_KEY,
+        )
+        return replace(whole, **parts)
+
+    async def react(
+        self, kind: type[Kind], *, chat: ChatModel | None = None, limits: ViewsLimits | None = SWIFT, **parts: Any
+    ) -> Kind:
+        """Start a reactor that reads views; ``parts`` as in ``context``."""
+        context = self.context(**parts)
+        assert context.views is not None
+        made = kind(context, context.views, chat=chat, limits=limits)
         await self.start(made)
         return made
 
+    async def start_health(self) -> HealthReactor:
+        return await self.react(HealthReactor)
+
     async def start_index(self) -> IndexReactor:
-        made = IndexReactor(
-            self.client,
-            self.writer,
-            self.store,
-            embedder_for=lambda model: self.observed if model == self.observed.model_id else None,
-            clock=self.clock,
-            embed_unsettled=self.embed_unsettled,
-            limits=SWIFT,
-        )
-        await self.start(made)
-        return made
+        return await self.react(IndexReactor)
 
     def embed_unsettled(self, durable: str) -> frozenset[int] | None:
         """What the embed reactor on a durable has not settled."""

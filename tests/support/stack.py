@@ -24,6 +24,7 @@ from support.nats import running_broker
 
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.text import Analyzer
@@ -139,6 +140,12 @@ class Stack:
     def http(self, token: str | None = None) -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {token or self.owner}"}
         return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=HTTP_TIMEOUT_S)
+
+    def context(self) -> ReactorContext:
+        """What the node gives to its reactors, without models."""
+        return ReactorContext(
+            self.client_of_broker, self.writer, None, None, lambda: datetime.now(UTC), Settings(), views=self.store
+        )
 
 
 async def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:

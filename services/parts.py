@@ -60,6 +60,10 @@ class Parts:
     async def begin(self, name: str, part: _P) -> _P:
         """Start a part."""
         await part.start()
+        return self.keep(name, part)
+
+    def keep(self, name: str, part: _P) -> _P:
+        """Add a part that the caller starts later; it is stopped as if it had started now."""
         self._stack.push_async_callback(part.stop)
         self._parts[name] = part
         return part

@@ -1,8 +1,9 @@
 """The composition root, which makes and connects all parts of a node.
 
 Invariant: parts stop in the reverse order of their start, whatever fails in between; acked writes survive any end. The
-order of the start: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, reactors, HTTP; only
-then is ``runtime.json`` written, so a client that finds this file finds a service that answers.
+order of the start: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, HTTP; only then is
+``runtime.json`` written, so a client that finds this file finds a service that answers. The reactors follow, because nobody
+waits for them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ...consumers.adapters.minilm_weights import MODEL_ID
 from ...consumers.host.damage import damage_behind
 from ...consumers.host.giving_back import share_one_heap
 from ...consumers.host.opening import PutAside, put_damaged_aside
-from ...consumers.reactor import Reactor, ReactorContext
+from ...consumers.reactor import ReactorContext
 from ...schemas.errors import CrewJournalError, ViewsDamaged
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import Settings
@@ -58,12 +59,12 @@ from ..query.render import RenderService
 from .bindings import Handlers, bind_operations
 from .documents import start_documents
 from .embedding import Embedding
-from .figures import connection_trouble, fillings, reactor_figures
+from .figures import connection_trouble, fillings
 from .filling import Filling
 from .journal_side import JournalSide
 from .link import BrokerLink, open_link
 from .memory import start_memory
-from .reactors import start_reactors
+from .reactors import Reactors
 from .resting import Resting
 from .serving import start_http, start_mcp
 from .static_table import StaticTable
@@ -97,7 +98,6 @@ class Runtime:
         self._started_at = utc_now()
         self._http_url = self._owner_token = ""
         self._link: BrokerLink | None = None
-        self._reactors: list[Reactor] = []
         self._aside: PutAside | None = None
 
     # what callers ask
@@ -138,7 +138,7 @@ class Runtime:
     # starting
 
     async def start(self) -> None:
-        """Start everything; returns when HTTP answers and the views have caught up.
+        """Start everything; returns when HTTP answers, the views have caught up and the reactors run.
 
         Raises:
             CrewJournalError: What is missing or wrong, with a hint; whatever was started is stopped again.
@@ -159,7 +159,6 @@ class Runtime:
         """Start once more without the views that were found to be damaged after they had been opened."""
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
-        self._reactors.clear()
         path = self._settings.data_dir.resolve() / VIEWS_FILE
         self._aside = await asyncio.to_thread(put_damaged_aside, path, damage)
         self._say(aside_text(self._aside))
@@ -241,8 +240,8 @@ class Runtime:
             subject_key=subject_key(data_dir),
         )
         filling = await parts.begin("filling", Filling(embedding, context, store, self._say))
-        self._reactors += await start_reactors(stack, replace(context, embed_unsettled=filling.unsettled), self._say)
-        parts.show("reactors", lambda: reactor_figures(filling, self._reactors))
+        context = replace(context, embed_unsettled=filling.unsettled)
+        reactors = parts.keep("reactors", Reactors(context, filling, self._say))
         models = EmbeddingModels(
             journal,
             store,
@@ -338,6 +337,7 @@ class Runtime:
         stack.push_async_callback(end_task, resting)
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url))
+        await reactors.start()
         embedding.start_probing()
 
     def _give_up(self, why: CrewJournalError) -> None:

@@ -1,29 +1,54 @@
-"""Starts the reactors that are found in ``consumers/reactors``."""
+"""The reactors of a node, as found in ``consumers/reactors``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ...consumers.discovery import discover_reactors
 from ...consumers.reactor import Reactor, ReactorContext
 from ...consumers.reactors.embed import EmbedReactor
+from ..parts import Part
+from .figures import reactor_figures
+from .filling import Filling
 
 
-async def start_reactors(stack: AsyncExitStack, context: ReactorContext, say: Callable[[str], None]) -> list[Reactor]:
-    """Start every reactor but the embed reactors: ``filling`` starts one for each model.
+class Reactors(Part):
+    """All reactors but the embed reactors: ``filling`` starts one for each model.
 
     Args:
-        stack: Stops them.
-        context: What they work with.
-        say: Called with one line that names them.
+        context: The parts of the node.
+        filling: Its embed reactors, for ``figures``.
+        say: Called with one line that names the reactors.
     """
-    started: dict[str, Reactor] = {}
-    for name, create in discover_reactors().items():
-        reactor = None if name == EmbedReactor.name else create(context)
-        if reactor is not None:
-            await reactor.start()
-            stack.push_async_callback(reactor.stop)
-            started[name] = reactor
-    say(f"reactors: {', '.join(started)}")
-    return list(started.values())
+
+    def __init__(self, context: ReactorContext, filling: Filling, say: Callable[[str], None]) -> None:
+        self._context = context
+        self._filling = filling
+        self._say = say
+        self._started: dict[str, Reactor] = {}
+        self._tried = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start them. They are imported in a thread, because the node already answers."""
+        try:
+            for name, create in (await asyncio.to_thread(discover_reactors)).items():
+                reactor = None if name == EmbedReactor.name else create(self._context)
+                if reactor is not None:
+                    await reactor.start()
+                    self._started[name] = reactor
+        finally:
+            self._tried.set()
+        self._say(f"reactors: {', '.join(self._started)}")
+
+    async def stop(self) -> None:
+        """Stop them, the last one first."""
+        while self._started:
+            _, reactor = self._started.popitem()
+            await reactor.stop()
+
+    async def figures(self) -> list[Mapping[str, Any]]:
+        """How each is doing, once they have started."""
+        await self._tried.wait()
+        return await reactor_figures(self._filling, tuple(self._started.values()))

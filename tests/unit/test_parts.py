@@ -33,6 +33,16 @@ async def test_parts_start_in_order_and_stop_in_reverse() -> None:
     assert events == ["one on", "two on", "two off", "one off"]
 
 
+async def test_a_part_that_starts_last_stops_in_the_place_where_it_was_added() -> None:
+    events: list[str] = []
+    async with AsyncExitStack() as stack:
+        parts = Parts(stack)
+        late = parts.keep("late", Lamp("late", events))
+        await parts.begin("one", Lamp("one", events))
+        await late.start()
+    assert events == ["one on", "late on", "one off", "late off"]
+
+
 async def test_every_part_is_asked_for_figures_and_trouble() -> None:
     async with AsyncExitStack() as stack:
         parts = Parts(stack)

@@ -93,6 +93,13 @@ def test_the_turn_after_a_hit_is_a_candidate_although_no_arm_found_it():
     assert set(ask(index_of(events), "violin", recipe="robust")) == {"e1"}
 
 
+def test_the_only_turn_with_the_words_stands_above_the_turn_after_it():
+    events = [said(1, "Zoe prefers green tea in the morning", "Zoe"), said(2, "Noted: a pot at nine o'clock", "bot")]
+    hits = ask(index_of(events), "Zoe prefers which tea", table=None)
+    assert list(hits) == ["e1", "e2"]
+    assert hits["e1"].score > hits["e2"].score
+
+
 def test_late_interaction_finds_what_shares_no_term_but_an_alike_piece():
     table = TABLE.copy()
     table[list(pieces_of("fiddle"))] = table[pieces_of("violin")[0]]

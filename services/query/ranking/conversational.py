@@ -295,13 +295,14 @@ def _speaks_of(index: HotIndex, docs: Docs, days: tuple[Days, ...]) -> Mask:
 
 
 def _lexical_z(seen: Seen) -> Floats:
-    """BM25 as z; a candidate outside the lexical arm's list counts as the lowest of the list."""
+    """BM25 as z; a candidate outside the lexical arm's list counts as its lowest, or 0 if all of them are equal."""
     place = seen.docs.searchsorted(seen.lexical_lane)
     place = place[seen.docs.take(place, mode="clip") == seen.lexical_lane]
     if not len(place):
         return np.zeros(len(seen.docs))
     listed = seen.bm25[place]
-    scores = np.full(len(seen.docs), np.minimum.reduce(listed))
+    lowest = np.minimum.reduce(listed)
+    scores = np.full(len(seen.docs), lowest if lowest < np.maximum.reduce(listed) else 0.0)
     scores[place] = listed
     return z_scores(scores)
 

@@ -94,7 +94,7 @@ def test_the_turn_after_a_hit_is_a_candidate_although_no_arm_found_it():
 
 
 def test_the_only_turn_with_the_words_stands_above_the_turn_after_it():
-    events = [said(1, "Zoe prefers green tea in the morning", "Zoe"), said(2, "Noted: a pot at nine o'clock", "bot")]
+    events = [said(1, "Zoe prefers green tea in the morning"), said(2, "Noted: a pot at nine o'clock")]
     hits = ask(index_of(events), "Zoe prefers which tea", table=None)
     assert list(hits) == ["e1", "e2"]
     assert hits["e1"].score > hits["e2"].score

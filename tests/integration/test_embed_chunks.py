@@ -8,9 +8,9 @@ from typing import Any
 from Stemmer import Stemmer
 from support.embedding import until
 from support.events import document
-from support.memory_node import WORKSPACE, MemoryNode, Themes
+from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 
-from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
+from crew_journal.consumers.reactors.embed_chunks import EmbedChunksReactor
 from crew_journal.schemas.errors import EmbedderInputRejected
 from crew_journal.schemas.events.embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.events.facts import FactAsserted, FactEntity
@@ -24,7 +24,6 @@ from crew_journal.services.layered.fact_index import FactIndexes
 from crew_journal.services.query.chunks.cache import ChunkCache
 from crew_journal.services.query.evidence.figures import LEAST_VECTORS
 
-SWIFT = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
 LACKING = """SELECT count(DISTINCT text_hash) FROM memory_chunks c WHERE NOT EXISTS (
     SELECT 1 FROM memory_chunk_vectors v WHERE v.text_hash = c.text_hash AND v.workspace_id = c.workspace_id
     AND v.model = ?)"""
@@ -41,7 +40,7 @@ async def write(live: MemoryNode, write_id: str, content: str, action: str = "re
 
 async def start(live: MemoryNode, *, with_model: bool = True) -> EmbedChunksReactor:
     parts: dict[str, Any] = {} if with_model else {"embedder_for": lambda _model: None}
-    return await live.react(EmbedChunksReactor, limits=SWIFT, **parts)
+    return await live.react(EmbedChunksReactor, limits=SWIFT_CHUNKS, **parts)
 
 
 async def until_embedded(live: MemoryNode, model: str) -> None:

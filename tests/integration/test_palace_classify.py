@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.embedding import QUICK_TIMES, until
 from support.flaky_publisher import Flaky
-from support.memory_node import WORKSPACE, MemoryNode, Themes
+from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 from support.scripted_chat import Note, ScriptedChat
 
 from crew_journal.consumers.reacting.durable import remaining
@@ -162,10 +162,9 @@ async def test_a_model_that_is_away_is_waited_for_and_decides_nothing(live: Memo
 
 
 async def embed(live: MemoryNode, themes: Themes) -> None:
-    from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
+    from crew_journal.consumers.reactors.embed_chunks import EmbedChunksReactor
 
-    limits = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
-    await live.react(EmbedChunksReactor, limits=limits)
+    await live.react(EmbedChunksReactor, limits=SWIFT_CHUNKS)
 
     async def embedded() -> object:
         [(have,)] = live.store.rows("SELECT count(*) FROM memory_chunk_vectors")

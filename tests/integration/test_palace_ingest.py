@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from support.embedding import QUICK_TIMES, until
 from support.flaky_publisher import Flaky
-from support.memory_node import WORKSPACE, MemoryNode, Themes
+from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 
 from crew_journal.consumers.reactors import palace_filing
-from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
+from crew_journal.consumers.reactors.embed_chunks import EmbedChunksReactor
 from crew_journal.consumers.reactors.palace_ingest import IngestLimits, PalaceIngestReactor
 from crew_journal.schemas.events.drawers import CentroidComputed, DrawerDeleted, PalaceIngestAsked
 from crew_journal.schemas.events.workspaces import WorkspaceConfigured
@@ -176,8 +176,7 @@ async def test_without_a_model_drawers_are_filed_and_embedded_later(live: Memory
     live.advance(seconds=600)
     await until_counted(reactor, without_vector=1)
     themes.down = False
-    limits = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
-    await live.react(EmbedChunksReactor, limits=limits)
+    await live.react(EmbedChunksReactor, limits=SWIFT_CHUNKS)
 
     async def embedded() -> object:
         return live.store.rows("SELECT count(*) FROM memory_chunk_vectors WHERE dim > 0") == [(1,)]

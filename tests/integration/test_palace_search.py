@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 from Stemmer import Stemmer
 from support.embedding import until
-from support.memory_node import WORKSPACE, MemoryNode, Themes
+from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 from support.stack import HOT_INDEX_BYTES
 
-from crew_journal.consumers.reactors.embed_chunks import ChunkLimits, EmbedChunksReactor
+from crew_journal.consumers.reactors.embed_chunks import EmbedChunksReactor
 from crew_journal.schemas.events.drawers import (
     DrawerDeleted,
     DrawerFiled,
@@ -27,8 +27,6 @@ from crew_journal.schemas.facts import entity_id
 from crew_journal.schemas.operations.palace import PalaceRecipe
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.services.palace.searching import DrawerSearch
-
-SWIFT = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
 
 
 @pytest.fixture
@@ -69,7 +67,7 @@ async def until_vectors(live: MemoryNode, count: int) -> None:
 
 
 async def start_embedding(live: MemoryNode) -> None:
-    await live.react(EmbedChunksReactor, limits=SWIFT)
+    await live.react(EmbedChunksReactor, limits=SWIFT_CHUNKS)
 
 
 async def test_a_drawer_is_embedded_once_it_is_filed_and_found_by_meaning_within_its_wing(

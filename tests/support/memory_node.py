@@ -22,6 +22,7 @@ from crew_journal.consumers.reacting.sweeping import SweepLimits
 from crew_journal.consumers.reacting.views_reactor import ViewsLimits, ViewsReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.consumers.reactors.embed import EmbedReactor
+from crew_journal.consumers.reactors.embed_chunks import ChunkLimits
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
 from crew_journal.schemas.chat import ChatModel
@@ -45,6 +46,7 @@ from crew_journal.services.query.recall import RecallService
 Kind = TypeVar("Kind", bound=ViewsReactor)
 WORKSPACE = "acme"
 ADMIN = Principal(token_id="t_admin", role=Role.ADMIN, workspace_id=WORKSPACE)
+SWIFT_CHUNKS = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
 SWIFT = SweepLimits(wait_s=0.2, views_wait_s=60.0, backoff_first_s=0.02, backoff_last_s=0.1)
 
 

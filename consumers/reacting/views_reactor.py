@@ -83,7 +83,6 @@ class ViewsReactor(PullReactor):
         self._limits = limits = limits or self.default_limits
         self._context = context
         self._views = views
-        self._embedder_for = context.embedder_for
         self._chat = None if chat is None else MeteredChat(chat, context.publisher, self.identity)
         durable = Durable(
             name=self._durable_name(),

@@ -151,7 +151,7 @@ class EmbedChunksReactor(ViewsReactor):
         """
         await self.caught_up()
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
-        if model is None or self._embedder_for(model) is None:
+        if model is None or self._context.embedder_for(model) is None:
             return  # the activation of a model that runs here comes by this durable, too
         after = -1
         while texts := await asyncio.to_thread(self._missing, workspace_id, model, after):
@@ -162,7 +162,7 @@ class EmbedChunksReactor(ViewsReactor):
             await self._embed(workspace_id, model, entities[start : start + EMBED_BATCH])
 
     async def _embed(self, workspace_id: str, model: str, texts: Sequence[_Text]) -> None:
-        embedder = self._embedder_for(model)
+        embedder = self._context.embedder_for(model)
         if embedder is None:
             return
         generation, dim = await asyncio.to_thread(known, self._views, model)

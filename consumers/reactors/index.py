@@ -107,7 +107,7 @@ class IndexReactor(SweepReactor):
             count_missing, self._views, tick.workspace_id, tick.seq, part.until, part.left, name or ""
         )
         counts["proposed"], counts["pending"] = missing - pending, pending
-        embedder = self._embedder_for(name) if name is not None else None
+        embedder = self._context.embedder_for(name) if name is not None else None
         if not counts["proposed"]:
             return Swept(counts)
         if embedder is None:

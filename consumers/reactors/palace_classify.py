@@ -75,7 +75,7 @@ class PalaceClassifyReactor(ViewsReactor):
         """Make the parts that record and compare."""
         self._record = PalaceRecord(self.publish, self.name, self.identity, self._counts)
         self._comparing = (
-            None if self._chat is None else Comparing(self._views, self._chat, self._record, self._embedder_for)
+            None if self._chat is None else Comparing(self._views, self._chat, self._record, self._context.embedder_for)
         )
 
     def _durable_name(self) -> str:

@@ -75,7 +75,7 @@ class PalaceIngestReactor(ViewsReactor):
     def prepare(self) -> None:
         """Make the part that files, with the thresholds of the settings."""
         thresholds = thresholds_of(self._context.settings)
-        self._filing = Filing(self._views, self.publish, self._embedder_for, thresholds, self.identity)
+        self._filing = Filing(self._views, self.publish, self._context.embedder_for, thresholds, self.identity)
         self._done: OrderedDict[str, None] = OrderedDict()
         self._running = 0
 

@@ -121,7 +121,7 @@ class PalaceReinforceReactor(ViewsReactor):
         """Compare drawers; returns the entries of those that wait for vectors."""
         rows = await asyncio.to_thread(self._views.rows, _ADDED, [workspace_id, list(messages)])
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id) if rows else None
-        embedder = None if model is None else self._embedder_for(model)
+        embedder = None if model is None else self._context.embedder_for(model)
         if embedder is None:
             return []
         live = [_Live(*row) for row in await asyncio.to_thread(self._views.rows, _LIVE, [model, workspace_id])]

@@ -1,15 +1,14 @@
-"""Figures and trouble of the parts that are not started by ``Parts``: broker, connection, views, feed, reactors.
+"""Figures and trouble of the parts that are not started by ``Parts``: broker, connection, views, feed.
 
 Invariant: reading figures changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ...consumers.feed.live import LiveFeed
-from ...consumers.reactor import Reactor
 from ...schemas.ports import ViewReader
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.connection import Connection
@@ -39,12 +38,6 @@ def broker_figures(broker: ManagedBroker | None, url: str, client: Connection) -
 async def fillings(filling: Filling) -> dict[str, Mapping[str, Any]]:
     """How the filling of each model is doing."""
     return {model: mapping(await reactor.status()) for model, reactor in filling.reactors.items()}
-
-
-async def reactor_figures(filling: Filling, reactors: Sequence[Reactor]) -> list[Mapping[str, Any]]:
-    """How the reactors are doing, those that fill a model first."""
-    models = [{**mapping(await one.status()), "model": model} for model, one in filling.reactors.items()]
-    return [*models, *[mapping(await reactor.status()) for reactor in reactors]]
 
 
 async def stream_section(client: Connection, views: ViewReader) -> dict[str, Any]:

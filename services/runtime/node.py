@@ -1,9 +1,9 @@
 """The composition root, which makes and connects all parts of a node.
 
 Invariant: parts stop in the reverse order of their start, whatever fails in between; acked writes survive any end. The
-order of the start: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, HTTP; only then is
-``runtime.json`` written, so a client that finds this file finds a service that answers. The reactors follow, because nobody
-waits for them.
+order of the start: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, HTTP, then
+``runtime.json``, reactors. Clients find the service by ``runtime.json``, so it is written only when HTTP answers. Reactors
+start after it, because no client waits for their start, but stop after HTTP, because requests wait for their sweeps.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from ...consumers.discovery import discover_reactors
 from ...consumers.reactor import Reactor, ReactorContext
 from ...consumers.reactors.embed import EmbedReactor
 from ..parts import Part
-from .figures import reactor_figures
+from .figures import mapping
 from .filling import Filling
 
 
@@ -27,6 +28,7 @@ class Reactors(Part):
         self._context = context
         self._filling = filling
         self._say = say
+        self._stack = AsyncExitStack()
         self._started: dict[str, Reactor] = {}
         self._tried = asyncio.Event()
 
@@ -37,18 +39,18 @@ class Reactors(Part):
                 reactor = None if name == EmbedReactor.name else create(self._context)
                 if reactor is not None:
                     await reactor.start()
+                    self._stack.push_async_callback(reactor.stop)
                     self._started[name] = reactor
         finally:
             self._tried.set()
         self._say(f"reactors: {', '.join(self._started)}")
 
     async def stop(self) -> None:
-        """Stop them, the last one first."""
-        while self._started:
-            _, reactor = self._started.popitem()
-            await reactor.stop()
+        """Stop them, the last one first, even if one fails to stop."""
+        await self._stack.aclose()
 
     async def figures(self) -> list[Mapping[str, Any]]:
-        """How each is doing, once they have started."""
+        """How each is doing, once they have started; those that fill a model first."""
         await self._tried.wait()
-        return await reactor_figures(self._filling, tuple(self._started.values()))
+        models = [{**mapping(await one.status()), "model": model} for model, one in self._filling.reactors.items()]
+        return [*models, *[mapping(await reactor.status()) for reactor in self._started.values()]]

@@ -1,8 +1,8 @@
 """Questions with and without an answer, and the figures of what each recipe finds for them: what confidence is fitted on.
 
-Without an answer: the questions of each development conversation put to the two others, the speakers' names exchanged, and
-those of the conversations put to the sample journal. With one: each conversation's own, and 110 of our own about the
-sample journal.
+Texts: the reference texts of the product, with questions in their words, paraphrased questions, situations, questions beside
+them and prompts that concern none. Turns: the questions of each development conversation, its own and those of the two
+others with the speakers' names exchanged; situations of ``vehicle_dev``; statements of our own.
 
 Invariant: figures come out of the search and the figures of the product; nothing is computed a second way.
 """
@@ -15,16 +15,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
+from crew_journal.schemas.rules.embed_policy import REMEMBERED
+from crew_journal.schemas.rules.reference_texts import reference_texts
+from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.evidence.figures import Figures, figures_of
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
-from crew_journal.services.query.recipes import Recipe
+from crew_journal.services.query.recipes import Recipe, default_recipe
 from crew_journal.services.query.search import searched
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
@@ -34,15 +37,17 @@ VEHICLE: Final = SHARED / "vehicle_dev"
 SAMPLE: Final = PROJECT / "services" / "cli" / "sample" / "journal.jsonl"
 SAMPLE_QUESTIONS: Final = Path(__file__).parent / "data" / "mixed_questions.jsonl"
 SPEAKERS: Final = 2
+ABSENT: Final = 10
+"""Of the reference texts that a journal lacks, about one in so many is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A question and what a recipe finds.
+    """A prompt and what a recipe finds.
 
     Attributes:
-        asked: The question; nothing is relevant to a foreign one.
-        figures: Of the first ten hits and of the answer.
+        asked: The prompt; nothing is relevant to a foreign one.
+        figures: Of the first ten hits.
         relevant: (n,) bool: which hits answer it.
     """
 
@@ -52,13 +57,42 @@ class Case:
 
     @property
     def own(self) -> bool:
-        """Whether the question is about this memory at all."""
+        """Whether the prompt is about this memory at all."""
         return bool(self.asked.relevant)
 
     @property
     def answered(self) -> bool:
         """Whether one of the hits answers it."""
         return bool(self.relevant.any())
+
+
+async def reference() -> Set:
+    """The reference texts as journals of 12, 60 and 120, with what is asked of them, of the others and of none.
+
+    The small ones are there because confidence must hold for a person with a dozen notes as well.
+    """
+    texts = reference_texts()
+    records, asked = list[dict[str, Any]](), list[Asked]()
+    for journal, chosen in enumerate(_journals(len(texts.memories))):
+        agent = f"reference{journal}"
+        for at, one in enumerate(texts.memories):
+            ids = frozenset({f"{agent}-{at}"}) if at in chosen else frozenset[str]()
+            prompts = [("question", one.question), ("paraphrase", one.paraphrase), ("situation", one.situation)]
+            if ids:
+                records.append(
+                    {"id": f"{agent}-{at}", "agent_id": agent, "entry_type": REMEMBERED, "summary": one.text}
+                )
+                asked += [Asked(text, own(agent), agent, name, ids) for name, text in prompts]
+                asked.append(Asked(one.beside, own(agent), agent, "beside", frozenset()))
+            elif at % ABSENT == journal:
+                asked += [Asked(text, own(agent), agent, "absent", frozenset()) for _, text in prompts]
+        asked += [Asked(text, own(agent), agent, "unrelated", frozenset()) for text in texts.unrelated]
+    return await embedded_set(recorded(records, "reference"), asked)
+
+
+def _journals(count: int) -> list[range]:
+    halves = [range(0, count, 2), range(1, count, 2)]
+    return [range(0, count, 10), range(3, count, 10), range(7, count, 10), *halves, range(count)]
 
 
 async def conversations() -> Set:
@@ -105,15 +139,26 @@ async def sample_journal(foreign: Sequence[str]) -> Set:
     return await embedded_set(recorded(lines_of(SAMPLE), "sample"), asked)
 
 
-def cases(journal: Set, recipe: Recipe, *, vectors: bool = True) -> list[Case]:
-    """What a recipe finds for every question; ``vectors``: whether entries and queries have any."""
+def cases(journal: Set, recipe: Recipe | None = None, *, vectors: bool = True) -> list[Case]:
+    """What a recipe finds for every prompt.
+
+    Args:
+        journal: The journal with its prompts.
+        recipe: The recipe; None for the default of each scope.
+        vectors: Whether entries and queries have any.
+    """
     index = index_of(journal, None if vectors else np.zeros(len(journal.events), bool))
+    calibration = known_calibration(index.model) if vectors else None
     found = []
     for asked, query in zip(journal.questions, journal.queries, strict=True):
         if not vectors:
             query = replace(query, vector=None, late=None if query.late is None else replace(query.late, tokens=None))
-        result = searched(index, asked.scope, query, recipe, K)
-        found.append(Case(asked, figures_of(index, query, result), _relevant(index, asked, result.docs[result.order])))
+        chosen = recipe or default_recipe(index.scoped(asked.scope).turn_count)
+        result = searched(index, asked.scope, query, chosen, K)
+        docs = result.docs[result.order]
+        texts = [None if one is None else one.summary for one in index.records.of(docs.tolist())]
+        figures = figures_of(index, query, result, texts, calibration)
+        found.append(Case(asked, figures, _relevant(index, asked, docs)))
     return found
 
 

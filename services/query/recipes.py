@@ -149,6 +149,8 @@ class Recipe:
         lane_factor: Each list is at least this many times k long.
         rank_constant: k of reciprocal rank fusion.
         dense_weight: Weight of the dense arm in z-score fusion; the lexical arm has the rest.
+        covered: Share of the query's weight in words from which the lexical arm has its full weight: below it, the best text
+            shares little more than a stray word with the query. 0 for full weight always.
         rules: Rules about sessions and speakers, None for none.
         turns: How turns of conversation are ranked among themselves, None if like everything else.
         evidence: What was measured.
@@ -162,6 +164,7 @@ class Recipe:
     dense_weight: float = 0.0
     rules: ConversationRules | None = None
     turns: ConversationWeights | None = None
+    covered: float = 0.0
     evidence: str = ""
 
     @property
@@ -196,6 +199,7 @@ ROBUST: Final = Recipe(
     lane_factor=2,
     dense_weight=0.6,
     rules=ConversationRules(previous=0.3, following=0.1, max_words=60, session=0.4, session_best=3, speaker=1.0),
+    covered=0.4,
     evidence="Development conversations: turn recall@10 .815, session recall@5 .888 (z-score fusion alone .709). Each "
     "rule removed costs, recall@10: neighbours .035, speaker .026, session .014; without the gate of 60 words chats "
     "of long messages get worse.",
@@ -224,6 +228,7 @@ CONVERSATIONAL: Final = Recipe(
     lane_factor=2,
     dense_weight=0.6,
     rules=ROBUST.rules,
+    covered=ROBUST.covered,
     turns=ConversationWeights(in_context=True, lexical=0.1, dense=0.4, late=0.5),
     evidence="docs/conversational.md. Constants of facts/conversational-recall.md, chosen on three conversations and ten "
     "chats of long messages, scored once on others: recall@10 +.075 [.061, .093] and +.083 [.054, .110] over robust; "
@@ -237,6 +242,7 @@ CONVERSATIONAL_STATIC: Final = Recipe(
     lane_factor=2,
     dense_weight=0.6,
     rules=ROBUST.rules,
+    covered=ROBUST.covered,
     turns=ConversationWeights(in_context=False, lexical=0.1, dense=0.5, late=0.4),
     evidence="docs/conversational.md: the same without tokens in context, for entries and models that have none.",
 )

@@ -6,7 +6,7 @@ Invariant: a pure function of index, scope and query; no ``await`` and no clock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from ...schemas.rules.statements import Told
 from .arms.dense import DenseResult, DenseScores, search_dense
 from .arms.lane import EMPTY_LANE, Lane, ranked
 from .arms.late_lane import late_lane, shares_behind
-from .arms.lexical import LexicalResult, search_lexical, words_in_scope
+from .arms.lexical import LexicalResult, idf_of, search_lexical, words_in_scope
 from .arms.wording import PLAIN, Wording
 from .hot.index import HotIndex
 from .hot.lists import Docs, place_among, union
@@ -163,6 +163,8 @@ def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int
     if recipe.turns is not None:
         docs, beside = with_next_turns(index, scoped, docs)
     found = _candidates(docs, lexical, dense)
+    if recipe.covered and dense is not None:
+        recipe = _as_covered(recipe, query, found, scoped.size)
     static = context = np.full(len(docs), np.nan)
     if beside is not None:
         seen = Seen(docs, place_among(lane_docs, docs), lexical.lane.docs, found.bm25, found.vectors.weighted)
@@ -219,6 +221,30 @@ def _candidates(docs: Docs, lexical: LexicalResult, dense: DenseResult | None) -
 def _z_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:
     lexical, dense = weighted_z(z_scores(found.bm25), z_scores(found.vectors.weighted), recipe.dense_weight)
     return {"lexical": lexical, "dense": dense}
+
+
+def _as_covered(recipe: Recipe, query: Query, found: _Candidates, size: int) -> Recipe:
+    """The recipe; if no text holds much of the query, its words say little, and their weight goes to meaning."""
+    coverage = _coverage(query, found, size)
+    if coverage >= recipe.covered:
+        return recipe
+    return replace(recipe, dense_weight=1.0 - (1.0 - recipe.dense_weight) * coverage / recipe.covered)
+
+
+def _coverage(query: Query, found: _Candidates, size: int) -> float:
+    """Share of the weight of the query's words that the best text of the lexical arm holds."""
+    lane = found.lexical.lane.docs
+    if not len(lane):
+        return 0.0
+    unheard = idf_of(0, size)
+    weights = {term: found.lexical.idf.get(term, unheard) for term in query.terms}
+    held: set[int] = set()
+    for part in found.lexical.parts:
+        at = int(part.docs.searchsorted(lane[0]))
+        if at < len(part.docs) and part.docs[at] == lane[0]:
+            held.add(found.lexical.stands_for.get(part.term, part.term))
+    whole = sum(weights.values())
+    return sum(weights.get(term, 0.0) for term in held) / whole if whole else 1.0
 
 
 def _rank_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:

@@ -1,6 +1,8 @@
-"""The figures by which hits and answers are judged, from values that a search has computed.
+"""The figures by which each hit is judged, from values that a search has computed.
 
-Names of people are not counted: they say whom a question is about, and occur in every scope.
+Each figure means the same in a memory of five texts and of five million, under every embedding model: words weigh by how
+rare they are in general (``word_rarity``), cosines count by the model's calibration. Names of speakers in scope are not
+counted as words, because they say whom a question is about and occur everywhere.
 
 Few hits are judged, so these are plain numbers: for ten, an operation of numpy costs more than a loop.
 
@@ -11,103 +13,125 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import log1p
+from math import isnan, log1p
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arms.lexical import LexicalResult, idf_of
+from ....schemas.rules.prompts import asked_kind, holds_kind
+from ....schemas.rules.text import tokens_of
+from ....schemas.rules.word_rarity import weight_of
+from ..arms.lexical import LexicalResult
 from ..hot.index import HotIndex
 from ..hot.lists import Docs
 from ..hot.sessions import neighbours
-from ..search import JUDGED, Query, Searched
+from ..hot.vector_matrix import NO_ROW
+from ..search import Query, Searched
+from .calibration import Calibration
 
 Floats = npt.NDArray[np.float64]
 
-BEST: Final = 3
-"""Hits over which an answer's evidence is averaged: one turn alone meets many a question by chance."""
-SHARES: Final = ("lexical", "previous", "answer", "first_person")
-"""Shares of the recipe that say more of a hit than its score does."""
-BY_BEST: Final = ("context", "static", "cosine", "words", "words_near")
-"""Figures of an answer that are the mean of its best hits'."""
 LEAST_VECTORS: Final = 30
-"""Least number of vectors in scope whose mean and deviation describe a model."""
+"""Least number of vectors in scope that describe a model which was not measured yet."""
+UNMEASURED_SLOPE: Final = 1.1
+UNMEASURED_BIAS: Final = -5.5
+"""Log odds by meaning of a model that was not measured yet, from the standard deviations above the mean cosine in scope; the
+median of MiniLM and multilingual-e5-small on the reference texts."""
+LOWEST_MEANING: Final = -6.0
+HIGHEST_MEANING: Final = 12.0
+"""Bounds of the log odds by meaning."""
+UNRELATED_BEST: Final = 2.0
+"""Standard deviations above the mean that the best of some dozen unrelated texts reaches by chance: a hit that is clear of
+all others is compared with this at least, so that it stands out no more in a small memory than in a large one."""
+CLEAR: Final = 4.0
+BEHIND: Final = -3.0
+"""Bounds of the margin, in standard deviations."""
+MOST_TERMS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of n hits and of their answer.
+    """The figures of n hits.
 
     Attributes:
         hits: Name → one value a hit, NaN where it has none.
-        answer: Name → the value, NaN where there is none.
+        turns: Whether each is a turn of a conversation.
         shared: Of each hit, which of ``terms`` it holds: their places.
         terms: The query's terms, names of people left out.
+        weights: Of each term.
+        distance: Of each hit, standard deviations of its cosine above that of unrelated texts; NaN without a vector.
     """
 
     hits: Mapping[str, Sequence[float]]
-    answer: Mapping[str, float]
+    turns: Sequence[bool]
     shared: Sequence[set[int]]
     terms: tuple[int, ...]
+    weights: Sequence[float]
+    distance: Sequence[float]
 
 
-def figures_of(index: HotIndex, query: Query, found: Searched) -> Figures:
-    """The figures of the hits in ``found.order``."""
+def figures_of(
+    index: HotIndex,
+    query: Query,
+    found: Searched,
+    texts: Sequence[str | None],
+    calibration: Calibration | None,
+    echoes: Sequence[bool] = (),
+) -> Figures:
+    """The figures of the hits.
+
+    Args:
+        index: The workspace's index.
+        query: The query.
+        found: What was found.
+        texts: The text of each hit; None for one that is gone.
+        calibration: Of the vectors' model; None if it is not measured yet.
+        echoes: Whether each hit only repeats the query; no other hit is compared with such a one.
+    """
+    count = len(texts)
     order = found.order
-    docs = found.docs[order]
-    count = len(docs)
+    docs = found.docs[order[:count]]
     terms, weights = _weights(index, query, found)
     previous, _ = neighbours(index.order, index.documents, found.scoped.count, docs, found.scoped.mask)
     either = _shared(found.lexical, terms, np.concatenate((docs, previous)))
-    shared, before = either[:count], either[count:]
+    shared, near = either[:count], list(map(set.union, either[:count], either[count:]))
     whole = sum(weights) or 1.0
-    total = found.total[order].tolist()
-    best = total[0] if count else 0.0
-    behind = [best - score for score in total]
-    lead = behind[1] if count > 1 else 0.0
-    cosine = found.cosine[order].tolist()
-    mean, deviation = _likeness(found)
-    asks_when = "time" in found.shares
-    none = [0.0] * count
+    words = [sum([weights[at] for at in held]) / whole for held in shared]
+    words_near = [sum([weights[at] for at in held]) / whole for held in near]
+    meaning, distance = _meaning(index, query, found, count, calibration)
+    kind = asked_kind(query.text)
+    asked = frozenset(tokens_of(query.text)) if kind is not None else frozenset[str]()
+    holds = [None if kind is None or text is None else holds_kind(kind, text, asked) for text in texts]
     hits = {
-        "score": total,
-        "behind": behind,
-        "ahead": [score - following for score, following in pairwise(total)] + none[:1],
-        "lead": [lead] * count,
-        "when": behind if asks_when else none,
+        "meaning": meaning,
+        "words": words,
+        "words_squared": [value * value for value in words],
+        "meaning_words": [one * value for one, value in zip(meaning, words, strict=True)],
+        "words_near": words_near,
+        "near_squared": [value * value for value in words_near],
+        "meaning_near": [one * value for one, value in zip(meaning, words_near, strict=True)],
+        "margin": _margins(distance, echoes)[:count],
+        "lacks_kind": [float(has is False) for has in holds],
+        "has_kind": [float(has is True) for has in holds],
+        "terms": [float(min(len(terms), MOST_TERMS))] * count,
         "place": [log1p(place) for place in range(count)],
-        "context": found.context[order].tolist(),
-        "static": found.static[order].tolist(),
-        "cosine": cosine,
-        "likeness": [(value - mean) / deviation for value in cosine],
-        "words": [sum([weights[at] for at in held]) / whole for held in shared],
-        "words_near": [sum([weights[at] for at in held]) / whole for held in map(set.union, shared, before)],
-        "length": [log1p(words) for words in index.documents.words[docs].tolist()],
+        "context": found.context[order[:count]].tolist(),
+        "static": found.static[order[:count]].tolist(),
     }
-    for name in SHARES:
-        hits[name] = found.shares[name][order].tolist() if name in found.shares else none
-    heard = {*found.lexical.idf, *found.lexical.stands_for.values()}
-    unheard = sum(weight for term, weight in zip(terms, weights, strict=True) if term not in heard)
-    answer = {name: _best(hits[name][:JUDGED]) for name in BY_BEST}
-    answer |= {
-        "score": best,
-        "lead": lead,
-        "background": _mean(found.context),
-        "unheard": unheard / whole,
-        "likeness": (answer["cosine"] - mean) / deviation,
-        "many": log1p(len(terms)),
-    }
-    return Figures(hits, answer, shared, terms)
+    return Figures(hits, found.scoped.turns[docs].tolist(), shared, terms, weights, distance[:count])
 
 
 def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], list[float]]:
-    """The query's terms that are not names of speakers (all terms, if every one is a name), and their idf in scope."""
+    """The query's terms that are not names of speakers (all terms, if every one is a name), and their weights."""
     names = index.names.name_words(query.words.values(), found.scoped.speakers)
     telling = tuple(term for term in query.terms if query.words.get(term) not in names) or tuple(query.terms)
-    unheard = idf_of(0, found.scoped.size)
-    return telling, [found.lexical.idf.get(term, unheard) for term in telling]
+    frequency: dict[int, int] = {}
+    for part in found.lexical.parts:
+        term = found.lexical.stands_for.get(part.term, part.term)
+        frequency[term] = max(frequency.get(term, 0), len(part.docs))
+    size = found.scoped.size
+    return telling, [weight_of(query.words.get(term, ""), frequency.get(term, 0), size) for term in telling]
 
 
 def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[set[int]]:
@@ -123,23 +147,49 @@ def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[
     return held
 
 
-def _likeness(found: Searched) -> tuple[float, float]:
-    """Mean and standard deviation of the cosines of all vectors in scope."""
+def _meaning(
+    index: HotIndex, query: Query, found: Searched, count: int, calibration: Calibration | None
+) -> tuple[list[float], list[float]]:
+    """Log odds by meaning of the first hits, and the distances of all that are judged; NaN without a vector."""
+    cosines = found.cosine[found.order].astype(np.float64)
+    matrix = index.vectors
+    if calibration is None or query.vector is None or matrix is None:
+        distance = _in_scope(found, cosines)
+        meaning = np.clip(UNMEASURED_SLOPE * distance[:count] + UNMEASURED_BIAS, LOWEST_MEANING, HIGHEST_MEANING)
+        return meaning.tolist(), distance.tolist()
+    rows = matrix.rows_of(found.docs[found.order[:count]])
+    meaning = np.full(count, np.nan)
+    have = (rows != NO_ROW).nonzero()[0]
+    if len(have):
+        meaning[have] = calibration.meaning(cosines[have], query.vector, matrix.vectors[rows[have]])
+    return (
+        np.clip(meaning, LOWEST_MEANING, HIGHEST_MEANING).tolist(),
+        calibration.distance(cosines).tolist(),
+    )
+
+
+def _in_scope(found: Searched, cosines: Floats) -> Floats:
+    """Standard deviations above the mean cosine of the vectors in scope; NaN if there are few."""
     every = found.dense.in_scope if found.dense is not None else None
     if every is None or len(every) < LEAST_VECTORS:
-        return np.nan, np.nan
+        return np.full(len(cosines), np.nan)
     mean = float(np.add.reduce(every)) / len(every)
     spread = (
         float(every.dot(every)) / len(every) - mean * mean
     )  # two passes without a copy: thousands of rows are common
-    return mean, spread**0.5 if spread > 0 else np.nan
+    distance: Floats = (cosines - mean) / (spread**0.5 if spread > 0 else np.nan)
+    return distance
 
 
-def _best(values: Sequence[float]) -> float:
-    known = sorted([value for value in values if value == value])[-BEST:]  # NaN is not itself
-    return sum(known) / len(known) if known else np.nan
-
-
-def _mean(values: Floats) -> float:
-    known = values[~np.isnan(values)]
-    return float(np.add.reduce(known)) / len(known) if len(known) else np.nan
+def _margins(distance: Sequence[float], echoes: Sequence[bool]) -> list[float]:
+    """How far each is from the best of the others, bounded; 0 without a vector."""
+    known = sorted(
+        (value for at, value in enumerate(distance) if not isnan(value) and not (at < len(echoes) and echoes[at])),
+        reverse=True,
+    )
+    best = known[0] if known else UNRELATED_BEST
+    second = known[1] if len(known) > 1 else UNRELATED_BEST
+    return [
+        0.0 if isnan(value) else min(CLEAR, max(BEHIND, value - max(second if value >= best else best, UNRELATED_BEST)))
+        for value in distance
+    ]

@@ -1,7 +1,8 @@
 """Which hits of a search are returned, with a confidence and one plain reason for each.
 
-``search`` leaves out hits without evidence. ``inject`` leaves out hits with too little evidence, and all hits if the answer
-as a whole has too little: a prompt is better off without a memory than with a wrong one.
+``search`` leaves out hits without any evidence. ``inject`` leaves out hits with too little, all hits where the prompt asks
+nothing, and all turns if none of them has much: a prompt is better off without a memory than with a wrong one. A question is
+no answer to itself, so what only repeats it is left out.
 
 Invariant: the order of the hits is the search's; judging only leaves out.
 """
@@ -10,32 +11,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan
-from operator import and_
 from typing import Final
 
 from ....schemas.operations.recall import INJECT, Mode
-from ....schemas.rules.evidence import STATEMENT, Judged, judge
-from ....schemas.rules.statements import Told
+from ....schemas.rules.embed_policy import REMEMBERED
+from ....schemas.rules.evidence import OVERHEARD, JudgedHit, judge
+from ....schemas.rules.prompts import asks_nothing, is_question
 from ....schemas.rules.stop_words import foreign_words
-from ....schemas.rules.text import date_prefix
+from ....schemas.rules.text import date_prefix, fold, tokens_of
+from ....schemas.rules.turns import ends_with_question
+from ....schemas.rules.word_rarity import weight_of
 from ..hot.index import HotIndex
+from ..hot.records import EntryRecord
 from ..search import Query, Searched
+from .calibration import Calibration
 from .figures import Figures, figures_of
 
-LIKENESS: Final = 2.5
-"""Standard deviations above the mean cosine in scope from which a hit is like the query, where a model's cosines are not
-known; one vector in 160 of a normal distribution."""
+NEAR: Final = 1.5
+"""Standard deviations above the cosine of unrelated texts from which ``search`` returns a hit that shares no word. Of the
+answers to paraphrased questions, MiniLM has one in ten below 1.9."""
 PIECES: Final = 0.25
 """The same by word pieces (``ConversationWeights.alone_floor``)."""
 NAMED: Final = 0.8
 """Confidence in a hit that the query calls by one of its names: set, not fitted."""
-FEW: Final = 50
-"""Entries in scope below which the figures of an answer as a whole, which are fitted on hundreds, say little."""
-SURE: Final = 0.1
-"""Confidence from which a hit in so small a scope is enough by itself: set, not fitted."""
 WORDS_NAMED: Final = 4
 """Words that a reason names."""
+ECHOED: Final = 0.9
+"""Share of the weight of a question's words that an earlier question must hold to be the same question."""
+LONGER: Final = 1.5
+"""An earlier question of more than this times as many words, and two, asks something else besides."""
+_WORDS_MORE: Final = 2
+_LEAST_SAID: Final = 3
+"""Words of the shortest statement that is recognised as the prompt itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +54,12 @@ class Weighed:
         enough: Whether each has enough evidence for ``inject``.
         something: Whether each has any evidence.
         reasons: The evidence of each, in words.
-        answer: Probability that there is an answer among them; None where nothing was found.
     """
 
     confidence: list[float]
     enough: list[bool]
     something: list[bool]
     reasons: list[str]
-    answer: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class Judgement:
         kept: Their places, in order.
         confidence: Probability that each of these is relevant.
         reasons: The evidence of each, in words.
-        answer: Probability that there is an answer among them; None where nothing was found.
+        answer: The confidence of the best hit, returned or not; None if nothing was found.
     """
 
     kept: list[int]
@@ -74,32 +79,42 @@ class Judgement:
     answer: float | None
 
 
-def weighed(index: HotIndex, query: Query, found: Searched, recipe: str, floor: float | None) -> Weighed:
+def weighed(
+    index: HotIndex,
+    query: Query,
+    found: Searched,
+    records: Sequence[EntryRecord | None],
+    calibration: Calibration | None,
+    floor: float | None,
+) -> Weighed:
     """Weigh what a search found.
 
     Args:
         index: The workspace's index.
         query: The query.
         found: What was found.
-        recipe: The recipe's name.
-        floor: The workspace's floor for ``inject``; None for that of the constants.
+        records: The entry of each hit; None for one that is gone.
+        calibration: Of the vectors' model; None if it is not measured yet.
+        floor: The workspace's floor for ``inject``; None for those of the constants.
     """
-    count = len(found.hits)
+    count = len(records)
     if not count:
-        return Weighed([], [], [], [], None)
-    figures = figures_of(index, query, found)
-    model = index.model if query.vector is not None else None
-    kind = recipe if query.told is Told.ASKS else STATEMENT
-    judged = judge(figures.answer, figures.hits, model, kind, floor)
-    answers = judged.answer >= judged.gate
-    enough = [answers and sure >= least for sure, least in zip(judged.hits, judged.floors, strict=True)]
-    something = _something(figures, judged)
-    if floor is not None:  # a floor of zero lets everything through that search would return
-        enough = list(map(and_, enough, something))
-    elif found.scoped.size < FEW:
-        enough = [has or sure >= SURE for has, sure in zip(enough, judged.hits, strict=True)]
-    reasons = _reasons(index, query, found, figures, count)
-    return Weighed(judged.hits[:count], enough[:count], something[:count], reasons, judged.answer)
+        return Weighed([], [], [], [])
+    asks = is_question(query.text)
+    echoes = [record is not None and _echoes(query, record.summary, asks) for record in records]
+    texts = [None if record is None else record.summary for record in records]
+    figures = figures_of(index, query, found, texts, calibration, echoes)
+    judged = [judge(figures.hits, at, turn=figures.turns[at], asks=asks) for at in range(count)]
+    confidence = [0.0 if echo and asks else one.confidence for one, echo in zip(judged, echoes, strict=True)]
+    if floor is not None:
+        enough = [one >= floor for one in confidence]
+    elif asks_nothing(query.text):
+        enough = [False] * count
+    else:
+        enough = _enough(figures, judged, records)
+    something = [has and not (echo and asks) for echo, has in zip(echoes, _something(figures), strict=True)]
+    enough = [one and has and not echo for one, has, echo in zip(enough, something, echoes, strict=True)]
+    return Weighed(confidence, enough, something, _reasons(index, query, found, figures, count))
 
 
 def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judgement:
@@ -110,41 +125,60 @@ def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judg
         mode: ``inject`` is strict.
         names: Of each hit the name by which the query names it, None if it does not; empty for none.
     """
-    confidence, reasons, answer = list(of.confidence), list(of.reasons), of.answer
+    confidence, reasons = list(of.confidence), list(of.reasons)
     chosen = list(of.enough if mode == INJECT else of.something)
     for at, name in enumerate(names):
         if name is not None:
             confidence[at], reasons[at], chosen[at] = max(confidence[at], NAMED), f"named: {name}", True
-            answer = None if answer is None else max(answer, NAMED)
     kept = [at for at, is_chosen in enumerate(chosen) if is_chosen]
     return Judgement(
         kept,
         [round(confidence[at], 3) for at in kept],
         [reasons[at] for at in kept],
-        None if answer is None else round(answer, 3),
+        round(max(confidence), 3) if confidence else None,
     )
 
 
-def _something(figures: Figures, judged: Judged) -> list[bool]:
+def _enough(figures: Figures, judged: Sequence[JudgedHit], records: Sequence[EntryRecord | None]) -> list[bool]:
+    """Whether each hit reaches the floor of its row, and turns have one among them that reaches the gate."""
+    gated = any(
+        one.confidence >= one.row.gate for one, turn in zip(judged, figures.turns, strict=True) if turn
+    )
+    enough = []
+    for at, (one, turn, record) in enumerate(zip(judged, figures.turns, records, strict=True)):
+        least = one.row.floor if figures.shared[at] else one.row.floor_without_words
+        if not turn and record is not None and record.entry_type != REMEMBERED:
+            least = min(least * OVERHEARD, (1.0 + least) / 2.0)
+        enough.append(one.confidence >= least and (gated or not turn))
+    return enough
+
+
+def _something(figures: Figures) -> list[bool]:
     hits = figures.hits
-    if judged.similarity is not None:
-        alike = [value >= judged.similarity for value in hits["cosine"]]  # NaN is below
-    else:  # too few vectors to describe the model: any likeness counts
-        alike = [
-            (cosine >= 0.0) if isnan(likeness) else likeness >= LIKENESS
-            for cosine, likeness in zip(hits["cosine"], hits["likeness"], strict=True)
-        ]
     return [
-        near > 0 or static >= PIECES or like
-        for near, static, like in zip(hits["words_near"], hits["static"], alike, strict=True)
+        near > 0 or static >= PIECES or distance >= NEAR  # NaN is below
+        for near, static, distance in zip(hits["words_near"], hits["static"], figures.distance, strict=True)
     ]
+
+
+def _echoes(query: Query, text: str, asks: bool) -> bool:
+    """Whether a text only asks what the query asks, or is the query itself."""
+    said, asked = fold(text).strip(), fold(query.text).strip()
+    if said == asked or said.endswith((f": {asked}", f"] {asked}")):
+        return asks or len(tokens_of(asked)) >= _LEAST_SAID
+    if not asks or not ends_with_question(text):
+        return False
+    words, own = set(tokens_of(said)), set(tokens_of(asked))
+    if len(words) > max(LONGER * len(own), len(own) + _WORDS_MORE):
+        return False
+    weight = sum(weight_of(word, 0, 0) for word in own)
+    return sum(weight_of(word, 0, 0) for word in own & words) >= ECHOED * weight
 
 
 def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, count: int) -> list[str]:
     """Of each of the first hits, like ``same words: checkout, denied; said on 8 May 2026``."""
     places = found.order[:count]
-    idf = found.lexical.idf
-    rarest = sorted(range(len(figures.terms)), key=lambda row: -idf.get(figures.terms[row], 0.0))
+    rarest = sorted(range(len(figures.terms)), key=lambda row: -figures.weights[row])
     words = [(row, query.words.get(figures.terms[row], "")) for row in rarest]
     foreign = foreign_words()  # function words count where a query hardly shows its language
     speaks = {
@@ -155,7 +189,7 @@ def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, c
     nothing = [False] * count
     speaker, day = speaks.get("speaker", nothing), speaks.get("day", nothing)
     time, interval = speaks.get("time", nothing), speaks.get("interval", nothing)
-    cosine, near = figures.hits["cosine"], figures.hits["words_near"]
+    cosine, near = found.cosine[places].tolist(), figures.hits["words_near"]
     reasons = []
     for at, held in enumerate(figures.shared[:count]):
         shared = [word for row, word in words if row in held]

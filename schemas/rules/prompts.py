@@ -1,0 +1,118 @@
+"""What a prompt asks of a memory: nothing, a question with a kind of answer, or help in a situation.
+
+"Please continue" and "fix the typo" are about what is at hand; no memory belongs to them. A question about a time is not
+answered by a text without one.
+
+Invariant: pure; the words are in ``language/prompts.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from .languages import languages
+from .stop_words import foreign_words
+from .text import STOP_WORDS, fold, tokens_of
+
+_NAME: Final = re.compile(r"(?<![.!?:;\n])[ (\"“„]+([^\W\d_a-z][\w’'-]+)")
+"""A word with a capital that does not begin a sentence; all nouns of a German text, which costs nothing."""
+_OPENS: Final = 3
+"""Words within which the verb of a request stands ("and now please sort …")."""
+_MOST_WORDS: Final = 24
+"""Words of the longest prompt that may ask nothing; longer ones are not looked at."""
+
+
+class Kind(Enum):
+    """The kind of answer that a question asks for."""
+
+    PERSON = "person"
+    TIME = "time"
+    NUMBER = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    interrogatives: frozenset[str]
+    empty: frozenset[str]
+    edits: frozenset[str]
+    deictics: frozenset[str]
+    asks_to_do: re.Pattern[str]
+    kinds: tuple[tuple[Kind, re.Pattern[str]], ...]
+
+
+@cache
+def _words() -> _Words:
+    data = json.loads(resources.files("crew_journal.schemas").joinpath("language/prompts.json").read_text("utf-8"))
+    patterns = ((Kind.NUMBER, "number"), (Kind.TIME, "when"), (Kind.PERSON, "who"))
+    return _Words(
+        _every(data["interrogatives"]),
+        _every(data["at_hand"]) | _every(data["courtesies"]) | STOP_WORDS | foreign_words(),
+        _every(data["edits"]),
+        _every(data["deictics"]),
+        re.compile(fold(data["asks_to_do"])),
+        tuple((kind, re.compile(fold(data[name]))) for kind, name in patterns),
+    )
+
+
+def _every(lists: dict[str, Any]) -> frozenset[str]:
+    return frozenset(fold(word) for words in lists.values() for word in words)
+
+
+def is_question(text: str) -> bool:
+    """Whether a text asks something, by a question mark or its first word; "could you …" is a request."""
+    folded = fold(text).strip()
+    if _words().asks_to_do.match(folded):
+        return False
+    return "?" in text or folded.split(" ", 1)[0] in _words().interrogatives
+
+
+def asks_nothing(text: str) -> bool:
+    """Whether a prompt is a courtesy, or a request about what is at hand only ("make the second paragraph shorter")."""
+    words, known = tokens_of(text), _words()
+    if len(words) > _MOST_WORDS or is_question(text):
+        return False
+    own = [word for word in words if word not in known.empty and word not in known.edits]
+    if not own:
+        return True
+    edits = not known.edits.isdisjoint(words[:_OPENS]) and not known.deictics.isdisjoint(words)
+    return edits and len(own) == 1 and not any(map(str.isdecimal, text)) and _NAME.search(text) is None
+
+
+def asked_kind(question: str) -> Kind | None:
+    """The kind of answer that a question asks for; None if any will do."""
+    folded = fold(question)
+    return next((kind for kind, pattern in _words().kinds if pattern.search(folded)), None)
+
+
+def holds_kind(kind: Kind, text: str, asked: Collection[str]) -> bool:
+    """Whether a text has something of that kind which the question does not have itself.
+
+    Args:
+        kind: The kind.
+        text: The text.
+        asked: The folded words of the question.
+    """
+    if kind is Kind.PERSON:
+        first = text.split(" ", 1)[0]
+        names = [first, *_NAME.findall(text)] if first[:1].isupper() else _NAME.findall(text)
+        return any(fold(name) not in asked and fold(name) not in STOP_WORDS for name in names)
+    rest = [word for word in tokens_of(text) if word not in asked]
+    numbers = any(map(str.isdecimal, "".join(rest))) or any(map(_number_words().__contains__, rest))
+    return numbers or (kind is Kind.TIME and any(map(_time_words().__contains__, rest)))
+
+
+@cache
+def _number_words() -> frozenset[str]:
+    return frozenset[str]().union(*(language.number_words for language in languages()))
+
+
+@cache
+def _time_words() -> frozenset[str]:
+    return frozenset[str]().union(*(language.time_words for language in languages()))

@@ -1,0 +1,161 @@
+"""What a cosine of an embedding model means: log odds that a text belongs to a query.
+
+Models differ: of two unrelated texts the cosine is .07 under MiniLM and .75 under multilingual-e5-small. So every model is
+measured with reference texts (``schemas/rules/reference_texts``): the cosines of queries with their own text and with all
+others. A logistic regression over the cosine, the query's mean cosine with all texts and the text's mean cosine with all
+queries (both correct for texts that are near to everything, Conneau et al., 2018, "CSLS") gives log odds that mean the same
+under every model; a better model reaches higher ones.
+
+Invariant: depends on the model alone, never on what is remembered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..hot.vector_matrix import Vectors
+
+Floats = npt.NDArray[np.float64]
+
+RIDGE: Final = 1.0
+"""Penalty on the weights of standardised figures."""
+UNRELATED: Final = 0.1
+"""Weight of a pair that does not belong together; there are 47 for each that does."""
+_STEPS: Final = 50
+_CONVERGED: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The constants of one model.
+
+    Attributes:
+        model: Its name.
+        texts: (d,) float32 mean vector of the reference texts.
+        queries: (d,) float32 mean vector of the reference queries.
+        weights: Weights of cosine, mean cosine of the query and mean cosine of the text.
+        bias: Added to their sum.
+        mean: Mean cosine of a query and a text that do not belong together.
+        deviation: Standard deviation of these cosines.
+    """
+
+    model: str
+    texts: Vectors
+    queries: Vectors
+    weights: tuple[float, float, float]
+    bias: float
+    mean: float
+    deviation: float
+
+    def meaning(self, cosines: Floats, query: Vectors, vectors: Vectors) -> Floats:
+        """(n,) float64 log odds that texts belong to a query by meaning alone.
+
+        Args:
+            cosines: (n,) of the texts with the query.
+            query: (d,) float32, L2-normalised.
+            vectors: (n, d) float32, L2-normalised, of the texts.
+        """
+        of_cosine, of_query, of_text = self.weights
+        near: Floats = (vectors @ self.queries).astype(np.float64)
+        return self.bias + of_cosine * cosines + of_query * float(query @ self.texts) + of_text * near
+
+    def distance(self, cosines: Floats) -> Floats:
+        """(n,) float64 standard deviations above the mean of unrelated pairs."""
+        above: Floats = (cosines - self.mean) / self.deviation
+        return above
+
+
+def calibrate(model: str, texts: Vectors, questions: Vectors, situations: Vectors) -> Calibration:
+    """Measure a model.
+
+    Args:
+        model: Its name.
+        texts: (n, d) float32, L2-normalised: the vectors of the reference texts.
+        questions: (n, d) likewise: of the question that each answers.
+        situations: (n, d) likewise: of the situation to which each belongs.
+    """
+    count = len(texts)
+    queries = np.concatenate((questions, situations))
+    cosines = queries.astype(np.float64) @ texts.T.astype(np.float64)
+    own = np.concatenate((np.eye(count, dtype=bool), np.eye(count, dtype=bool)))
+    of_query = (cosines.sum(1, where=~own) / (count - 1))[:, None]
+    of_text = (cosines.sum(0, where=~own) / (2 * count - 2))[None, :]
+    figures = np.stack([cosines, np.broadcast_to(of_query, own.shape), np.broadcast_to(of_text, own.shape)], -1)
+    labels = own.ravel()
+    weights, bias = logistic(figures.reshape(-1, 3), labels, np.where(labels, 1.0, UNRELATED), RIDGE)
+    unrelated = cosines[~own]
+    return Calibration(
+        model,
+        texts.mean(0, dtype=np.float64).astype(np.float32),
+        queries.mean(0, dtype=np.float64).astype(np.float32),
+        (float(weights[0]), float(weights[1]), float(weights[2])),
+        bias,
+        float(unrelated.mean()),
+        float(unrelated.std()) or 1.0,
+    )
+
+
+def logistic(
+    figures: Floats, labels: npt.NDArray[np.bool_], weights: Floats, ridge: float
+) -> tuple[Floats, float]:
+    """Weights (in the figures' own units) and bias of a logistic regression, by Newton's method.
+
+    Args:
+        figures: (n, f) float64.
+        labels: (n,) bool.
+        weights: (n,) of the examples.
+        ridge: Penalty on the weights of the standardised figures.
+    """
+    mean, spread = np.average(figures, 0, weights), figures.std(0) + 1e-9
+    x = np.c_[(figures - mean) / spread, np.ones(len(figures))]
+    penalty = np.eye(x.shape[1]) * ridge
+    penalty[-1, -1] = 1e-6
+    beta = np.zeros(x.shape[1])
+    for _ in range(_STEPS):
+        p = 1.0 / (1.0 + np.exp(-np.clip(x @ beta, -30.0, 30.0)))
+        hessian = (x * (weights * p * (1.0 - p))[:, None]).T @ x + penalty
+        step = np.linalg.solve(hessian, x.T @ (weights * (p - labels)) + penalty @ beta)
+        beta -= step
+        if np.abs(step).max() < _CONVERGED:
+            break
+    own: Floats = beta[:-1] / spread
+    return own, float(beta[-1] - own @ mean)
+
+
+@cache
+def known_calibration(model: str | None) -> Calibration | None:
+    """The calibration of a model whose weights are pinned (``calibrations.json``); None for any other."""
+    data = json.loads(resources.files(__package__).joinpath("calibrations.json").read_text("utf-8"))
+    return None if model not in data else _read(str(model), data[model])
+
+
+def as_json(calibration: Calibration) -> dict[str, Any]:
+    """The constants as they are stored."""
+    return {
+        "weights": [round(one, 4) for one in calibration.weights],
+        "bias": round(calibration.bias, 4),
+        "mean": round(calibration.mean, 5),
+        "deviation": round(calibration.deviation, 5),
+        "texts": [round(float(one), 4) for one in calibration.texts],
+        "queries": [round(float(one), 4) for one in calibration.queries],
+    }
+
+
+def _read(model: str, data: Mapping[str, Any]) -> Calibration:
+    return Calibration(
+        model,
+        np.array(data["texts"], np.float32),
+        np.array(data["queries"], np.float32),
+        tuple(data["weights"]),
+        data["bias"],
+        data["mean"],
+        data["deviation"],
+    )

@@ -21,11 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
+from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.rules.embed_policy import REMEMBERED
 from crew_journal.schemas.rules.reference_texts import reference_texts
 from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.evidence.figures import Figures, figures_of
 from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.services.query.hot.records import EntryRecord
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.recipes import Recipe, default_recipe
 from crew_journal.services.query.search import searched
@@ -115,6 +117,15 @@ async def conversations() -> Set:
     return await embedded_set(recorded(records, "precision"), [*asked, *foreign])
 
 
+async def unrelated() -> Set:
+    """The development conversations with the prompts of the reference texts to which nothing is relevant."""
+    records = lines_of(LOCOMO / "journal.jsonl")
+    agents = dict.fromkeys(record["agent_id"] for record in records)
+    texts = reference_texts().unrelated
+    asked = [Asked(text, own(agent), agent, "unrelated", frozenset()) for agent in agents for text in texts]
+    return await embedded_set(recorded(records, "unrelated"), asked)
+
+
 async def situations() -> Set:
     """The histories of ``vehicle_dev`` with their own situations first, then each one's put to the next history."""
     asked = [
@@ -149,6 +160,7 @@ def cases(journal: Set, recipe: Recipe | None = None, *, vectors: bool = True) -
     """
     index = index_of(journal, None if vectors else np.zeros(len(journal.events), bool))
     calibration = known_calibration(index.model) if vectors else None
+    said = {event.entry.id: event.entry.summary for event in journal.events}
     found = []
     for asked, query in zip(journal.questions, journal.queries, strict=True):
         if not vectors:
@@ -156,10 +168,32 @@ def cases(journal: Set, recipe: Recipe | None = None, *, vectors: bool = True) -
         chosen = recipe or default_recipe(index.scoped(asked.scope).turn_count)
         result = searched(index, asked.scope, query, chosen, K)
         docs = result.docs[result.order]
-        texts = [None if one is None else one.summary for one in index.records.of(docs.tolist())]
+        texts = [said[index.documents.id_of(doc)] for doc in docs.tolist()]
         figures = figures_of(index, query, result, texts, calibration)
         found.append(Case(asked, figures, _relevant(index, asked, docs)))
     return found
+
+
+def record_of(event: EntryRecorded) -> EntryRecord:
+    """An entry as a hit has it."""
+    entry = event.entry
+    return EntryRecord(
+        entry.id,
+        entry.entry_type,
+        entry.summary,
+        entry.agent_id,
+        entry.crew_id,
+        entry.actor_type.value,
+        entry.actor_id,
+        entry.severity.value,
+        entry.priority.value,
+        entry.trace_id,
+        entry.mission_id,
+        dict(entry.payload),
+        dict(entry.refs),
+        tuple(entry.supersedes),
+        None,
+    )
 
 
 def _relevant(index: HotIndex, asked: Asked, docs: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:

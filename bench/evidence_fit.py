@@ -1,7 +1,7 @@
 """Fits the constants of ``schemas/rules/evidence.json``: logistic regression on prompts with and without an answer.
 
-``python -m bench.evidence_fit`` prints what the constants reach on the journal left out; ``--write`` also writes those fitted
-on everything. Evaluation data decides numbers here and nothing else.
+``python -m bench.evidence_fit`` prints what the constants reach on the journal left out; ``--write`` also writes those
+fitted on everything. Evaluation data decides numbers here and nothing else.
 """
 
 from __future__ import annotations
@@ -23,26 +23,30 @@ from bench.evidence_data import (
     conversations,
     reference,
     situations,
+    unrelated,
 )
 from bench.figures import say
+from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
+from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
 from crew_journal.schemas.rules.prompts import is_question
-from crew_journal.services.query.evidence.calibration import logistic
+from crew_journal.schemas.settings import Settings
+from crew_journal.services.query.evidence.calibrating import measure
+from crew_journal.services.query.evidence.calibration import Calibration, as_json, logistic
 from crew_journal.services.query.recipes import CONVERSATIONAL, ROBUST
 
 Floats = npt.NDArray[np.float64]
 
 TABLE: Final = PROJECT / "schemas" / "rules" / "evidence.json"
+CALIBRATIONS: Final = PROJECT / "services" / "query" / "evidence" / "calibrations.json"
 FOREIGN: Final = 0.5
 """Weight of a turn that was found for a foreign question: most questions that are asked have an answer."""
 RIDGE: Final = 3.0
-SILENCED: Final = 0.035
+SILENCED: Final = 0.045
 """Share of the questions that recall answers which ``inject`` may leave without an answer, on the conversations left out."""
 TURNS: Final = 3.3
 """Turns an own question gets in the mean, in ``inject``."""
-TEXT_FLOOR: Final = 0.5
-"""A text is injected if it is as likely relevant as not. Where it shares no word, nothing but its meaning was compared, and no
-common topic can mislead, so less is enough: FLOOR_BY_MEANING."""
-FLOOR_BY_MEANING: Final = 0.25
+TEXT_FLOOR: Final = 0.3
+"""A text is injected if it is called likely or sure (``evidence_words``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +56,32 @@ class Kind:
     name: str
     turns: bool
     asks: bool
+    shares: bool | None
     figures: tuple[str, ...]
+
+    def applies(self, case: Case) -> npt.NDArray[np.bool_]:
+        """(n,) bool: which hits of a case it judges."""
+        shares = np.array([bool(held) for held in case.figures.shared], bool)
+        own: npt.NDArray[np.bool_] = np.array(case.figures.turns, bool) == self.turns
+        return own if self.shares is None else own & (shares == self.shares)
 
 
 _NEAR: Final = ("words_near", "near_squared")
 _WORDS: Final = ("words", "words_squared")
 _KINDS_ASKED: Final = ("lacks_kind", "has_kind", "terms")
 KINDS: Final = (
-    Kind("turns in context", True, True, ("meaning", *_NEAR, "meaning_near", "context", "place")),
-    Kind("turns", True, True, ("meaning", *_NEAR, "meaning_near", "place")),
-    Kind("turns by pieces", True, True, (*_NEAR, "static", "place")),
-    Kind("turns by words", True, True, (*_NEAR, "place")),
-    Kind("turns, situations", True, False, ("meaning", "words_near", "meaning_near")),
-    Kind("turns by words, situations", True, False, (*_NEAR, "place")),
-    Kind("texts", False, True, ("meaning", *_WORDS, "meaning_words", "margin", *_KINDS_ASKED)),
-    Kind("texts by words", False, True, (*_WORDS, *_KINDS_ASKED)),
-    Kind("texts, situations", False, False, ("meaning", *_WORDS, "meaning_words", "margin", "terms")),
-    Kind("texts by words, situations", False, False, (*_WORDS, "terms")),
+    Kind("turns in context", True, True, None, ("meaning", *_NEAR, "meaning_near", "context", "place")),
+    Kind("turns", True, True, None, ("meaning", *_NEAR, "meaning_near", "place")),
+    Kind("turns by pieces", True, True, None, (*_NEAR, "static", "place")),
+    Kind("turns by words", True, True, None, (*_NEAR, "place")),
+    Kind("turns, situations", True, False, None, ("meaning", "words_near", "meaning_near", "terms")),
+    Kind("turns by words, situations", True, False, None, (*_NEAR, "terms", "place")),
+    Kind("texts", False, True, True, ("meaning", *_WORDS, "meaning_words", "margin", *_KINDS_ASKED)),
+    Kind("texts by meaning", False, True, False, ("meaning", "margin", *_KINDS_ASKED)),
+    Kind("texts by words", False, True, True, (*_WORDS, *_KINDS_ASKED)),
+    Kind("texts, situations", False, False, True, ("meaning", *_WORDS, "meaning_words", "margin", "terms")),
+    Kind("texts by meaning, situations", False, False, False, ("meaning", "margin")),
+    Kind("texts by words, situations", False, False, True, (*_WORDS, "terms")),
 )
 
 
@@ -84,7 +97,7 @@ class Fitted:
         """(n,) probability that each hit is relevant; NaN for one of the other kind, or that lacks a figure."""
         x = _figures(self.kind, case)
         values: Floats = 1.0 / (1.0 + np.exp(-(x @ self.weights + self.bias)))
-        values[np.array(case.figures.turns, bool) != self.kind.turns] = np.nan
+        values[~self.kind.applies(case)] = np.nan
         return values
 
 
@@ -96,7 +109,7 @@ def fit(kind: Kind, training: Sequence[Sequence[Case]]) -> Fitted:
         first = len(figures)
         for case in judged:
             x = _figures(kind, case)
-            known = ~np.isnan(x).any(1) & (np.array(case.figures.turns, bool) == kind.turns)
+            known = ~np.isnan(x).any(1) & kind.applies(case)
             figures.append(x[known])
             labels.append(case.relevant[known])
             weights.append(np.full(int(known.sum()), 1.0 if case.own or not kind.turns else FOREIGN))
@@ -184,40 +197,44 @@ def _figures(kind: Kind, case: Case) -> Floats:
 
 async def training_sets() -> tuple[dict[str, list[Case]], dict[str, list[Case]]]:
     """What rows for turns and for texts are fitted on: name of the source → its cases, with and without vectors."""
-    talk, histories, texts = await conversations(), await situations(), await reference()
-    with_vectors = {
-        "conversations": cases(talk, CONVERSATIONAL),
-        "situations": cases(histories, CONVERSATIONAL),
-        "reference": cases(texts, ROBUST),
+    sets = {
+        "conversations": (await conversations(), CONVERSATIONAL),
+        "situations": (await situations(), CONVERSATIONAL),
+        "unrelated": (await unrelated(), CONVERSATIONAL),
+        "reference": (await reference(), ROBUST),
     }
-    by_words = {
-        "conversations": cases(talk, CONVERSATIONAL, vectors=False),
-        "situations": cases(histories, CONVERSATIONAL, vectors=False),
-        "reference": cases(texts, ROBUST, vectors=False),
-    }
-    return with_vectors, by_words
+    with_vectors = {name: cases(journal, recipe) for name, (journal, recipe) in sets.items()}
+    return with_vectors, {name: cases(journal, recipe, vectors=False) for name, (journal, recipe) in sets.items()}
 
 
-def row_of(kind: Kind, every: Sequence[Case]) -> dict[str, Any]:
-    """The row of the table: constants fitted on everything; gate and floor of turns by the conversations left out."""
-    held = left_out(kind, every)
+def row_of(kind: Kind, source: Sequence[Case], others: Sequence[Sequence[Case]] = ()) -> dict[str, Any]:
+    """The row of the table: constants fitted on everything; gate and floor of turns by the journals left out."""
+    held = left_out(kind, source, others)
     if kind.turns:
         gate = gate_of(held)
-        floor = by_meaning = floor_of(held, gate)
+        floor = floor_of(held, gate)
     else:
-        gate, floor, by_meaning = 0.0, TEXT_FLOOR, FLOOR_BY_MEANING
+        gate, floor = 0.0, TEXT_FLOOR
     say(summary(kind.name, held, gate, floor))
-    fitted = fit(kind, [every])
+    fitted = fit(kind, [source, *others])
     return {
         "name": kind.name,
         "turns": kind.turns,
         "asks": kind.asks,
+        "shares": kind.shares,
         "weights": {name: round(float(one), 4) for name, one in zip(kind.figures, fitted.weights, strict=True)},
         "bias": round(fitted.bias, 4),
         "floor": round(floor, 4),
-        "floor_without_words": round(by_meaning, 4),
         "gate": round(gate, 4),
     }
+
+
+async def measured() -> Calibration:
+    """MiniLM's calibration, as a node measures other models."""
+    embedder = MiniLmEmbedder(Settings().models_dir)
+    calibration = await measure(embedder, MODEL_ID)
+    await embedder.close()
+    return calibration
 
 
 async def main() -> None:
@@ -229,9 +246,12 @@ async def main() -> None:
     rows = []
     for kind in KINDS:
         sets = with_vectors if "meaning" in kind.figures else by_words
-        source = "reference" if not kind.turns else "conversations" if kind.asks else "situations"
-        rows.append(row_of(kind, sets[source]))
+        if kind.turns:
+            rows.append(row_of(kind, sets["conversations" if kind.asks else "situations"], [sets["unrelated"]]))
+        else:
+            rows.append(row_of(kind, sets["reference"]))
     if write:
+        CALIBRATIONS.write_text(json.dumps({MODEL_ID: as_json(await measured())}) + "\n", "utf-8")
         TABLE.write_text(json.dumps({"version": 2, "rows": rows}, indent=1) + "\n", "utf-8")
 
 

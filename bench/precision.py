@@ -2,8 +2,8 @@
 
 Sets (``../shared/data``, evaluation only; said plainly when absent): ``locomo_dev`` with its own questions and those of the
 other conversations, speakers' names exchanged; ``vehicle_dev``, situations written as statements; ``precision_dev``
-(PrecisionMemBench). Each conversation is judged by constants fitted on the two others; beliefs and statements by those
-of the product, which were fitted on neither set.
+(PrecisionMemBench). Each conversation is judged by constants fitted on the two others; beliefs by those of the product,
+which were not fitted on them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from bench.evidence_data import LOCOMO, SHARED, VEHICLE, cases, conversations, situations
+from bench.evidence_data import LOCOMO, SHARED, VEHICLE, cases, conversations, record_of, situations, unrelated
 from bench.evidence_fit import KINDS, Held, floor_of, gate_of, left_out, recall_kept
 from bench.figures import Report, at_least, at_most, say
 from bench.precision_beliefs import beliefs
@@ -23,6 +23,7 @@ from bench.quality_index import ANALYZER, Asked, K, Set, index_of
 from crew_journal.schemas.operations.recall import INJECT, Mode
 from crew_journal.schemas.rules.statements import Told
 from crew_journal.schemas.timestamps import DAY_MS
+from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.evidence.judging import judgement, weighed
 from crew_journal.services.query.evidence.names import names_in
 from crew_journal.services.query.hot.index import HotIndex
@@ -53,7 +54,8 @@ async def run(quick: bool, folder: Path) -> Report:
     if quick:
         say("quick: locomo_dev and vehicle_dev are left out")
     if not quick and _present(LOCOMO):
-        _silence(report, left_out(KINDS[1], cases(await conversations(), CONVERSATIONAL)))
+        talk, others = cases(await conversations(), CONVERSATIONAL), cases(await unrelated(), CONVERSATIONAL)
+        _silence(report, left_out(KINDS[0], talk, [others]))
     if not quick and _present(VEHICLE):
         await _situations(report)
     if _present(PRECISION):
@@ -68,7 +70,7 @@ def _present(path: Path) -> bool:
 
 
 def _silence(report: Report, held: Sequence[Held]) -> None:
-    foreign = np.array([one.odds for one in held if not one.case.own])
+    foreign = np.array([one.best for one in held if not one.case.own])
     for share in SHARES:
         note = f"{share:.0%} of the own questions that recall answers get nothing; gate by the conversation left out"
         target = at_least(0.72) if share == 0.04 else None
@@ -86,7 +88,8 @@ def _silence(report: Report, held: Sequence[Held]) -> None:
             f"recall in {hits} hits a question in the mean", value, "recall", at_least(least), "inject, left out"
         )
     said = np.concatenate([one.confidence for one in held if one.case.own])
-    right = np.concatenate([one.case.relevant for one in held if one.case.own])
+    right = np.concatenate([one.case.relevant for one in held if one.case.own])[~np.isnan(said)]
+    said = said[~np.isnan(said)]
     for low in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
         chosen = (said >= low - 0.05) & (said < low + 0.05)
         target = at_least(0.7) if low == 0.8 else None
@@ -177,6 +180,8 @@ async def _beliefs(report: Report) -> None:
 def _returned(index: HotIndex, journal: Set, at: int, recipe: Recipe, mode: Mode) -> list[str]:
     question, query = journal.questions[at], journal.queries[at]
     found = searched(index, question.scope, query, recipe, K)
-    names = names_in(question.text, [journal.events[hit.doc].entry.payload for hit in found.hits], ANALYZER)
-    kept = judgement(weighed(index, query, found, recipe.name, None), mode, names).kept
+    records = [record_of(journal.events[hit.doc]) for hit in found.hits]
+    names = names_in(question.text, [record.payload for record in records], ANALYZER)
+    evidence = weighed(index, query, found, records, known_calibration(index.model), None)
+    kept = judgement(evidence, mode, names).kept
     return [index.documents.id_of(found.hits[place].doc) for place in kept]

@@ -27,6 +27,7 @@ from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.hot.extend import extend
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
@@ -108,10 +109,12 @@ async def embedded_set(
     for at, result in zip(chosen, await embedder.embed_documents_tokens(texts), strict=True):
         made[at] = result
     queries = []
+    calibration = known_calibration(MODEL_ID)
+    usual = None if calibration is None else calibration.queries
     for question in questions:
         data, tokens = await embedder.embed_query_tokens(question.text)
         words = None if table is None else table.view(np.uint64)
-        queries.append(query_of(question.text, ANALYZER, query_vector(data), tokens, words))
+        queries.append(query_of(question.text, ANALYZER, query_vector(data), tokens, words, queries=usual))
     await embedder.close()
     sessions = {event.entry.id: event.entry.trace_id for event in events if event.entry.trace_id is not None}
     return Set(events, made, questions, queries, sessions)

@@ -31,20 +31,21 @@ class EvidenceRow:
         name: Name of the row.
         turns: Whether it judges turns of conversations or other texts.
         asks: Whether it judges questions or other prompts.
+        shares: Whether it judges hits that share a word with the prompt, or that share none; None for both. They differ: a
+            common word may be all that a text about the same person has, while one without any was found by its meaning.
         weights: Name of the figure → its weight in the log odds.
         bias: Added to their sum.
         floor: Confidence below which ``inject`` leaves a hit out.
-        floor_without_words: The same for a hit that shares no word with the prompt.
         gate: Confidence that at least one turn must reach for any to be returned by ``inject``.
     """
 
     name: str
     turns: bool
     asks: bool
+    shares: bool | None
     weights: Mapping[str, float]
     bias: float
     floor: float
-    floor_without_words: float
     gate: float
 
     def confidence(self, figures: Mapping[str, Sequence[float]], at: int) -> float:
@@ -61,7 +62,7 @@ class JudgedHit:
     row: EvidenceRow
 
 
-def judge(figures: Mapping[str, Sequence[float]], at: int, *, turn: bool, asks: bool) -> JudgedHit:
+def judge(figures: Mapping[str, Sequence[float]], at: int, *, turn: bool, asks: bool, shares: bool) -> JudgedHit:
     """Judge one hit.
 
     Args:
@@ -69,18 +70,26 @@ def judge(figures: Mapping[str, Sequence[float]], at: int, *, turn: bool, asks: 
         at: The hit's place.
         turn: Whether it is a turn of a conversation.
         asks: Whether the prompt is a question.
+        shares: Whether the hit shares a word with it.
+
+    Returns:
+        The judgement by the first row of which the hit has all figures. A hit that shares no word and has no vector has
+        none: its confidence is 0.
     """
-    for row in rows_for(turn, asks):
+    rows = rows_for(turn, asks, shares)
+    for row in rows:
         confidence = row.confidence(figures, at)
         if not isnan(confidence):
             return JudgedHit(confidence, row)
-    raise AssertionError("the last row of each kind needs figures about words alone")
+    return JudgedHit(0.0, rows[-1])
 
 
 @cache
-def rows_for(turn: bool, asks: bool) -> tuple[EvidenceRow, ...]:
-    """The rows for a kind of hit and prompt, the one with most figures first; the last one needs only words."""
-    return tuple(row for row in evidence_rows() if row.turns == turn and row.asks == asks)
+def rows_for(turn: bool, asks: bool, shares: bool) -> tuple[EvidenceRow, ...]:
+    """The rows for a kind of hit and prompt, the one with most figures first."""
+    return tuple(
+        row for row in evidence_rows() if row.turns == turn and row.asks == asks and row.shares in (None, shares)
+    )
 
 
 @cache
@@ -95,9 +104,9 @@ def _row(data: Mapping[str, Any]) -> EvidenceRow:
         data["name"],
         data["turns"],
         data["asks"],
+        data["shares"],
         data["weights"],
         data["bias"],
         data["floor"],
-        data["floor_without_words"],
         data["gate"],
     )

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .evidence import CROWD, LEAST_EXPECTED
-
 FLOORS: Final = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 KEEP: Final = 0.95
 """Share of the used hits that the proposed floor keeps."""
@@ -67,7 +65,7 @@ def propose_floor(receipts: Sequence[Sequence[ReplayedHit]], keep: float = KEEP)
 
 
 def _figures(receipts: Sequence[Sequence[ReplayedHit]], floor: float, used: int) -> FloorFigures:
-    kept = [[hit for hit in hits if hit.confidence >= floor * _crowd(hits)] for hits in receipts]
+    kept = [[hit for hit in hits if hit.confidence >= floor] for hits in receipts]
     left = sum(map(len, kept))
     useful = sum(hit.used for hits in kept for hit in hits)
     return FloorFigures(
@@ -77,9 +75,3 @@ def _figures(receipts: Sequence[Sequence[ReplayedHit]], floor: float, used: int)
         useful / left if left else None,
         sum(not hits for hits in kept) / len(receipts),
     )
-
-
-def _crowd(hits: Sequence[ReplayedHit]) -> float:
-    """The factor by which the hits of a recall raise its floor, as in ``evidence.judge``."""
-    expected: float = max(LEAST_EXPECTED, sum(hit.confidence for hit in hits)) ** CROWD
-    return expected

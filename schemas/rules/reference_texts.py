@@ -15,7 +15,8 @@ from typing import Final
 VERSION: Final = 1
 
 MEASURED: Final = 48
-"""Memories with which a model is measured: 48 texts and 96 queries take MiniLM 2 s of CPU, a small model of Ollama some 5 s."""
+"""Memories with which a model is measured: 48 texts and 96 queries take MiniLM 2 s of CPU, a small model of Ollama
+some 5 s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ def query_of(
     table: Words | None,
     *,
     day: int | None = None,
+    queries: Vectors | None = None,
 ) -> Query:
     """Build the query.
 
@@ -53,6 +54,7 @@ def query_of(
         tokens: Its bits in context, of the vector's model, or None.
         table: The static table, or None.
         day: The day of the question, days since 1970-01-01 (UTC); None to ignore relative dates.
+        queries: (d,) float32 mean vector of all sorts of queries under the vector's model; None if it was not measured.
     """
     told = told_by(text)
     parts = parts_of(text) if told is Told.QUOTES else [(text, True)]
@@ -97,7 +99,7 @@ def query_of(
     pairs_of_words = [pair for word, _ in keyed for pair in pairs_of(word)]
     names = dict(zip(analyzer.keys_of(pairs_of_words), pairs_of_words, strict=True))
     names |= {key: word for word, key in reversed(keyed)}
-    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told)
+    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told, queries)
 
 
 def _capped(tokens: TokenBits | None) -> TokenBits | None:

@@ -34,8 +34,10 @@ from ...schemas.timestamps import to_ms
 from .arms.walk import Walked, walk
 from .arranging import Shown, arranged
 from .asking import no_table, query_of
+from .evidence.calibrating import Calibrations
+from .evidence.calibration import Calibration
 from .evidence.floors import kept_floors
-from .evidence.judging import Judgement, Weighed, judgement, weighed
+from .evidence.judging import Judgement, judgement, weighed
 from .evidence.names import names_in
 from .hot.cache import HotCache
 from .hot.index import HotIndex
@@ -54,7 +56,7 @@ from .query_embedding import (
     ignore_outcome,
 )
 from .recipes import Recipe, default_recipe, recipe_named
-from .search import Found, Searched, searched
+from .search import Found, Query, Searched, searched
 
 SEARCHED_MOST: Final = 256
 """Most hits that are searched where repeats take the places of others."""
@@ -133,6 +135,7 @@ class RecallService:
         self.record = record
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
+        self._calibrations = Calibrations(embedder)
         self._unsubscribe = views.subscribe(self._queries.follow)
         self._floors = kept_floors(views)
         self._analyzer = analyzer
@@ -159,6 +162,11 @@ class RecallService:
         """Embeds queries, for other searches too."""
         return self._queries
 
+    @property
+    def calibrations(self) -> Calibrations:
+        """What the cosines of each model mean, for other searches too."""
+        return self._calibrations
+
     async def embed(self, workspace_id: str, text: str) -> QueryVector | None:
         """The vector of a text by the active model of a workspace; None without one."""
         return await self._queries.embed(text, self._cache.model_of(workspace_id))
@@ -171,6 +179,7 @@ class RecallService:
         """Free memory and threads; running recalls fail."""
         self._unsubscribe()
         self._floors.close()
+        self._calibrations.close()
         self._queries.close()
         self._cache.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -228,13 +237,14 @@ class RecallService:
         tokens = embedded.tokens if embedded is not None and vector is not None else None
         now = self._clock()
         day = request.asked_day(now)
-        query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day)
+        calibration = self._calibrations.of(index.model, len(vector)) if vector is not None else None
+        usual = None if calibration is None else calibration.queries
+        query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day, queries=usual)
         asked, now_ms = max(request.k, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
         while True:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
-            evidence = weighed(index, query, result, recipe.name, floor)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
-            judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence)
+            judged, shown = await self._hits(index, workspace_id, scope, request, query, result, calibration, floor)
             hits = arranged(shown, self._analyzer)
             direct = [hit for hit in hits if hit.via is None][: request.k]
             if len(direct) == request.k or len(found) < asked or not any(hit.repeats for hit in hits):
@@ -267,8 +277,10 @@ class RecallService:
         workspace_id: str,
         scope: Scope,
         request: RecallRequest,
+        query: Query,
         result: Searched,
-        evidence: Weighed,
+        calibration: Calibration | None,
+        floor: float | None,
     ) -> tuple[Judgement, list[Shown]]:
         """What was found and has evidence, and its neighbours, with their records."""
         found = result.hits
@@ -278,7 +290,9 @@ class RecallService:
         standings = [index.standings.of(hit.doc) for hit in every]
         ways = [_via(index, neighbour) for neighbour in walked]
         shown = await self._records(index, workspace_id, [hit.doc for hit in every])
-        payloads = [None if record is None else record.payload for _, _, record in shown[: len(found)]]
+        records = [record for _, _, record in shown[: len(found)]]
+        evidence = weighed(index, query, result, records, calibration, floor)
+        payloads = [None if record is None else record.payload for record in records]
         judged = judgement(evidence, request.mode, names_in(request.query, payloads, self._analyzer))
         speaks: dict[int, tuple[float | None, str, Via | None]] = {
             at: (confidence, reason, None)

@@ -54,6 +54,7 @@ class Query:
         day: The day of the question, days since 1970-01-01 (UTC), for relative dates; None if not known.
         words: Term key → the folded word of the query that it stands for.
         told: Whether it asks, states or quotes.
+        queries: (d,) float32 mean vector of all sorts of queries under the same model; None if it was not measured.
     """
 
     text: str
@@ -64,6 +65,7 @@ class Query:
     wording: Wording = PLAIN
     words: Mapping[int, str] = field(default_factory=dict)
     told: Told = Told.ASKS
+    queries: Vectors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,8 @@ def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int
     beside = None
     if recipe.turns is not None:
         docs, beside = with_next_turns(index, scoped, docs)
-    found = _candidates(docs, lexical, dense)
+    usual = query.queries if recipe.fusion in (Fusion.Z_SCORE, Fusion.CONVERSATION) else None
+    found = _candidates(docs, lexical, dense, usual)
     if recipe.covered and dense is not None:
         recipe = _as_covered(recipe, query, found, scoped.size)
     static = context = np.full(len(docs), np.nan)
@@ -189,7 +192,7 @@ def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int
             static = _widened(static, docs, added, values)
             context = _widened(context, docs, added, np.full(len(added), np.nan))
             docs = union(docs, added)
-            found = _candidates(docs, lexical, dense)
+            found = _candidates(docs, lexical, dense, usual)
     total = sum(shares.values(), np.zeros(len(docs)))
     order = ranked(index.documents, docs, total, max(k, JUDGED))
     if query.told is not Told.ASKS and recipe.rules is not None:
@@ -212,9 +215,9 @@ def _widened(values: Floats, docs: Docs, added: Docs, own: Floats) -> Floats:
     return every
 
 
-def _candidates(docs: Docs, lexical: LexicalResult, dense: DenseResult | None) -> _Candidates:
+def _candidates(docs: Docs, lexical: LexicalResult, dense: DenseResult | None, queries: Vectors | None) -> _Candidates:
     nothing = np.full(len(docs), np.nan, np.float32)
-    vectors = dense.scores_of(docs) if dense is not None else DenseScores(nothing, nothing)
+    vectors = dense.scores_of(docs, queries) if dense is not None else DenseScores(nothing, nothing)
     return _Candidates(docs, lexical, dense, lexical.scores_of(docs), vectors)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded
 
 from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.evidence import ANSWER, evidence_rows, judge, rows_for
+from crew_journal.schemas.rules.evidence import evidence_rows, judge, rows_for
 from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.evidence.figures import figures_of
 from crew_journal.services.query.evidence.floors import kept_floors
@@ -36,8 +36,14 @@ def asked(text, mode="search", recipe="robust", notes=NOTES, floor=None):
     index = index_of(notes)
     query = query_of(text, ANALYZER, None, None, None)
     found = searched(index, EVERYTHING, query, RECIPES[recipe], 5)
-    payloads = [notes[hit.doc].entry.payload for hit in found.hits]
-    return judgement(weighed(index, query, found, recipe, floor), mode, names_in(text, payloads, ANALYZER))
+    records = [as_record(notes[hit.doc]) for hit in found.hits]
+    names = names_in(text, [record.payload for record in records], ANALYZER)
+    return judgement(weighed(index, query, found, records, None, floor), mode, names)
+
+
+def as_record(event):
+    entry = event.entry
+    return SimpleNamespace(summary=entry.summary, entry_type=entry.entry_type, payload=entry.payload)
 
 
 @pytest.mark.parametrize("mode", ["search", "inject"])
@@ -74,27 +80,31 @@ def test_a_floor_of_the_workspace_leaves_out_more_or_less():
 def test_the_name_of_a_speaker_is_no_evidence_by_itself():
     index = index_of(NOTES)
     query = query_of("what does Ben say about zorp?", ANALYZER, None, None, None)
-    figures = figures_of(index, query, searched(index, EVERYTHING, query, RECIPES["robust"], 5))
+    found = searched(index, EVERYTHING, query, RECIPES["robust"], 5)
+    figures = figures_of(index, query, found, [NOTES[hit.doc].entry.summary for hit in found.hits], None)
     assert ANALYZER.terms("ben")[0] not in figures.terms
 
 
-@given(st.integers(1, 12), st.floats(0, 1), st.sampled_from(["conversational", "robust", "rrf", "dense", "lexical"]))
-def test_confidence_is_a_probability_for_every_recipe_whatever_is_missing(n, words, recipe):
-    known = {name for row in evidence_rows() for name in row.hit.weights} - {ANSWER}
-    hits = {name: [np.nan] * n for name in known}
-    hits |= {name: [words] * n for name in ("words", "words_near", "length", "place")}
-    answer = {name: np.nan for row in evidence_rows() for name in row.answer.weights}
-    answer |= {"words": words, "words_near": words}
-    judged = judge(answer, hits, "a model nobody measured", recipe)
-    assert 0.0 <= judged.answer <= 1.0
-    assert len(judged.hits) == n
-    assert all(0 <= sure <= 1 for sure in judged.hits)
+@given(st.floats(0, 1), st.floats(-10, 20), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_confidence_is_a_probability_whatever_is_missing(words, meaning, turn, asks, shares, known):
+    figures = {name: [words] for row in evidence_rows() for name in row.weights}
+    figures |= {
+        name: [meaning if known else np.nan] for name in ("meaning", "meaning_words", "meaning_near", "context")
+    }
+    judged = judge(figures, 0, turn=turn, asks=asks, shares=shares)
+    assert 0.0 <= judged.confidence <= 1.0
 
 
-def test_every_search_ends_at_a_row_that_needs_words_alone():
-    last = rows_for(None, "rrf")[-1]
-    assert set(last.answer.weights) <= {"words", "words_near"}
-    assert set(last.hit.weights) <= {"words", "words_near", "place", "length", ANSWER}
+@pytest.mark.parametrize("turn", [True, False])
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_hit_that_shares_words_can_be_judged_by_words_alone(turn, asks):
+    last = rows_for(turn, asks, shares=True)[-1]
+    assert not {"meaning", "context", "static", "margin"} & set(last.weights)
+
+
+def test_no_row_depends_on_a_model():
+    assert {row.name for row in evidence_rows() if "meaning" in row.weights} >= {"texts", "turns"}
+    assert not hasattr(evidence_rows()[0], "models")
 
 
 def test_a_query_that_calls_an_entry_by_a_whole_name_is_answered_by_it():

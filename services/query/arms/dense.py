@@ -24,6 +24,10 @@ from .lane import EMPTY_LANE, Lane, ranked
 
 Scores = npt.NDArray[np.float32]
 
+HUBS: Final = 0.7
+"""Share of a text's mean cosine with all sorts of queries that is taken off its cosine: some texts are near to everything
+(Radovanović et al., 2010, "Hubs in space"). Paraphrased questions about notes among the first five: multilingual-e5-small
+.594 → .698, MiniLM .740 → .760; conversations ± .003."""
 NARROW_SHARE: Final = 8
 """If fewer than one in this many vectors is in scope, they are copied first; copying costs a few times the product."""
 
@@ -35,15 +39,18 @@ class DenseScores:
     Attributes:
         cosine: (m,) float32; NaN where a document has no vector.
         importance: (m,) float32; NaN likewise.
+        hubness: (m,) float32 what is taken off each cosine for ranking; None for nothing.
     """
 
     cosine: Scores
     importance: Scores
+    hubness: Scores | None = None
 
     @property
     def weighted(self) -> Scores:
-        """Cosine times importance."""
-        return self.cosine * self.importance
+        """Cosine, less hubness, times importance."""
+        near = self.cosine if self.hubness is None else self.cosine - self.hubness
+        return near * self.importance
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +73,26 @@ class DenseResult:
     cosines: Scores | None = None
     in_scope: Scores | None = None
 
-    def scores_of(self, docs: Docs) -> DenseScores:
-        """Cosine and importance of any documents."""
+    def scores_of(self, docs: Docs, queries: Vectors | None = None) -> DenseScores:
+        """Cosine and importance of any documents.
+
+        Args:
+            docs: The documents.
+            queries: (d,) float32 mean vector of all sorts of queries, for the hubness; None for none.
+        """
         cosine = np.full(len(docs), np.nan, np.float32)
         importance = np.full(len(docs), np.nan, np.float32)
+        hubness = None
         if self.matrix is not None:
             rows = self.matrix.rows_of(docs)
             have = (rows != NO_ROW).nonzero()[0]
             rows = rows[have]
             cosine[have] = self.cosines[rows] if self.cosines is not None else _cosines(self.matrix, rows, self.query)
             importance[have] = self.importances.of(docs[have])
-        return DenseScores(cosine, importance)
+            if queries is not None and len(queries) == self.matrix.dim:
+                hubness = np.zeros(len(docs), np.float32)
+                hubness[have] = HUBS * _cosines(self.matrix, rows, queries)
+        return DenseScores(cosine, importance, hubness)
 
 
 def _cosines(matrix: VectorMatrix, rows: npt.NDArray[np.integer] | None, query: Vectors) -> Scores:

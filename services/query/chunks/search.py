@@ -18,12 +18,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....schemas.rules.evidence import evidence_rows
 from ....schemas.rules.text import Analyzer
 from ..arms.lexical import K1, B, idf_of
 from ..arms.wording import MAX_MEANT, SHARE
+from ..evidence.calibration import known_calibration
 from ..evidence.figures import LEAST_VECTORS
-from ..evidence.judging import LIKENESS
 from ..hot.lists import floor_of
 from ..hot.postings import TermPostings
 from ..hot.vector_matrix import Vectors
@@ -35,6 +34,10 @@ RANK_CONSTANT: Final = 60
 ARM_DEPTH: Final = 20
 """Chunks of each arm that are fused, more only if more are wanted: full lists are worse than the better arm alone
 (facts/retrieval.md: recall@10 .698 against .627)."""
+
+LIKENESS: Final = 2.5
+"""Standard deviations above the mean cosine from which a chunk that shares no word is a hit; one vector in 160 of a normal
+distribution."""
 
 Floats = npt.NDArray[np.float32]
 Masks = Sequence[npt.NDArray[np.bool_]]
@@ -211,9 +214,8 @@ def cosine_floor(cosines: Floats, model: str | None) -> float:
 
     The model's, if it is known; else one that few chunks in scope reach. With few vectors, only words count.
     """
-    for row in evidence_rows():
-        if row.models is not None and model in row.models and row.similarity is not None:
-            return row.similarity
+    if (calibration := known_calibration(model)) is not None:
+        return calibration.mean + LIKENESS * calibration.deviation
     if len(cosines) < LEAST_VECTORS:
         return np.inf
     return float(cosines.mean() + LIKENESS * cosines.std())

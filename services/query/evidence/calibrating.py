@@ -67,20 +67,31 @@ class Calibrations:
 
     async def _measure(self, embedder: Embedder, key: tuple[str, int]) -> None:
         model, dim = key
-        memories = reference_texts().memories[:MEASURED]
         try:
-            texts = _rows(await embedder.embed_documents([one.text for one in memories]))
-            questions = _rows([await embedder.embed_query(one.paraphrase) for one in memories])
-            situations = _rows([await embedder.embed_query(one.situation) for one in memories])
-            if not texts.shape[1] == questions.shape[1] == situations.shape[1] == dim:
-                raise ValueError(f"vectors of {texts.shape[1]} dimensions instead of {dim}")
-            self._known[key] = await asyncio.to_thread(calibrate, model, texts, questions, situations)
+            calibration = await measure(embedder, model)
+            if len(calibration.texts) != dim:
+                raise ValueError(f"vectors of {len(calibration.texts)} dimensions instead of {dim}")
+            self._known[key] = calibration
             _log.info("model_calibrated", model=model, dim=dim)
         except (EmbedderError, ValueError, np.linalg.LinAlgError) as error:
             self._again_at[key] = asyncio.get_running_loop().time() + PAUSE_S
             _log.warning("model_not_calibrated", model=model, error=type(error).__name__)
         finally:
             del self._tasks[key]
+
+
+async def measure(embedder: Embedder, model: str) -> Calibration:
+    """Embed the first reference texts and their queries, and fit.
+
+    Raises:
+        EmbedderError: If the model fails.
+        ValueError: If its vectors differ in dimensions.
+    """
+    memories = reference_texts().memories[:MEASURED]
+    texts = _rows(await embedder.embed_documents([one.text for one in memories]))
+    questions = _rows([await embedder.embed_query(one.paraphrase) for one in memories])
+    situations = _rows([await embedder.embed_query(one.situation) for one in memories])
+    return await asyncio.to_thread(calibrate, model, texts, questions, situations)
 
 
 def _rows(vectors: list[bytes]) -> Vectors:

@@ -103,9 +103,7 @@ def calibrate(model: str, texts: Vectors, questions: Vectors, situations: Vector
     )
 
 
-def logistic(
-    figures: Floats, labels: npt.NDArray[np.bool_], weights: Floats, ridge: float
-) -> tuple[Floats, float]:
+def logistic(figures: Floats, labels: npt.NDArray[np.bool_], weights: Floats, ridge: float) -> tuple[Floats, float]:
     """Weights (in the figures' own units) and bias of a logistic regression, by Newton's method.
 
     Args:

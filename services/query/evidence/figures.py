@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan, log1p
+from math import log1p
 from typing import Final
 
 import numpy as np
@@ -44,9 +44,12 @@ HIGHEST_MEANING: Final = 12.0
 UNRELATED_BEST: Final = 2.0
 """Standard deviations above the mean that the best of some dozen unrelated texts reaches by chance: a hit that is clear of
 all others is compared with this at least, so that it stands out no more in a small memory than in a large one."""
-CLEAR: Final = 4.0
-BEHIND: Final = -3.0
-"""Bounds of the margin, in standard deviations."""
+ALIKE: Final = 5.0
+"""Standard deviations above the cosine of unrelated texts from which two hits say nearly the same: neither makes the other
+doubtful. MiniLM: cosine .52, multilingual-e5-small: .88."""
+CLEAR: Final = 1.0
+BEHIND: Final = -0.5
+"""Bounds of the margin, in standard deviations: beyond them, it only says how much a memory is about one topic."""
 MOST_TERMS: Final = 10
 
 
@@ -60,7 +63,6 @@ class Figures:
         shared: Of each hit, which of ``terms`` it holds: their places.
         terms: The query's terms, names of people left out.
         weights: Of each term.
-        distance: Of each hit, standard deviations of its cosine above that of unrelated texts; NaN without a vector.
     """
 
     hits: Mapping[str, Sequence[float]]
@@ -68,7 +70,6 @@ class Figures:
     shared: Sequence[set[int]]
     terms: tuple[int, ...]
     weights: Sequence[float]
-    distance: Sequence[float]
 
 
 def figures_of(
@@ -111,7 +112,7 @@ def figures_of(
         "words_near": words_near,
         "near_squared": [value * value for value in words_near],
         "meaning_near": [one * value for one, value in zip(meaning, words_near, strict=True)],
-        "margin": _margins(distance, echoes)[:count],
+        "margin": _margins(distance, _alike(index, found, calibration), echoes)[:count],
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
         "terms": [float(min(len(terms), MOST_TERMS))] * count,
@@ -119,7 +120,7 @@ def figures_of(
         "context": found.context[order[:count]].tolist(),
         "static": found.static[order[:count]].tolist(),
     }
-    return Figures(hits, found.scoped.turns[docs].tolist(), shared, terms, weights, distance[:count])
+    return Figures(hits, found.scoped.turns[docs].tolist(), shared, terms, weights)
 
 
 def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], list[float]]:
@@ -181,15 +182,24 @@ def _in_scope(found: Searched, cosines: Floats) -> Floats:
     return distance
 
 
-def _margins(distance: Sequence[float], echoes: Sequence[bool]) -> list[float]:
-    """How far each is from the best of the others, bounded; 0 without a vector."""
-    known = sorted(
-        (value for at, value in enumerate(distance) if not isnan(value) and not (at < len(echoes) and echoes[at])),
-        reverse=True,
-    )
-    best = known[0] if known else UNRELATED_BEST
-    second = known[1] if len(known) > 1 else UNRELATED_BEST
-    return [
-        0.0 if isnan(value) else min(CLEAR, max(BEHIND, value - max(second if value >= best else best, UNRELATED_BEST)))
-        for value in distance
-    ]
+def _alike(index: HotIndex, found: Searched, calibration: Calibration | None) -> npt.NDArray[np.bool_]:
+    """(n, n) bool: which of the judged hits say nearly the same, such as two statements of one fact."""
+    docs = found.docs[found.order]
+    alike = np.eye(len(docs), dtype=bool)
+    if calibration is None or index.vectors is None:
+        return alike
+    rows = index.vectors.rows_of(docs)
+    have = (rows != NO_ROW).nonzero()[0]
+    vectors = index.vectors.vectors[rows[have]]
+    alike[np.ix_(have, have)] |= calibration.distance((vectors @ vectors.T).astype(np.float64)) >= ALIKE
+    return alike
+
+
+def _margins(distance: Sequence[float], alike: npt.NDArray[np.bool_], echoes: Sequence[bool]) -> list[float]:
+    """How far each is from the best of those that say something else, bounded; 0 without a vector."""
+    others = np.array(distance)
+    others[: len(echoes)][list(echoes)] = np.nan
+    rivals = np.where(alike | np.isnan(others)[None, :], UNRELATED_BEST, others[None, :])
+    best = np.maximum(rivals.max(1, initial=UNRELATED_BEST), UNRELATED_BEST)
+    margins: list[float] = np.nan_to_num(np.clip(np.array(distance) - best, BEHIND, CLEAR)).tolist()
+    return margins

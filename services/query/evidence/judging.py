@@ -27,9 +27,9 @@ from ..search import Query, Searched
 from .calibration import Calibration
 from .figures import Figures, figures_of
 
-NEAR: Final = 1.5
-"""Standard deviations above the cosine of unrelated texts from which ``search`` returns a hit that shares no word. Of the
-answers to paraphrased questions, MiniLM has one in ten below 1.9."""
+NEAR: Final = -0.5
+"""Log odds by meaning from which ``search`` returns a hit that shares no word. Of the answers to paraphrased questions, one
+in ten is below, under MiniLM and multilingual-e5-small alike."""
 PIECES: Final = 0.25
 """The same by word pieces (``ConversationWeights.alone_floor``)."""
 NAMED: Final = 0.8
@@ -104,7 +104,10 @@ def weighed(
     echoes = [record is not None and _echoes(query, record.summary, asks) for record in records]
     texts = [None if record is None else record.summary for record in records]
     figures = figures_of(index, query, found, texts, calibration, echoes)
-    judged = [judge(figures.hits, at, turn=figures.turns[at], asks=asks) for at in range(count)]
+    judged = [
+        judge(figures.hits, at, turn=turn, asks=asks, shares=bool(held))
+        for at, (turn, held) in enumerate(zip(figures.turns, figures.shared, strict=True))
+    ]
     confidence = [0.0 if echo and asks else one.confidence for one, echo in zip(judged, echoes, strict=True)]
     if floor is not None:
         enough = [one >= floor for one in confidence]
@@ -141,14 +144,12 @@ def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judg
 
 def _enough(figures: Figures, judged: Sequence[JudgedHit], records: Sequence[EntryRecord | None]) -> list[bool]:
     """Whether each hit reaches the floor of its row, and turns have one among them that reaches the gate."""
-    gated = any(
-        one.confidence >= one.row.gate for one, turn in zip(judged, figures.turns, strict=True) if turn
-    )
+    gated = any(one.confidence >= one.row.gate for one, turn in zip(judged, figures.turns, strict=True) if turn)
     enough = []
-    for at, (one, turn, record) in enumerate(zip(judged, figures.turns, records, strict=True)):
-        least = one.row.floor if figures.shared[at] else one.row.floor_without_words
+    for one, turn, record in zip(judged, figures.turns, records, strict=True):
+        least = one.row.floor
         if not turn and record is not None and record.entry_type != REMEMBERED:
-            least = min(least * OVERHEARD, (1.0 + least) / 2.0)
+            least *= OVERHEARD
         enough.append(one.confidence >= least and (gated or not turn))
     return enough
 
@@ -156,8 +157,8 @@ def _enough(figures: Figures, judged: Sequence[JudgedHit], records: Sequence[Ent
 def _something(figures: Figures) -> list[bool]:
     hits = figures.hits
     return [
-        near > 0 or static >= PIECES or distance >= NEAR  # NaN is below
-        for near, static, distance in zip(hits["words_near"], hits["static"], figures.distance, strict=True)
+        near > 0 or static >= PIECES or meaning >= NEAR  # NaN is below
+        for near, static, meaning in zip(hits["words_near"], hits["static"], hits["meaning"], strict=True)
     ]
 
 

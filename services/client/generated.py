@@ -2654,13 +2654,13 @@ class Operations:
         """Change the settings of a workspace that are given.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change. When ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off,
+        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; switched off,
         vectors are kept.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
-            embed_chat: Whether chat.* entries get vectors, older ones included, so that recall finds them by
-                meaning.
+            embed_chat: Whether chat.* and message.posted entries get vectors, older ones included, so that recall
+                finds them by meaning; they do unless it is switched off.
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).

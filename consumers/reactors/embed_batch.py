@@ -42,8 +42,8 @@ FILTER_SUBJECTS: Final = tuple(
 )
 """The types of the policy's allow-list, and speech: newer servers deliver nothing else, so the pending count of the durable
 is the number of entries that may still be embedded. Skipping speech that the workspace does not embed costs 15 µs. A new
-type widens the durable in place; the index sweep embeds its older entries. Any other change of the policy needs a new version
-of the reactor, which has a new durable."""
+type widens the durable in place; the index sweep embeds its older entries. Any other change of the policy needs a new
+version of the reactor, which has a new durable."""
 _ENTRIES: Final = (Family.JOURNAL, Family.CONTROL)
 
 

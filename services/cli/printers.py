@@ -13,7 +13,7 @@ from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
 from . import documents, layered, palace
 from .knowledge import print_change, print_facts
-from .learning import print_explanation, print_proposal_diff, print_proposals, print_rules
+from .learning import print_consolidation, print_explanation, print_proposal_diff, print_proposals, print_rules
 from .operators import print_operator, print_operators
 from .output import counted, flat, listing, print_pairs, print_table, safe, say, say_warnings, who_of
 
@@ -285,6 +285,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "kg_add": print_change,
     "kg_invalidate": print_change,
     "kg_query": print_facts,
+    "consolidate": print_consolidation,
     "learned_rules": print_rules,
     "proposals": print_proposals,
     "explain_proposal": print_explanation,

@@ -2240,8 +2240,9 @@ class Operations:
     ) -> ConsolidationAnswer:
         """Learn rules from recurring entries of a crew.
 
-        Returns once the request is recorded; the run continues in the background. One run at a time in a
-        workspace.
+        Returns when the run has finished, or after two seconds; it then continues in the background. One run at a
+        time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is
+        permanent.
 
         Args:
             crew_id: The crew; all if absent.

@@ -12,9 +12,10 @@ from ...schemas.events.drawers import CentroidComputed, DrawerState
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ids import name_key
-from ...schemas.rules.palace.upkeep import DECAY, DECAY_AGE_DAYS, DECAY_FLOOR, DECAY_UNREAD_DAYS, DIARY
+from ...schemas.rules.palace.upkeep import ACTIVE_MS, DECAY, DECAY_AGE_DAYS, DECAY_FLOOR, DECAY_UNREAD_DAYS, DIARY
 from ...schemas.timestamps import DAY_MS, parse_ts, to_ms
 from ...schemas.views.drawers import (
+    ACTIVE_DRAWERS,
     DRAWER_CENTROIDS,
     DRAWER_UPKEEP,
     DRAWER_USES,
@@ -37,12 +38,14 @@ _FADING: Final = f"""SELECT drawer.key, drawer.drawer_id FROM {DRAWERS} AS drawe
 
 
 def decay(event: EntryRecorded, tx: FoldTransaction) -> None:
-    """Let the drawers of a workspace decay for the day of a sweep."""
+    """Let the drawers of a workspace decay for the day of a sweep, unless the workspace was silent (contract, §5)."""
     said = payload_of(event, SweepTicked)
     if said.sweep != DECAY:
         return
     due_ms = to_ms(parse_ts(said.due))
     day = due_ms // DAY_MS
+    if not tx.rows(ACTIVE_DRAWERS, [event.workspace_id, due_ms - ACTIVE_MS]):
+        return
     params = [event.workspace_id, due_ms - DECAY_AGE_DAYS * DAY_MS, due_ms - DECAY_UNREAD_DAYS * DAY_MS, day]
     fading = tx.rows(_FADING, params)
     former = {(row.workspace_id, row.drawer_id): row for row in _former(tx, [key for key, _ in fading])}

@@ -46,7 +46,8 @@ _OLD: Final = f"""FROM {ENTRIES} AS e
         ON p.entry_id = e.id
     WHERE workspace_id = $workspace AND seq < $seq AND ts_ms < $cutoff
         AND entry_type IN ({", ".join(f"'{name}'" for name in TYPES)})
-        AND coalesce(p.live, e.priority) <> '{Priority.PERMANENT.value}'"""
+        AND '{Priority.PERMANENT.value}' NOT IN (e.priority, coalesce(p.live, e.priority))"""
+"""An entry that was permanent when it was emitted stays, even if its live priority was lowered later (contract §11, §1)."""
 _BUCKETS: Final = f"""SELECT crew_id, floor(ts_ms / {DAY_MS})::BIGINT AS day, entry_type, count(*) {_OLD}
     GROUP BY ALL HAVING count(*) >= {LEAST_BUCKET} ORDER BY day, crew_id NULLS FIRST, entry_type"""
 _MEMBERS: Final = f"""SELECT crew_id, floor(ts_ms / {DAY_MS})::BIGINT AS day, entry_type, seq, ts_ms, size,

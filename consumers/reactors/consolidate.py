@@ -143,6 +143,7 @@ class ConsolidateReactor(SweepReactor):
         counts = {
             "crews": len(every),
             "skipped": sum(not found.read.worthwhile for found in every),
+            "candidates": sum(found.read.new for found in every),
             "learned": 0 if reviewed else rules,
             "proposed": rules if reviewed else 0,
             "confirmed": sum(len(found.learned.confirmed) for found in every),

@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 import structlog
 from nats.aio.client import Client
@@ -32,9 +32,12 @@ from ...schemas.errors import (
     FoldError,
 )
 from ...schemas.events.derived import encode_vector
+from ...schemas.events.embeddings import ReindexRequested
+from ...schemas.events.payload import ControlPayload
 from ...schemas.events.token_bits import encode_token_bits
 from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.ports import Embedder, Published, Publisher, TokenBits
+from ...schemas.rules.embed_policy import FIRST, POLICIES
 from ...schemas.subjects import control_subject
 from ..reacting.backoff import doubled
 from ..reacting.durable import Durable
@@ -45,13 +48,15 @@ from .embed_batch import (
     Candidate,
     Embedded,
     Failed,
+    SpeechRule,
     candidate_of,
-    chat_workspace,
     embed_in_pieces,
+    speech_workspace,
 )
 from .embed_limits import EmbedLimits, durable_name
 
 _log = structlog.get_logger(__name__)
+P = TypeVar("P", bound=ControlPayload)
 
 
 @dataclass(slots=True)
@@ -167,13 +172,13 @@ class EmbedReactor(PullReactor):
     async def _sort(self, messages: Sequence[Msg]) -> list[Candidate]:
         """Ack messages that are not embedded; hold and return the others."""
         candidates = []
-        with_chat: dict[str | None, bool] = {None: False}
+        rules: dict[str | None, SpeechRule | None] = {None: None}
         for message in messages:
             try:
-                workspace = chat_workspace(message)
-                if workspace is not None and workspace not in with_chat:
-                    with_chat[workspace] = await self._embeds_chat(workspace)
-                candidate = candidate_of(message, with_chat=with_chat[workspace])
+                workspace = speech_workspace(message)
+                if workspace is not None and workspace not in rules:
+                    rules[workspace] = await self._speech_rule(workspace)
+                candidate = candidate_of(message, speech=rules[workspace])
             except FoldError:  # the projections park it and say so
                 self._counts["unreadable"] += 1
                 await message.ack()
@@ -188,12 +193,19 @@ class EmbedReactor(PullReactor):
             candidates.append(candidate)
         return candidates
 
-    async def _embeds_chat(self, workspace_id: str) -> bool:
-        """Whether a workspace embeds chat; read from the journal, because processes share the durable."""
-        last = await self._source.last_on(control_subject(workspace_id, WorkspaceConfigured.ENTRY_TYPE))
+    async def _speech_rule(self, workspace_id: str) -> SpeechRule:
+        """What a workspace says about speech; read from the journal, because processes share the durable."""
+        configured = await self._last(workspace_id, WorkspaceConfigured)
+        reindexed = await self._last(workspace_id, ReindexRequested)
+        version = FIRST if reindexed is None or reindexed.policy not in POLICIES else reindexed.policy
+        return SpeechRule(version, None if configured is None else configured.chat_choice)
+
+    async def _last(self, workspace_id: str, kind: type[P]) -> P | None:
+        """The payload of the last decision of a kind; None if there is none."""
+        last = await self._source.last_on(control_subject(workspace_id, kind.ENTRY_TYPE))
         if last is None or last.data is None:
-            return False
-        return WorkspaceConfigured.model_validate(from_json(last.data)["payload"]).embeds_chat
+            return None
+        return kind.model_validate(from_json(last.data)["payload"])
 
     async def _embed(self, candidates: Sequence[Candidate]) -> None:
         size = min(self._limits.batch, self._batch * 2)

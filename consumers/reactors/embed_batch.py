@@ -22,7 +22,7 @@ from ...schemas.errors import EmbedderBadAnswer, EmbedderError, FoldError
 from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from ...schemas.ports import Embedder, TokenBits, TokenEmbedder
-from ...schemas.rules.embed_policy import ALWAYS, CHAT, EMBEDDABLE, is_chat, is_embedded
+from ...schemas.rules.embed_policy import ALWAYS, EMBEDDABLE, POLICIES, SPEECH, is_embedded, is_speech
 from ...schemas.rules.embed_text import cap_bytes, embedded_text
 from ...schemas.settings import EMBED_INPUT_BYTES
 from ...schemas.subjects import Family, parse_subject
@@ -36,14 +36,14 @@ TEXT_HASH_BYTES: Final = 16
 FILTER_SUBJECTS: Final = tuple(
     sorted(
         f"{pattern}.{entry_type}"
-        for entry_type in (*EMBEDDABLE, f"{CHAT}>")
+        for entry_type in (*EMBEDDABLE, *(f"{one}>" if one.endswith(".") else one for one in SPEECH))
         for pattern in (f"{Family.JOURNAL.value}.*.*.*", f"{Family.CONTROL.value}.*")
     )
 )
-"""The types of the policy's allow-list, and those that a workspace may choose: newer servers deliver nothing else,
-so the pending count of the durable is the number of entries that may still be embedded. Skipping a chat message that the
-workspace did not choose costs 15 µs. A new type widens the durable in place; the index sweep embeds its older entries. Any
-other change of the policy needs a new version of the reactor, which has a new durable."""
+"""The types of the policy's allow-list, and speech: newer servers deliver nothing else, so the pending count of the durable
+is the number of entries that may still be embedded. Skipping speech that the workspace does not embed costs 15 µs. A new
+type widens the durable in place; the index sweep embeds its older entries. Any other change of the policy needs a new
+version of the reactor, which has a new durable."""
 _ENTRIES: Final = (Family.JOURNAL, Family.CONTROL)
 
 
@@ -153,31 +153,44 @@ class Failed(Generic[E]):
     error: EmbedderError
 
 
-def chat_workspace(message: Msg) -> str | None:
-    """The workspace whose setting decides whether a chat entry is embedded; None if the embed policy decides."""
+@dataclass(frozen=True, slots=True)
+class SpeechRule:
+    """What decides in a workspace whether speech is embedded: its version of the policy, and its choice if it made one."""
+
+    version: int
+    choice: bool | None = None
+
+    def embeds(self, entry_type: str) -> bool:
+        """Whether speech of a type is embedded."""
+        speech = POLICIES[self.version].is_speech(entry_type)
+        return speech and is_embedded(entry_type, "", {}, {}, self.version, choice=self.choice)
+
+
+def speech_workspace(message: Msg) -> str | None:
+    """The workspace whose choice decides whether an entry is embedded; None if the entry is not speech."""
     subject = parse_subject(message.subject)
-    return subject.workspace if subject.family in _ENTRIES and is_chat(subject.kind) else None
+    return subject.workspace if subject.family in _ENTRIES and is_speech(subject.kind) else None
 
 
-def candidate_of(message: Msg, *, with_chat: bool = False) -> Candidate | None:
+def candidate_of(message: Msg, *, speech: SpeechRule | None = None) -> Candidate | None:
     """The entry of a message, or None if it is not embedded.
 
     Args:
         message: The message.
-        with_chat: Whether its workspace has chosen that chat is embedded.
+        speech: What its workspace says about speech; needed only if the entry is speech.
 
     Raises:
         FoldError: If the message is not a valid entry; the projections park it.
     """
-    if not _may_be_embedded(message, with_chat):
+    if not _may_be_embedded(message, speech):
         return None
     seq, _, published_ms, _ = position_of(message.reply)  # to the millisecond as the feed has it; nats-py's is a float
     event = decode(seq, message.subject, message.headers, message.data, published_ms)
     if not isinstance(event, EntryRecorded):
         raise FoldError(f"the message at {seq} is not an entry")
     entry = event.entry
-    if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs, with_chat=with_chat):
-        return None
+    if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs, choice=True):
+        return None  # of speech, ``_may_be_embedded`` said that the workspace embeds it
     return Candidate(seq, entry, event.ts_ms, text_of(entry), message, deliveries(message))
 
 
@@ -186,12 +199,12 @@ def text_of(entry: JournalEntry) -> str:
     return cap_bytes(embedded_text(entry.summary, entry.payload, entry.entry_type), EMBED_INPUT_BYTES)
 
 
-def _may_be_embedded(message: Msg, with_chat: bool) -> bool:
+def _may_be_embedded(message: Msg, speech: SpeechRule | None) -> bool:
     """Whether the entry may be embedded, by its subject and raw record alone; others are skipped without validation."""
     subject = parse_subject(message.subject)
     entry_type = subject.kind
-    if subject.family in _ENTRIES and is_chat(entry_type):
-        return with_chat
+    if subject.family in _ENTRIES and is_speech(entry_type):
+        return speech is not None and speech.embeds(entry_type)
     if subject.family not in _ENTRIES or entry_type not in EMBEDDABLE:
         return False
     if entry_type in ALWAYS:

@@ -13,6 +13,7 @@ from ...schemas.events.derived import FLOAT_BYTES
 from ...schemas.events.drawers import DrawerState, PipelineTier
 from ...schemas.ports import ViewReader
 from ...schemas.rules.palace.upkeep import (
+    ACTIVE_MS,
     CENTROID_DAYS,
     CENTROID_LEAST,
     CENTROID_MOST,
@@ -31,7 +32,7 @@ from ...schemas.views import (
     LIVE_DRAWER,
     VECTORS_PROJECTION,
 )
-from ...schemas.views.drawers import DRAWER_CENTROIDS, DRAWER_USES, IMPORTANCE_NOW, UPKEEP
+from ...schemas.views.drawers import ACTIVE_DRAWERS, DRAWER_CENTROIDS, DRAWER_USES, IMPORTANCE_NOW, UPKEEP
 from ...schemas.views.facts import FACTS, KG_ENTITIES
 
 NEEDS: Final = (DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, VECTORS_PROJECTION, FACTS_PROJECTION)
@@ -159,7 +160,9 @@ def graph_of(views: ViewReader, workspace_id: str) -> Graph:
 
 
 def fading_in(views: ViewReader, workspace_id: str, now_ms: int) -> tuple[list[Fading], int]:
-    """The processed drawers that are old enough to be pruned, and the number of live ones."""
+    """The processed drawers that are old enough to be pruned, and the number of live ones; none in a silent workspace."""
+    if not views.rows(ACTIVE_DRAWERS, [workspace_id, now_ms - ACTIVE_MS]):
+        return [], 0
     before_ms = now_ms - DECAY_AGE_DAYS * DAY_MS
     fading = [Fading(row[0], float(row[1]), int(row[2])) for row in views.rows(_FADING, [workspace_id, before_ms])]
     return fading, int(views.rows(_LIVE, [workspace_id])[0][0])

@@ -63,7 +63,7 @@ class DrawersProjection:
     """Folds ``drawer.*``, and what says that drawers were read."""
 
     name: ClassVar = DRAWERS_PROJECTION
-    version: ClassVar = 3 + text.VERSION
+    version: ClassVar = 4 + text.VERSION
     tables: ClassVar[Tables] = (DRAWERS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
 
     def __init__(self) -> None:

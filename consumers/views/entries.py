@@ -2,8 +2,8 @@
 
 Invariant: one row an entry, in one of both tables, appended in order of ``seq``; a write of a document is listed as one of
 ``memory.updated``, once by its id. A row leaves for the archive when a compaction names it. Otherwise only ``embeddable``
-changes: a reindex activates a version of the embed policy in its workspace, and the workspace's settings say whether chat is
-embedded. Either recomputes the column for earlier entries and applies to later ones.
+changes: a reindex activates a version of the embed policy in its workspace, and the workspace's settings say whether speech
+is embedded. Either recomputes the column for earlier entries and applies to later ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...schemas.ids import name_key
 from ...schemas.rules import text
 from ...schemas.rules.compaction import PAYLOAD_CHARS, SUMMARY_CHARS
 from ...schemas.rules.document_entries import updated_entry
-from ...schemas.rules.embed_policy import CHAT, FIRST, POLICIES, is_embedded
+from ...schemas.rules.embed_policy import FIRST, POLICIES, embeds_speech, is_embedded
 from ...schemas.rules.text import strings_in, words_of
 from ...schemas.timestamps import to_ms
 from ...schemas.views.documents import SHOWN_WRITES, ShownWriteRow
@@ -42,8 +42,9 @@ _LIKE_FIELDS: Final = tuple(
 _OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size")
 """Columns that hold the event's own."""
 _JUDGE: Final = f"UPDATE {ENTRIES} SET embeddable = NOT embeddable WHERE seq IN (SELECT unnest(?::UBIGINT[]))"
-_JUDGE_CHAT: Final = f"""UPDATE {ENTRIES} SET embeddable = $2
-    WHERE workspace_id = $1 AND starts_with(entry_type, '{CHAT}') AND embeddable != $2"""
+_TYPES: Final = f"SELECT DISTINCT entry_type FROM {ENTRIES} WHERE workspace_id = ? ORDER BY 1"
+_JUDGE_SPEECH: Final = f"""UPDATE {ENTRIES} SET embeddable = $2
+    WHERE workspace_id = $1 AND embeddable != $2 AND entry_type IN (SELECT unnest($3::VARCHAR[]))"""
 _CUT: Final = {
     "seq": "entry.seq",
     "entry_type": "entry.entry_type",
@@ -69,7 +70,7 @@ class EntriesProjection:
     """Folds entries and writes of documents into ``journal_entries``."""
 
     name: ClassVar = ENTRIES_PROJECTION
-    version: ClassVar = 400 + text.VERSION
+    version: ClassVar = 500 + text.VERSION
     tables: ClassVar[Tables] = (ENTRIES, ARCHIVED, EMBED_POLICIES, SHOWN_WRITES)
 
     def prepare(self, batch: Batch) -> None:
@@ -98,7 +99,7 @@ class EntriesProjection:
         rules = [in_force.get(entry.workspace_id, _DEFAULT) for entry in entries]
         columns["embeddable"] = [
             is_embedded(
-                entry.entry_type, entry.severity, entry.payload, entry.refs, rule.policy, with_chat=rule.with_chat
+                entry.entry_type, entry.severity, entry.payload, entry.refs, rule.policy, choice=rule.chat_choice
             )
             for entry, rule in zip(entries, rules, strict=True)
         ]
@@ -129,26 +130,26 @@ class EntriesProjection:
         for event in decisions:
             workspace = event.workspace_id
             rule = after.get(workspace, _DEFAULT)
-            policy, with_chat = rule.policy, rule.with_chat
+            policy, choice = rule.policy, rule.chat_choice
             if reindexed := event.entry.entry_type == ReindexRequested.ENTRY_TYPE:
                 policy = payload_of(event, ReindexRequested).policy
             else:
-                with_chat = payload_of(event, WorkspaceConfigured).embeds_chat
+                choice = payload_of(event, WorkspaceConfigured).chat_choice
             if policy not in POLICIES:
                 raise FoldError(
                     f"the reindex at {event.seq} asks for embed policy {policy}, which this version does not know",
                     hint="upgrade this node, then rebuild the view",
                 )
-            if reindexed or with_chat != rule.with_chat:
-                after[workspace] = EmbedPolicyRow(workspace, policy, event.seq, with_chat)
+            if reindexed or choice != rule.chat_choice:
+                after[workspace] = EmbedPolicyRow(workspace, policy, event.seq, choice)
         for workspace, rule in after.items():
             old = before.get(workspace, _DEFAULT)
             if rule != old:
                 tx.replace(EMBED_POLICIES, [rule])
             if rule.policy != old.policy:
                 self._judge_again(workspace, old.policy, rule.policy, tx)
-            if rule.with_chat != old.with_chat:
-                tx.rewrite(ENTRIES, workspace, _JUDGE_CHAT, [workspace, rule.with_chat])
+            if (rule.policy, rule.chat_choice) != (old.policy, old.chat_choice):
+                _judge_speech(workspace, old, rule, tx)
         return after
 
     def _judge_again(self, workspace: str, old: int, new: int, tx: FoldTransaction) -> None:
@@ -165,6 +166,24 @@ class EntriesProjection:
         ]
         if changed:
             tx.rewrite(ENTRIES, workspace, _JUDGE, [changed])
+
+
+def _judge_speech(workspace: str, old: EmbedPolicyRow, new: EmbedPolicyRow, tx: FoldTransaction) -> None:
+    """Set ``embeddable`` of the types that are speech before or after a decision, where it changes them."""
+    before, after = (
+        POLICIES[rule.policy].is_speech if embeds_speech(rule.policy, rule.chat_choice) else _nothing
+        for rule in (old, new)
+    )
+    changed: dict[bool, list[str]] = {}
+    for (entry_type,) in tx.rows(_TYPES, [workspace]):
+        if before(entry_type) != after(entry_type):
+            changed.setdefault(after(entry_type), []).append(entry_type)
+    for embeddable, types in changed.items():
+        tx.rewrite(ENTRIES, workspace, _JUDGE_SPEECH, [workspace, embeddable, types])
+
+
+def _nothing(_entry_type: str) -> bool:
+    return False
 
 
 def _archive(compacted: Sequence[Compaction], tx: FoldTransaction) -> None:

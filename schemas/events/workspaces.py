@@ -11,7 +11,7 @@ from ..entry import Id, Name
 from .payload import ControlPayload
 
 EMBED_CHAT: Final = "embed_chat"
-"""In ``settings``: whether ``chat.*`` entries get vectors; absent means no."""
+"""In ``settings``: whether speech (``rules/embed_policy``) gets vectors; absent: the embed policy decides."""
 EVIDENCE_FLOOR: Final = "evidence_floor"
 """In ``settings``: confidence below which ``inject`` leaves out a hit, 0 to 1; absent for the default."""
 
@@ -37,9 +37,10 @@ class WorkspaceConfigured(ControlPayload):
     settings: dict[str, Any] = Field(default_factory=dict)
 
     @property
-    def embeds_chat(self) -> bool:
-        """Whether ``chat.*`` entries of the workspace get vectors."""
-        return self.settings.get(EMBED_CHAT) is True
+    def chat_choice(self) -> bool | None:
+        """Whether the workspace chose that speech gets vectors or does not; None if it made no choice."""
+        choice = self.settings.get(EMBED_CHAT)
+        return choice if isinstance(choice, bool) else None
 
     @property
     def reviews_rules(self) -> bool:

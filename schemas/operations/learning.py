@@ -17,7 +17,8 @@ Duration = Annotated[str, Field(pattern=r"^[1-9]\d{0,3}[hdw]$")]
 class ConsolidateRequest(Request):
     """Learn rules from recurring entries of a crew.
 
-    Returns once the request is recorded; the run continues in the background. One run at a time in a workspace.
+    Returns when the run has finished, or after two seconds; it then continues in the background. One run at a time in a
+    workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is permanent.
     """
 
     crew_id: Id | None = Field(default=None, description="The crew; all if absent.")
@@ -51,13 +52,19 @@ class AddLessonRequest(Request):
 
 
 class ConsolidationAnswer(Answer):
-    """The run that was recorded: its ``due`` time, the beginning of its look-back, the ``seq`` of its event."""
+    """The run that was recorded: its ``due`` time, the beginning of its look-back, the ``seq`` of its event.
+
+    If it has ``finished``, ``counts`` says what it did, and ``skipped`` why it left crews out, null if it left out none.
+    """
 
     workspace_id: str
     crew_id: str | None
     due: str
     since: str
     seq: int
+    finished: bool = False
+    counts: dict[str, int] = Field(default_factory=dict)
+    skipped: str | None = None
 
 
 class LearnedRuleShown(Answer):

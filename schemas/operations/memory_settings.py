@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, StrictInt
+from pydantic import Field, StrictInt, model_validator
 
 from ..events.memory_documents import ScrubberMode, VerifierMode
 from ..views import DOCUMENTS_PROJECTION
@@ -25,7 +26,7 @@ class MemoryConfigRequest(Request):
 class ConfigureMemoryRequest(Request):
     """Change the given settings of the memory documents of a workspace.
 
-    Recorded as `memory.config_updated`. They apply to later writes.
+    Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all versions are kept.
     """
 
     retention_days: Days | None = Field(
@@ -43,6 +44,17 @@ class ConfigureMemoryRequest(Request):
         default=(), description="Settings to reset to their defaults, before the given ones are set; repeatable."
     )
     workspace_id: Workspace = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unset_null(cls, given: Any) -> Any:
+        """``null`` is a value of ``retention_days``: that of a workspace that keeps all versions."""
+        if not isinstance(given, Mapping) or "retention_days" not in given or given["retention_days"] is not None:
+            return given
+        reset = given.get("reset")
+        if not isinstance(reset, (list, tuple, type(None))):
+            return given  # the field's own check reports it
+        return {**given, "reset": [*(reset or ()), "retention_days"]}
 
 
 class MemoryStatsRequest(Request):

@@ -36,10 +36,30 @@ DIARY_ENTRIES: Final = 10
 MOST_DIARY_ENTRIES: Final = 100
 PAGE: Final = 50
 MOST_PAGE: Final = 200
+MOST_OFFSET: Final = 1_000_000
 
 _VIEWS: Final = (DRAWERS_PROJECTION,)
 
 _TEXT_FIX: Final[JsonDict] = {"x-fix": f"send 1 to {CONTENT_CHARS:,} characters that are not all blanks"}
+
+
+def at_most(most: int, default: int) -> AfterValidator:
+    """Lowers a number to ``most``, and takes ``default`` for one below 1.
+
+    The palace's tools answer a request for too much with the most that they return, not with an error (contract of the
+    palace, §11).
+    """
+    return AfterValidator(lambda asked: min(asked, most) if asked >= 1 else default)
+
+
+def within(least: int, most: int) -> AfterValidator:
+    """Moves a number to the nearest of ``least`` to ``most``."""
+    return AfterValidator(lambda asked: max(least, min(asked, most)))
+
+
+def bounds(least: int, most: int) -> JsonDict:
+    """The range as the JSON Schema states it; numbers outside are accepted all the same."""
+    return {"minimum": least, "maximum": most}
 
 
 def _not_blank(text: str) -> str:
@@ -103,7 +123,11 @@ class PalaceSearchRequest(PalaceReadRequest):
     query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4_000)] = Field(
         description="The question, or any text."
     )
-    limit: Annotated[StrictInt, Field(ge=1, le=MOST_HITS)] = Field(default=SEARCH_LIMIT, description="Most hits.")
+    limit: Annotated[StrictInt, at_most(MOST_HITS, SEARCH_LIMIT)] = Field(
+        default=SEARCH_LIMIT,
+        description=f"Most hits, at most {MOST_HITS}.",
+        json_schema_extra=bounds(1, MOST_HITS),
+    )
     wing: _Wing = None
     room: _Room = None
     recipe: PalaceRecipe = Field(default=PalaceRecipe.DEFAULT, description="How the hits are ranked.")
@@ -136,16 +160,22 @@ class DrawersRequest(PalaceReadRequest):
     imported_from: Source | None = Field(
         default=None, description="Only drawers that were imported from this store or folder."
     )
-    limit: Annotated[StrictInt, Field(ge=1, le=MOST_PAGE)] = Field(default=PAGE, description="Most drawers.")
-    offset: Annotated[StrictInt, Field(ge=0, le=1_000_000)] = Field(default=0, description="Number of drawers to skip.")
+    limit: Annotated[StrictInt, at_most(MOST_PAGE, PAGE)] = Field(
+        default=PAGE, description=f"Most drawers, at most {MOST_PAGE}.", json_schema_extra=bounds(1, MOST_PAGE)
+    )
+    offset: Annotated[StrictInt, within(0, MOST_OFFSET)] = Field(
+        default=0, description="Number of drawers to skip.", json_schema_extra=bounds(0, MOST_OFFSET)
+    )
 
 
 class DiaryReadRequest(PalaceReadRequest):
     """Read an agent's diary, newest entries first."""
 
     agent_name: Place = Field(description="Whose diary.")
-    last_n: Annotated[StrictInt, Field(ge=1, le=MOST_DIARY_ENTRIES)] = Field(
-        default=DIARY_ENTRIES, description="Number of entries."
+    last_n: Annotated[StrictInt, at_most(MOST_DIARY_ENTRIES, DIARY_ENTRIES)] = Field(
+        default=DIARY_ENTRIES,
+        description=f"Number of entries, at most {MOST_DIARY_ENTRIES}.",
+        json_schema_extra=bounds(1, MOST_DIARY_ENTRIES),
     )
 
 
@@ -160,7 +190,11 @@ class PalaceRecallRequest(PalaceReadRequest):
 
     wing: _Wing = None
     room: _Room = None
-    limit: Annotated[StrictInt, Field(ge=1, le=MOST_HITS)] = Field(default=RECALL_DRAWERS, description="Most drawers.")
+    limit: Annotated[StrictInt, at_most(MOST_HITS, RECALL_DRAWERS)] = Field(
+        default=RECALL_DRAWERS,
+        description=f"Most drawers, at most {MOST_HITS}.",
+        json_schema_extra=bounds(1, MOST_HITS),
+    )
 
 
 PALACE_STATUS: Final = Operation(

@@ -8,6 +8,7 @@ from pydantic import Field, StrictInt
 
 from ..views.tunnels import TUNNELS_PROJECTION
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from .palace import bounds, within
 from .tunnels import ExplicitTunnel
 
 MAX_HOPS: Final = 5
@@ -19,7 +20,9 @@ class TraverseRequest(Request):
     """Show the rooms that can be reached from a room through shared wings."""
 
     start_room: str = Field(min_length=1, description="The room to start from.")
-    max_hops: Annotated[StrictInt, Field(ge=0, le=MAX_HOPS)] = Field(default=DEFAULT_HOPS, description="Most hops.")
+    max_hops: Annotated[StrictInt, within(0, MAX_HOPS)] = Field(
+        default=DEFAULT_HOPS, description=f"Most hops, at most {MAX_HOPS}.", json_schema_extra=bounds(0, MAX_HOPS)
+    )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 

@@ -33,7 +33,8 @@ class WorkspaceSettingsRequest(Request):
 class WorkspaceSettings(BaseModel):
     """The settings of a workspace, each declared once: request, ``reset``, answer, option and client follow from the field.
 
-    ``None`` means that the default or the value of the node counts; a switch (``bool | None``) is then off.
+    ``None`` means that the default or the value of the node counts; a switch (``bool | None``) is then off, except
+    ``embed_chat``.
     """
 
     cost_nudge_usd: float | None = Field(
@@ -45,7 +46,8 @@ class WorkspaceSettings(BaseModel):
     )
     embed_chat: StrictBool | None = Field(
         default=None,
-        description="Whether chat.* entries get vectors, older ones included, so that recall finds them by meaning.",
+        description="Whether chat.* and message.posted entries get vectors, older ones included, so that recall finds "
+        "them by meaning; they do unless it is switched off.",
     )
     palace_ingest: StrictBool | None = Field(
         default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."
@@ -90,7 +92,7 @@ class ConfigureWorkspaceRequest(WorkspaceSettings, Request):
     """Change the settings of a workspace that are given.
 
     Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change. When
-    ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off, vectors are kept.
+    ``embed_chat`` is switched on again, an index sweep embeds the older entries; switched off, vectors are kept.
     """
 
     reset: tuple[SettingName, ...] = Field(

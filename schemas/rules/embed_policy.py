@@ -1,8 +1,8 @@
-"""Decides which entries are embedded (contract §2), and which types are embedded if a workspace chooses so.
+"""Decides which entries are embedded (contract §2), and whether what people and agents say to each other is.
 
 Invariant: a pure function of version, choice, type, severity, payload and refs. A changed policy is a new
-``VERSION``, which applies to a workspace only from an explicit reindex on. The choice is separate from the policy and
-does not change its version.
+``VERSION``, which applies to a workspace only from an explicit reindex on. A workspace chooses whether speech (``chat.*``)
+is embedded; the choice is separate from the policy and does not change its version. Without a choice, the version decides.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 REMEMBERED: Final = "memory.remembered"
 """Notes that an agent makes on purpose. Version 2 adds this type to the eight types of contract §2."""
@@ -26,7 +26,12 @@ ALWAYS: Final = frozenset(
     }
 )
 CHAT: Final = "chat."
-"""Prefix of the types that are embedded only if a workspace chooses so; no version of the policy selects them."""
+"""Prefix of the turns of chats: from hooks, imports, tools of MCP and clients."""
+POSTED: Final = "message.posted"
+"""Messages of people in a channel, from an import of Slack."""
+SPEECH: Final = (CHAT, POSTED)
+"""Speech as version 3 knows it: types, and prefixes that end in a dot. Contract §2 selects none of it; it is what people ask
+for, and by its words alone a question in other words does not find it."""
 WHEN_SEVERE: Final = frozenset({"keeper.decision", "mission.status_change"})
 SEVERE: Final = frozenset({"warn", "error"})
 WHEN_FLAGGED: Final = "peer.conversation"
@@ -41,10 +46,18 @@ class Policy:
     Attributes:
         types: The types that can be embedded; ``refs.episodic`` has an effect on these only.
         judge: Pure function of (type, severity, payload, refs): whether an entry of these types is embedded.
+        speech: Types, and prefixes that end in a dot, for which the choice of the workspace decides.
+        embeds_speech: What counts for them if the workspace made no choice.
     """
 
     types: frozenset[str]
     judge: Callable[[str, str, Mapping[str, Any], Mapping[str, Any]], bool]
+    speech: tuple[str, ...] = (CHAT,)
+    embeds_speech: bool = False
+
+    def is_speech(self, entry_type: str) -> bool:
+        """Whether the choice of the workspace decides about a type."""
+        return any(entry_type.startswith(one) if one.endswith(".") else entry_type == one for one in self.speech)
 
 
 def _judge(entry_type: str, severity: str, payload: Mapping[str, Any], refs: Mapping[str, Any]) -> bool:
@@ -56,15 +69,29 @@ def _judge(entry_type: str, severity: str, payload: Mapping[str, Any], refs: Map
     return payload.get("state") == "escalated"
 
 
-POLICIES: Final[dict[int, Policy]] = {1: Policy(EMBEDDABLE - {REMEMBERED}, _judge), 2: Policy(EMBEDDABLE, _judge)}
+POLICIES: Final[dict[int, Policy]] = {
+    1: Policy(EMBEDDABLE - {REMEMBERED}, _judge),
+    2: Policy(EMBEDDABLE, _judge),
+    3: Policy(EMBEDDABLE, _judge, SPEECH, embeds_speech=True),
+}
 """Every version of the policy. A workspace uses one of them; only a reindex changes which."""
-FIRST: Final = 2
-"""Used in a workspace until its first reindex. It treats the types of version 1 as version 1 does."""
+FIRST: Final = 3
+"""Used in a workspace until its first reindex. It treats the types of earlier versions as they do, except speech."""
 
 
-def is_chat(entry_type: str) -> bool:
-    """Whether entries of a type are embedded only where their workspace chooses so."""
-    return entry_type.startswith(CHAT)
+def is_speech(entry_type: str) -> bool:
+    """Whether entries of a type are speech in the current version."""
+    return POLICIES[VERSION].is_speech(entry_type)
+
+
+def embeds_speech(version: int, choice: bool | None) -> bool:
+    """Whether a workspace embeds speech.
+
+    Args:
+        version: The version of the policy that it uses.
+        choice: What it chose, None if it made no choice.
+    """
+    return POLICIES[version].embeds_speech if choice is None else choice
 
 
 def is_embedded(
@@ -74,7 +101,7 @@ def is_embedded(
     refs: Mapping[str, Any],
     version: int = VERSION,
     *,
-    with_chat: bool = False,
+    choice: bool | None = None,
 ) -> bool:
     """Whether an entry is embedded.
 
@@ -84,9 +111,9 @@ def is_embedded(
         payload: Its payload; a conversation is embedded if ``state`` is ``"escalated"``.
         refs: Its refs; ``episodic`` counts only if it is the boolean true, and only for types that can be embedded.
         version: Version of the policy.
-        with_chat: Whether the workspace has chosen that ``chat.*`` is embedded.
+        choice: Whether the workspace chose that speech is embedded or is not; None if it made no choice.
     """
-    if is_chat(entry_type):
-        return with_chat
     policy = POLICIES[version]
+    if policy.is_speech(entry_type):
+        return embeds_speech(version, choice)
     return entry_type in policy.types and policy.judge(entry_type, severity, payload, refs)

@@ -99,6 +99,9 @@ PALACE_IDENTITIES: Final = Table("palace_identities", PalaceIdentityRow, DRAWERS
 
 LIVE_DRAWER: Final = "until_seq IS NULL AND superseded_by IS NULL AND state <> 'merged'"
 """Condition of drawers that are counted, listed, searched and returned."""
+ACTIVE_DRAWERS: Final = f"""SELECT 1 FROM {DRAWERS} WHERE workspace_id = $1 AND filed_ms >= $2
+    UNION ALL SELECT 1 FROM {DRAWER_USES} WHERE workspace_id = $1 AND last_accessed_ms >= $2 LIMIT 1"""
+"""A row if a drawer of the workspace ``$1`` was filed or read since ``$2`` (milliseconds)."""
 UPKEEP: Final = f"LEFT JOIN {DRAWER_UPKEEP} AS upkeep USING (key, workspace_id, drawer_id)"
 """Joins the upkeep of each drawer."""
 IMPORTANCE_NOW: Final = (

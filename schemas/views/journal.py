@@ -47,7 +47,7 @@ class EntryRow(NamedTuple):
     schema_version: Int32
     run_id: str | None  # ``payload.run_id`` if a string
     control: bool
-    embeddable: bool  # is to have a vector: ``rules/embed_policy`` in force, and the workspace's choice about chat
+    embeddable: bool  # is to have a vector: ``rules/embed_policy`` in force, and the workspace's choice about speech
     words: Annotated[Int32, Hot("uint16")]  # of summary and payload strings, stop words included
     published_ms: Ms
     size: Int32
@@ -90,7 +90,7 @@ class EmbedPolicyRow(NamedTuple):
     workspace_id: str
     policy: Int32  # version of the embed policy
     seq: Seq
-    with_chat: Annotated[bool, Default("false")] = False
+    chat_choice: Annotated[bool | None, Default("NULL")] = None  # whether speech is embedded; None: as the policy says
 
 
 class PostingRow(NamedTuple):

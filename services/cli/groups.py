@@ -172,7 +172,7 @@ def cli_type(operation: Operation[Any, Any], name: str) -> Any:
     for kind in kinds:
         if get_origin(kind) is tuple:
             return list[int] if int in plain_types(get_args(kind)[0]) else list[str]
-    return next((known for known in (bool, int, float) if known in kinds), str)
+    return next((known for known in (bool, float, int) if known in kinds), str)
 
 
 def _is_switch(operation: Operation[Any, Any], name: str) -> bool:

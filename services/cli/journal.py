@@ -41,7 +41,7 @@ class Filters:
     exclude_types: Annotated[Texts, Option("--exclude-type", help="None of these types (repeatable).")] = None
     severities: Annotated[Texts, Option("--severity", help="Any of these severities (repeatable).")] = None
     actor_types: Annotated[Texts, Option("--actor-type", help="Any of these kinds of actor (repeatable).")] = None
-    priorities: Annotated[Texts, Option("--priority", help="Any of these priorities (repeatable).")] = None
+    priorities: Annotated[Texts, Option("--priority", help="Any of these live priorities (repeatable).")] = None
     since: Annotated[
         str | None, Option("--since", help="At or after this time: 2h (ago), 2026-11-21, or RFC 3339.")
     ] = None

@@ -42,6 +42,16 @@ print_proposals = listing(
 )
 
 
+def print_consolidation(answer: Mapping[str, Any]) -> None:
+    """What a run did, and why it left crews out."""
+    recorded = {name: answer[name] for name in ("due", "since", "seq")}
+    print_pairs((recorded | {name: count for name, count in answer["counts"].items() if count}).items())
+    if not answer["finished"]:
+        say("the run continues: `crew-journal status` shows its counts when it has finished")
+    if answer["skipped"]:
+        say(f"skipped: {answer['skipped']}; a longer --since looks further back")
+
+
 def print_explanation(answer: Mapping[str, Any]) -> None:
     """The proposal without the ids of its evidence, then the entries of its evidence."""
     print_pairs((name, value) for name, value in answer["proposal"].items() if name != "evidence")

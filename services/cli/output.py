@@ -193,9 +193,10 @@ def who_of(entry: Mapping[str, Any]) -> str:
 
 
 def entry_line(entry: Mapping[str, Any]) -> str:
-    """An entry as one line: time, severity, type, crew/agent and actor, summary, id."""
+    """An entry as one line: time, severity, type, crew/agent and actor, summary, live priority, id."""
     stamp = str(entry.get("ts", ""))[:19].replace("T", " ")
-    mark = "" if entry.get("priority", "normal") == "normal" else f" [{entry['priority']}]"
+    priority = entry.get("live_priority") or entry.get("priority", "normal")
+    mark = "" if priority == "normal" else f" [{priority}]"
     return safe(
         f"{stamp}  {entry.get('severity', ''):<6}  {entry.get('entry_type', ''):<24}  {who_of(entry):<20}  "
         f"{entry.get('summary', '')}{mark}  ({entry.get('id', '')})"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import typer
 
-from .output import listing, print_table, print_text
+from .output import listing, print_pairs, print_table, print_text, say
 from .palace_import.command import palace_import
 
 layered = typer.Typer(help="Layered memory: facts, procedures and episodes.", no_args_is_help=True)
@@ -42,6 +42,93 @@ print_drawer_counts = listing(
     right=("drawers",),
     empty=_EMPTY,
 )
+
+
+print_wings = listing(
+    "wings", ("drawers", "wing"), lambda one: (one["count"], one["wing"]), right=("drawers",), empty=_EMPTY
+)
+_NO_TUNNELS: Final = "there are no created tunnels: `crew-journal palace tunnel-create` makes one"
+print_explicit_tunnels = listing(
+    "tunnels",
+    ("tunnel", "strength", "from", "to", "label"),
+    lambda one: (
+        one["id"],
+        f"{one['strength']:.2f}",
+        f"{one['source_wing']}/{one['source_room']}",
+        f"{one['target_wing']}/{one['target_room']}",
+        one["label"] or "-",
+    ),
+    right=("strength",),
+    empty=_NO_TUNNELS,
+)
+print_connections = listing(
+    "connections",
+    ("tunnel", "strength", "room", "drawers", "label", "text"),
+    lambda one: (
+        one["tunnel_id"],
+        f"{one['strength']:.2f}",
+        f"{one['wing']}/{one['room']}",
+        one["drawers"],
+        one["label"] or "-",
+        one["preview"],
+    ),
+    right=("strength", "drawers"),
+    empty="the room has no created tunnels: `crew-journal palace tunnel-create` makes one",
+)
+print_reached = listing(
+    "rooms",
+    ("hops", "drawers", "room", "wings", "through"),
+    lambda one: (
+        one["hop"],
+        one["count"],
+        one["room"],
+        ", ".join(one["wings"]),
+        ", ".join(one["connected_via"]) or "-",
+    ),
+    right=("hops", "drawers"),
+    empty=_EMPTY,
+)
+
+
+def print_taxonomy(answer: Mapping[str, Any]) -> None:
+    """A table of the rooms of each wing."""
+    rooms = [
+        (count, wing, room) for wing, inside in answer["taxonomy"].items() for room, count in inside["rooms"].items()
+    ]
+    print_table(("drawers", "wing", "room"), rooms, right=("drawers",), empty=_EMPTY)
+
+
+def print_tunnels(answer: Mapping[str, Any]) -> None:
+    """The rooms in several wings, and the created tunnels if there are any."""
+    _print_shared(answer["tunnels"], "no room is in several wings")
+    if answer["explicit"]:
+        print()
+        print_explicit_tunnels({"tunnels": answer["explicit"]})
+
+
+def print_tunnel(answer: Mapping[str, Any]) -> None:
+    """A tunnel that was created, or was there already."""
+    print_explicit_tunnels({"tunnels": [answer["tunnel"]]})
+    if not answer["created"]:
+        say("there was a tunnel between these rooms already")
+
+
+def print_graph(answer: Mapping[str, Any]) -> None:
+    """The figures of the graph, the rooms of each wing, and the rooms in most wings."""
+    figures = {"rooms": "total_rooms", "rooms in several wings": "tunnel_rooms", "edges": "total_edges"}
+    print_pairs((label, answer[name]) for label, name in figures.items())
+    if answer["rooms_per_wing"]:
+        print()
+        rows = [(count, wing) for wing, count in answer["rooms_per_wing"].items()]
+        print_table(("rooms", "wing"), rows, right=("rooms",))
+    if answer["top_tunnels"]:
+        print()
+        _print_shared(answer["top_tunnels"], "")
+
+
+def _print_shared(rooms: Sequence[Mapping[str, Any]], empty: str) -> None:
+    rows = [(one["count"], one["room"], ", ".join(one["wings"])) for one in rooms]
+    print_table(("drawers", "room", "wings"), rows, right=("drawers",), empty=empty)
 
 
 def print_layer(answer: Mapping[str, Any]) -> None:

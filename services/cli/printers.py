@@ -13,7 +13,7 @@ from ...schemas.errors import Unavailable
 from ...schemas.timestamps import format_ms
 from . import documents, layered, palace
 from .knowledge import print_change, print_facts
-from .learning import print_explanation, print_proposal_diff, print_proposals, print_rules
+from .learning import print_consolidation, print_explanation, print_proposal_diff, print_proposals, print_rules
 from .operators import print_operator, print_operators
 from .output import counted, flat, listing, print_pairs, print_table, safe, say, say_warnings, who_of
 
@@ -142,6 +142,15 @@ def _activated(answer: Mapping[str, Any]) -> None:
         )
 
 
+_turns = listing(
+    "turns",
+    ("score", "when", "session", "speaker", "text"),
+    lambda one: (f"{one['score']:.2f}", f"{one['ts'][:16]}Z", one["session"] or "-", one["speaker"], one["text"]),
+    right=("score",),
+    empty="no turn of a conversation was found",
+)
+
+
 _ALWAYS: Final = 3
 """Columns of tokens that are always printed; the others if a token has something there."""
 
@@ -215,6 +224,7 @@ def _rounded(value: float | None) -> str:
 
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
+    "conversation_search": _turns,
     "context_assemble": layered.print_context,
     "fact_conflicts": layered.print_conflicts,
     "fact_request_verification": layered.print_verified,
@@ -227,6 +237,14 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "drawers": palace.print_drawers,
     "diary_read": palace.print_diary,
     "palace_status": palace.print_drawer_counts,
+    "palace_wings": palace.print_wings,
+    "palace_taxonomy": palace.print_taxonomy,
+    "palace_graph": palace.print_graph,
+    "find_tunnels": palace.print_tunnels,
+    "traverse": palace.print_reached,
+    "create_tunnel": palace.print_tunnel,
+    "list_tunnels": palace.print_explicit_tunnels,
+    "follow_tunnels": palace.print_connections,
     "palace_rooms": palace.print_drawer_counts,
     "wake_up": palace.print_layer,
     "palace_recall": palace.print_layer,
@@ -267,6 +285,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "kg_add": print_change,
     "kg_invalidate": print_change,
     "kg_query": print_facts,
+    "consolidate": print_consolidation,
     "learned_rules": print_rules,
     "proposals": print_proposals,
     "explain_proposal": print_explanation,

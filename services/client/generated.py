@@ -1266,7 +1266,8 @@ class Operations:
     ) -> MemoryConfigAnswer:
         """Change the given settings of the memory documents of a workspace.
 
-        Recorded as `memory.config_updated`. They apply to later writes.
+        Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all
+        versions are kept.
 
         Args:
             retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
@@ -1535,7 +1536,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             query: The question, or any text.
-            limit: Most hits.
+            limit: Most hits, at most 50.
             wing: Only this wing.
             room: Only this room.
             recipe: How the hits are ranked.
@@ -1584,7 +1585,7 @@ class Operations:
             room: Only this room.
             agent_id: Only drawers that this agent filed.
             imported_from: Only drawers that were imported from this store or folder.
-            limit: Most drawers.
+            limit: Most drawers, at most 200.
             offset: Number of drawers to skip.
         """
         return self._operate(DRAWERS, locals())
@@ -1619,7 +1620,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             agent_name: Whose diary.
-            last_n: Number of entries.
+            last_n: Number of entries, at most 100.
         """
         return self._operate(DIARY_READ, locals())
 
@@ -1655,7 +1656,7 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             wing: Only this wing.
             room: Only this room.
-            limit: Most drawers.
+            limit: Most drawers, at most 50.
         """
         return self._operate(PALACE_RECALL, locals())
 
@@ -1679,7 +1680,7 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
             query: The question, or any text.
-            limit: Most hits.
+            limit: Most hits, at most 50.
             wing: Only this wing.
             room: Only this room.
             recipe: How the hits are ranked.
@@ -1884,7 +1885,7 @@ class Operations:
 
         Args:
             start_room: The room to start from.
-            max_hops: Most hops.
+            max_hops: Most hops, at most 5.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2239,8 +2240,9 @@ class Operations:
     ) -> ConsolidationAnswer:
         """Learn rules from recurring entries of a crew.
 
-        Returns once the request is recorded; the run continues in the background. One run at a time in a
-        workspace.
+        Returns when the run has finished, or after two seconds; it then continues in the background. One run at a
+        time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is
+        permanent.
 
         Args:
             crew_id: The crew; all if absent.
@@ -2653,13 +2655,13 @@ class Operations:
         """Change the settings of a workspace that are given.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change. When ``embed_chat`` is switched on, an index sweep embeds the older chat entries; switched off,
+        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; switched off,
         vectors are kept.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
-            embed_chat: Whether chat.* entries get vectors, older ones included, so that recall finds them by
-                meaning.
+            embed_chat: Whether chat.* and message.posted entries get vectors, older ones included, so that recall
+                finds them by meaning; they do unless it is switched off.
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).

@@ -6,8 +6,9 @@ Invariant: a workspace has one consolidation at a time; AGENT and LEAD see the r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -25,15 +26,20 @@ from ...schemas.operations.learning import (
     LessonAnswer,
 )
 from ...schemas.ports import ViewReader
+from ...schemas.rules.consolidation import MIN_ENTRIES
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import LEARNING_PROJECTION, SWEEPS, SWEEPS_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from .learned import Learned
+from .sweep_now import reported
 from .ticks import Tick, record_tick
 
 CONSOLIDATION: Final = "consolidation"
+WAIT_S: Final = 2.0
+"""Seconds that a request waits for the end of its consolidation: a person waits for the answer, and a run that asks a chat
+model takes longer in any case."""
 _HOUR_MS: Final = 3_600_000
 _UNITS_MS: Final = {"h": _HOUR_MS, "d": 24 * _HOUR_MS, "w": 7 * 24 * _HOUR_MS}
 _RUNNING: Final = f"""SELECT due_ms FROM {SWEEPS} WHERE workspace_id = ? AND sweep = '{CONSOLIDATION}'
@@ -48,6 +54,7 @@ class Learning:
         views: The views.
         clock: The time now, UTC.
         catch_up: Ticks what a workspace has missed; ``Sweeps.catch_up``.
+        wait_s: Seconds to wait for the end of a consolidation.
     """
 
     def __init__(
@@ -57,16 +64,18 @@ class Learning:
         *,
         clock: Callable[[], datetime],
         catch_up: Callable[[str], Awaitable[None]],
+        wait_s: float = WAIT_S,
     ) -> None:
         self._journal = journal
         self._views = views
         self._clock = clock
         self._catch_up = catch_up
+        self._wait_s = wait_s
         self._learned = Learned(views)
         self._turn = asyncio.Lock()
 
     async def consolidate(self, caller: Caller, asked: ConsolidateRequest) -> ConsolidationAnswer:
-        """Record that a consolidation is due now.
+        """Record that a consolidation is due now, and wait a moment for its end.
 
         Raises:
             ConsolidationRunning: If one of the workspace has not finished.
@@ -89,8 +98,19 @@ class Learning:
                 self._journal, tick, payload, "consolidation", f"A consolidation of {of} is due, since {since}"
             )
             await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, SWEEPS_PROJECTION)
+        counts: dict[str, int] | None = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._wait_s):
+                counts = (await reported(self._views, tick, recorded.seq)).counts
         return ConsolidationAnswer(
-            workspace_id=workspace_id, crew_id=asked.crew_id, due=tick.due, since=since, seq=recorded.seq
+            workspace_id=workspace_id,
+            crew_id=asked.crew_id,
+            due=tick.due,
+            since=since,
+            seq=recorded.seq,
+            finished=counts is not None,
+            counts=counts or {},
+            skipped=None if counts is None else _skipped(counts),
         )
 
     async def rules(self, caller: Caller, asked: LearnedRulesRequest) -> LearnedRulesAnswer:
@@ -152,3 +172,15 @@ class Learning:
         )
         await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, LEARNING_PROJECTION)
         return LessonAnswer(lesson_id=lesson_id, entry_id=recorded.id, seq=recorded.seq)
+
+
+def _skipped(counts: Mapping[str, int]) -> str | None:
+    """Why a run left crews out; None if it left out none."""
+    crews, skipped = counts.get("crews", 0), counts.get("skipped", 0)
+    if not crews:
+        return "no crew has an entry within the look-back from which rules are learned"
+    if skipped == crews == 1:
+        found = counts.get("candidates", 0)
+        return f"{found} candidates within the look-back, fewer than {MIN_ENTRIES}, and none of them is permanent"
+    few = f"fewer than {MIN_ENTRIES} candidates within the look-back, and none of them is permanent"
+    return f"{skipped} of {crews} crews: {few}" if skipped else None

@@ -76,10 +76,7 @@ class SweepNow:
         ticked = await publish_tick(self._journal, tick)
         try:
             async with asyncio.timeout(self._wait_s):
-                while (answer := await asyncio.to_thread(self._answer, tick, ticked.seq)) is None:  # noqa: ASYNC110
-                    await asyncio.sleep(
-                        POLL_S
-                    )  # the finish may come from another node, so there is no event to wait for
+                answer = await reported(self._views, tick, ticked.seq)
         except TimeoutError:
             raise Unavailable(
                 f"the {sweep} sweep of {tick.due} has not finished within {self._wait_s:g} s",
@@ -88,17 +85,25 @@ class SweepNow:
         await self._views.wait_for(answer.seq, MIN_SEQ_WAIT_S, *needs)
         return answer
 
-    def _answer(self, tick: Tick, after: int) -> SweepAnswer | None:
-        """The sweep's own report; None while there is none."""
-        for seq, payload in self._views.rows(_FINISHED, [tick.workspace_id, SweepFinished.ENTRY_TYPE, after]):
-            said: dict[str, Any] = orjson.loads(payload)
-            if said.get("sweep") == tick.sweep and said.get("due") == tick.due:
-                return SweepAnswer(
-                    workspace_id=tick.workspace_id,
-                    sweep=tick.sweep,
-                    due=tick.due,
-                    seq=int(seq),
-                    counts=said.get("counts") or {},
-                    error=said.get("error"),
-                )
-        return None
+
+async def reported(views: ViewReader, tick: Tick, after: int) -> SweepAnswer:
+    """Wait for the report of the sweep of a tick at sequence ``after``; the caller bounds the time."""
+    while (answer := await asyncio.to_thread(report_of, views, tick, after)) is None:  # noqa: ASYNC110
+        await asyncio.sleep(POLL_S)  # the finish may come from another node, so there is no event to wait for
+    return answer
+
+
+def report_of(views: ViewReader, tick: Tick, after: int) -> SweepAnswer | None:
+    """The report of the sweep of a tick at sequence ``after``; None while there is none; blocking."""
+    for seq, payload in views.rows(_FINISHED, [tick.workspace_id, SweepFinished.ENTRY_TYPE, after]):
+        said: dict[str, Any] = orjson.loads(payload)
+        if said.get("sweep") == tick.sweep and said.get("due") == tick.due:
+            return SweepAnswer(
+                workspace_id=tick.workspace_id,
+                sweep=tick.sweep,
+                due=tick.due,
+                seq=int(seq),
+                counts=said.get("counts") or {},
+                error=said.get("error"),
+            )
+    return None

@@ -16,6 +16,7 @@ from ...schemas.errors import FieldProblem, InvalidRequest
 from ...schemas.events.workspaces import (
     CONTEXT_BUDGET_TOKENS,
     CONTEXT_SYSTEM_TOKENS,
+    EMBED_CHAT,
     SALIENCE_WEIGHTS,
     WorkspaceConfigured,
 )
@@ -30,11 +31,13 @@ from ...schemas.operations.workspaces import (
     WorkspacesRequest,
 )
 from ...schemas.ports import ViewReader
+from ...schemas.rules.embed_policy import FIRST, embeds_speech
 from ...schemas.rules.nudges import COST_DEFAULT_USD
 from ...schemas.rules.salience import Weights
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, NUDGES_PROJECTION, TOKENS, WORKSPACE_SETTINGS
+from ...schemas.views.journal import EMBED_POLICIES
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from ..query.unknown_names import refuse_unknown_workspace
@@ -48,6 +51,7 @@ _WORKSPACES: Final = f"""SELECT workspace_id, count(ts_ms), count(DISTINCT agent
 
 _COST: Final = "cost_nudge_usd"
 """The setting that has a field of its own in ``workspace.configured``; the others are in ``settings``."""
+_POLICY: Final = f"SELECT policy FROM {EMBED_POLICIES} WHERE workspace_id = ?"
 _OFF: Final = {name: False for name, one in WorkspaceSettings.model_fields.items() if is_switch(one.annotation)}
 _DEFAULT: Final = WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
 
@@ -74,7 +78,8 @@ class WorkspaceSettingsService:
         configured = await asyncio.to_thread(self._read, caller.workspace_id)
         if configured is None:
             await refuse_unknown_workspace(self._views, caller.principal, caller.workspace_id)
-        return _answer(caller.workspace_id, configured or _DEFAULT, view_seq)
+        policy = await asyncio.to_thread(self._policy, caller.workspace_id)
+        return _answer(caller.workspace_id, configured or _DEFAULT, policy, view_seq)
 
     async def put(self, caller: Caller, asked: ConfigureWorkspaceRequest) -> WorkspaceSettingsAnswer:
         """Record new settings and return after the ack; other settings of the workspace stay.
@@ -93,7 +98,9 @@ class WorkspaceSettingsService:
             _check(settings)
             usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
-            chat = "chat is embedded" if configured.embeds_chat else "chat is not embedded"
+            policy = await asyncio.to_thread(self._policy, workspace_id)
+            embeds = embeds_speech(policy, configured.chat_choice)
+            chat = "chat is embedded" if embeds else "chat is not embedded"
             recorded = await self._journal.record(
                 workspace_id,
                 configured,
@@ -102,9 +109,9 @@ class WorkspaceSettingsService:
                 actor_id=caller.actor,
             )
             self._last_change = recorded.seq
-        if configured.embeds_chat and not before.embeds_chat:
+        if embeds and not embeds_speech(policy, before.chat_choice):
             await publish_tick(self._journal, Tick(to_ms(self._clock()), workspace_id, "index"))
-        return _answer(workspace_id, configured, recorded.seq)
+        return _answer(workspace_id, configured, policy, recorded.seq)
 
     async def list(self, caller: Caller, _asked: WorkspacesRequest) -> WorkspacesAnswer:
         """The workspaces that have entries or tokens: the token's own, or all."""
@@ -128,9 +135,15 @@ class WorkspaceSettingsService:
             return None
         return WorkspaceConfigured(cost_nudge_usd=float(found[0][0]), settings=json.loads(found[0][1]))
 
+    def _policy(self, workspace_id: str) -> int:
+        """The version of the embed policy that a workspace uses."""
+        found = self._views.rows(_POLICY, [workspace_id])
+        return int(found[0][0]) if found else FIRST
 
-def _answer(workspace_id: str, configured: WorkspaceConfigured, view_seq: int) -> WorkspaceSettingsAnswer:
+
+def _answer(workspace_id: str, configured: WorkspaceConfigured, policy: int, view_seq: int) -> WorkspaceSettingsAnswer:
     settings = {**_OFF, **configured.settings, _COST: configured.cost_nudge_usd}
+    settings[EMBED_CHAT] = embeds_speech(policy, configured.chat_choice)
     return WorkspaceSettingsAnswer(**settings, workspace_id=workspace_id, view_seq=view_seq)
 
 

@@ -1,4 +1,4 @@
-"""`workspace settings --embed-chat`, `workspace list` and `remember` from end to end, as a person types them."""
+"""`workspace settings --no-embed-chat`, `workspace list` and `remember` from end to end, as a person types them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.processes import Stack, wait_for
 MODEL = "red-embed"
 
 
-def test_chat_is_embedded_by_choice_and_what_is_remembered_always(tmp_path: Path) -> None:
+def test_chat_is_embedded_unless_it_is_switched_off_and_what_is_remembered_always(tmp_path: Path) -> None:
     with OllamaServer(models=(MODEL,), dim=32) as server:
         options = ("--embedder", "ollama", "--durability", "interval")
         environment = {"OLLAMA_HOST": server.url, "CREW_JOURNAL_OLLAMA_MODEL": MODEL}
@@ -31,6 +31,8 @@ def test_chat_is_embedded_by_choice_and_what_is_remembered_always(tmp_path: Path
 
                 return wait_for(counted, f"{count} entries without a vector")
 
+            assert run("workspace", "settings")["embed_chat"] is True
+            assert run("workspace", "settings", "--no-embed-chat")["embed_chat"] is False
             run("publish", "--type", "chat.user_message", "--agent", "ada", "the pump is loud")
             made = run(
                 "remember", "the pump\nwas built in 1999", "--agent", "ada", "--crew", "red", "--aliases", "engine"

@@ -1,4 +1,4 @@
-"""Chat that a workspace has chosen to embed: live, older entries by the sweep, nothing twice, and nothing shared by it."""
+"""Speech is embedded unless a workspace turns it off: live, older entries by the sweep, nothing twice, nothing shared."""
 
 from __future__ import annotations
 
@@ -54,9 +54,27 @@ async def vectors(live: MemoryNode) -> list[tuple[str, int]]:
     return live.store.rows("SELECT entry_id, seq FROM journal_embeddings ORDER BY entry_id")
 
 
-async def test_chat_gets_vectors_where_the_workspace_says_so_and_older_chat_by_the_sweep(
+async def test_speech_gets_vectors_without_any_setting_and_other_conversations_as_the_policy_says(
+    live: MemoryNode, settings: WorkspaceSettingsService
+) -> None:
+    await say(live, "turn", "the disk is full")
+    await live.append("reply", "the disk is empty again", "chat.agent_response", agent_id="ada")
+    await live.append("slack", "the token is lost", "message.posted", agent_id="slack")
+    await live.append("peers", "the queue is long", "peer.conversation", agent_id="ada")
+    await live.append("cast", "the queue is short", "message.broadcast", agent_id="ada")
+    await live.start_embed()
+    await live.until_vectors(3)
+    assert [name for name, _ in await vectors(live)] == ["reply", "slack", "turn"]
+    assert (await settings.get(Caller.of(ADMIN), WorkspaceSettingsRequest())).embed_chat
+    await configure(settings, cost_nudge_usd=2.5)
+    await say(live, "later", "the token is found")
+    await live.until_vectors(4)
+
+
+async def test_speech_gets_no_vectors_while_it_is_switched_off_and_older_speech_by_the_sweep_afterwards(
     live: MemoryNode, themes: Themes, settings: WorkspaceSettingsService
 ) -> None:
+    assert not (await configure(settings, embed_chat=False)).embed_chat
     await say(live, "before", "the disk is full")
     await live.append("esc", "the queue is stuck")
     embed = await live.start_embed()
@@ -67,7 +85,7 @@ async def test_chat_gets_vectors_where_the_workspace_says_so_and_older_chat_by_t
     answer = await recall(live, "disk")
     assert (answer.without_vectors, answer.awaiting_vectors) == (1, 0), "chat has none, and is to get none"
 
-    assert (await configure(settings, embed_chat=True)).embed_chat
+    assert (await configure(settings, reset=["embed_chat"])).embed_chat, "the default"
     await say(live, "after", "the token is lost")
     await live.until_vectors(3)
     after = await vectors(live)
@@ -149,8 +167,9 @@ async def test_every_setting_has_an_option_and_is_answered_and_reset(
         kinds = [get_origin(kind) or kind for kind in plain_types(field.annotation)]
         [given] = [value for kind, value in GIVEN.items() if kind in kinds]
         word = name.replace("_", "-")
-        assert (f"--{word}/--no-{word}" if given is True else f"--{word}") in str(vars(options[name]))
+        assert (f"--{word}/--no-{word}" if isinstance(given, bool) else f"--{word}") in str(vars(options[name]))
         default = await answered(name)
+        given = (not default) if given is True else given
         assert default != given
         assert getattr(await configure(settings, **{name: given}), name) == given == await answered(name)
         assert getattr(await configure(settings, reset=[name]), name) == default

@@ -80,10 +80,11 @@ async def test_what_was_published_pinned_or_high_is_archived_like_any_other(
     late = old_day(live, 40)
     pinned = [*noise("pinned", 5, late, priority="pin"), *noise("high", 5, late, priority="high")]
     await append(live, [*pinned, *noise("forever", 5, late, priority="permanent")])
+    await prioritise(live, "forever-0", Priority.NORMAL)
     await live.react(CompactReactor)
     assert (await compact(live))["entries_archived"] == 10
     left = await pages(queries, parse_filters([("types", NOISE)]), archive=False)
-    assert {one.id for one in left} == {f"forever-{n}" for n in range(5)}
+    assert {one.id for one in left} == {f"forever-{n}" for n in range(5)}, "also the one whose live priority is normal"
 
 
 async def test_two_thousand_old_entries_are_archived_and_the_rest_stays(

@@ -13,12 +13,14 @@ from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
 from crew_journal.schemas.events.memory import MemorySearched
 from crew_journal.schemas.events.retractions import RetractionMade
 from crew_journal.schemas.events.workspaces import WorkspaceConfigured
+from crew_journal.schemas.operations.learning import ConsolidateRequest
 from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.sequence_set import SequenceSet
 from crew_journal.schemas.timestamps import format_ts
-from crew_journal.services.desk import parse
+from crew_journal.services.desk import Caller, parse
 from crew_journal.services.memory.learned import Learned
+from crew_journal.services.memory.learning import Learning
 
 SYLLABLES = ("ka", "lo", "mi", "ru", "te", "vo", "za", "ne", "pi", "shu", "dra", "gel")
 PLANTED = tuple(f"p{n}" for n in range(5))
@@ -48,6 +50,9 @@ async def plant(node: MemoryNode, extra: int = 75) -> int:
     return seq
 
 
+FEW = "fewer than 10, and none of them is permanent"
+
+
 async def started(node: MemoryNode) -> ConsolidateReactor:
     return await node.react(ConsolidateReactor)
 
@@ -62,7 +67,7 @@ async def test_what_recurs_becomes_a_rule_with_its_evidence_once(live: MemoryNod
     await started(live)
     first = await run(live)
     assert first["error"] is None
-    assert {name: n for name, n in first["counts"].items() if n} == {"crews": 1, "learned": 1}
+    assert {name: n for name, n in first["counts"].items() if n} == {"crews": 1, "candidates": 80, "learned": 1}
     [rule] = live.entries("rule.learned")
     assert sorted(rule["evidence"]) == sorted(PLANTED)
     assert rule["days"] == 5
@@ -104,6 +109,27 @@ async def test_fewer_than_ten_entries_are_skipped_unless_one_is_permanent(live: 
     assert live.entries("memory.consolidated") == []
     await live.caught_up(await live.append("pinned", "Never deploy on Fridays", "note.taken", priority="permanent"))
     assert (await run(live))["counts"]["learned"] == 1
+
+
+async def test_a_run_on_request_says_why_it_skipped_a_crew_and_what_it_did_otherwise(live: MemoryNode) -> None:
+    await plant(live, extra=2)
+    await started(live)
+    live.advance(minutes=20)
+
+    async def nothing_missed(_workspace: str) -> None:
+        return
+
+    learning = Learning(live.journal, live.store, clock=live.clock, catch_up=nothing_missed, wait_s=20.0)
+    few = await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="red", since="8w"))
+    assert few.finished
+    assert few.skipped == f"{few.counts['candidates']} candidates within the look-back, {FEW}"
+    assert 0 < few.counts["candidates"] < 10
+    other = await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="nobody"))
+    assert other.skipped == "no crew has an entry within the look-back from which rules are learned"
+    await live.caught_up(await live.append("pinned", "Never deploy on Fridays", "note.taken", priority="permanent"))
+    live.advance(minutes=20)
+    made = await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="red", since="8w"))
+    assert (made.finished, made.skipped, made.counts["learned"]) == (True, None, 1)
 
 
 async def test_searches_that_find_a_rule_promote_it(live: MemoryNode) -> None:

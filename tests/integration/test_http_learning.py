@@ -76,5 +76,6 @@ async def test_rules_and_outcomes_reach_prompts_until_they_are_retracted(tmp_pat
         async with stack.http(tokens[0].plaintext) as http:
             accepted = await http.post("/v1/admin/consolidations", json={"crew_id": "core", "since": "2d"})
         assert (accepted.status_code, accepted.json()["crew_id"]) == (202, "core")
+        assert (accepted.json()["finished"], accepted.json()["skipped"]) == (False, None), "no reactor runs here"
         with pytest.raises(ConsolidationRunning):
             await admin.consolidate()

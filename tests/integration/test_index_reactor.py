@@ -131,7 +131,7 @@ def put_poison_off(themes: Themes) -> None:
 
 async def with_poison_ahead(live: MemoryNode, monkeypatch: pytest.MonkeyPatch) -> EmbedReactor:
     """A text that the embed reactor has put off, and behind it one that only a reindex made embeddable: it never comes."""
-    monkeypatch.setitem(embed_policy.POLICIES, 3, Policy(EMBEDDABLE | {"run.completed"}, lambda *_: True))
+    monkeypatch.setitem(embed_policy.POLICIES, 4, Policy(EMBEDDABLE | {"run.completed"}, lambda *_: True))
     await live.append("p1", "poison")
     embed = await live.start_embed()
 
@@ -140,7 +140,7 @@ async def with_poison_ahead(live: MemoryNode, monkeypatch: pytest.MonkeyPatch) -
 
     await until(put_off, "the text that is put off")
     await live.append("run1", "the nightly queue run is done", "run.completed")
-    await live.journal.record(WORKSPACE, ReindexRequested(policy=3), summary="reindex by policy 3")
+    await live.journal.record(WORKSPACE, ReindexRequested(policy=4), summary="reindex by policy 4")
     return embed
 
 
@@ -263,8 +263,8 @@ async def test_a_policy_that_a_reindex_puts_in_force_embeds_and_shares_what_it_s
     live: MemoryNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lead sees of its crew what the policy in force embeds: the index in memory follows the reindex."""
-    third = Policy(EMBEDDABLE | {"run.completed"}, lambda *_: True)
-    monkeypatch.setitem(embed_policy.POLICIES, 3, third)
+    fourth = Policy(EMBEDDABLE | {"run.completed"}, lambda *_: True)
+    monkeypatch.setitem(embed_policy.POLICIES, 4, fourth)
     lead = Principal(token_id="t", role=Role.LEAD, workspace_id=WORKSPACE, crew_id="red", agent_id="liz")
 
     async def seen(min_seq: int) -> list[str]:
@@ -276,8 +276,8 @@ async def test_a_policy_that_a_reindex_puts_in_force_embeds_and_shares_what_it_s
     await live.start_index()
     assert await seen(seq) == []
     assert (await sweep(live))["proposed"] == 0
-    payload = ReindexRequested(policy=3)
-    done = await live.journal.record(WORKSPACE, payload, summary="reindex by policy 3")
+    payload = ReindexRequested(policy=4)
+    done = await live.journal.record(WORKSPACE, payload, summary="reindex by policy 4")
     assert await seen(done.seq) == ["run1"]
     assert (await sweep(live))["written"] == 1
     later = await live.append("run2", "another nightly queue run", "run.completed", agent_id="ada")

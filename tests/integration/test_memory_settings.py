@@ -75,6 +75,19 @@ async def test_settings_are_the_defaults_until_they_are_set_and_count_from_then_
     assert (reset.retention_days, reset.scrubber, reset.verifier) == (None, "block", "cheap")
 
 
+async def test_null_unsets_the_retention_and_leaves_the_other_settings(world: World) -> None:
+    await world.owner.configure_memory(retention_days=30, scrubber="redact")
+    async with world.stack.http((await world.stack.token(Role.ADMIN, "acme")).plaintext) as http:
+        sent: list[tuple[dict[str, Any], int | None, str]] = [
+            ({"scrubber": None, "verifier": "cheap"}, 30, "null elsewhere means that the field is absent"),
+            ({"retention_days": None}, None, "versions are kept"),
+        ]
+        for body, days, why in sent:
+            answer = (await http.put("/v1/memory/config", json=body)).json()
+            assert (answer["retention_days"], answer["scrubber"], answer["verifier"]) == (days, "redact", "cheap"), why
+    assert (await world.owner.memory_config()).retention_days is None
+
+
 async def test_settings_out_of_bounds_and_those_who_may_not_set_them_are_refused(world: World) -> None:
     for days in (0, 3_651):
         with pytest.raises(InvalidEntry, match="retention_days"):

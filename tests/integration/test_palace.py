@@ -9,7 +9,7 @@ import pytest
 from support.mcp_client import connected
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.errors import InvalidEntry, NotFound, PalaceFull
+from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotFound, PalaceFull
 from crew_journal.schemas.principal import Role
 from crew_journal.services.palace import filing
 
@@ -78,6 +78,25 @@ async def test_counts_are_of_live_drawers_by_wing_and_room(palace: Stack) -> Non
         assert (restored.live, restored.wing) == (True, "user")
         listed = await owner.drawers(limit=2)
         assert (len(listed.drawers), listed.total) == (2, 3)
+
+
+async def test_numbers_out_of_range_are_moved_into_it_and_others_are_refused(palace: Stack) -> None:
+    async with palace.client() as owner:
+        for n in range(12):
+            await owner.diary_write("ada", f"day {n} of the harvest")
+            await owner.add_drawer("team", f"room{n}", f"{PARSER} Part {n}.")
+        assert (await owner.diary_read("ada", last_n=101)).count == 12
+        assert (await owner.diary_read("ada", last_n=0)).count == 10, "the default"
+        everything = [one.id for one in (await owner.drawers()).drawers]
+        assert [one.id for one in (await owner.drawers(limit=201, offset=-3)).drawers] == everything
+        assert (await owner.drawers(offset=2_000_000)).drawers == ()
+        assert len((await owner.palace_search("parser part", limit=51)).results) == 12
+        assert len((await owner.palace_search("parser part", limit=-1)).results) == 5, "the default"
+        assert "Part 11." in (await owner.palace_recall(limit=99)).text
+        assert (await owner.traverse("room0", max_hops=9)).count == 12
+        assert (await owner.traverse("room0", max_hops=-1)).count == 1
+        with pytest.raises(InvalidQuery, match="last_n"):
+            await owner.diary_read("ada", last_n="all")  # type: ignore[arg-type]  # what the service refuses
 
 
 async def test_a_text_in_almost_the_same_words_is_a_duplicate(palace: Stack) -> None:

@@ -18,6 +18,7 @@ from crew_journal.schemas.events.chunk_vectors import encode_chunk_vector
 from crew_journal.schemas.events.drawers import DrawerFiled, DrawerRestored, DrawerState, PipelineTier
 from crew_journal.schemas.events.envelope import ChunkVectorDerived
 from crew_journal.schemas.ids import derived_id, hash64
+from crew_journal.schemas.timestamps import to_ms
 
 WEDNESDAY, SUNDAY = 2, 6
 
@@ -80,15 +81,19 @@ async def test_the_weakest_old_drawers_are_pruned_once_down_to_a_hundred_and_can
 ) -> None:
     weakest = await file(live, 2, 0.31)
     weak = await file(live, 2, 0.4)
-    await file(live, 99, 3.0, "queue")
+    await file(live, 98, 3.0, "queue")
     reactor = await started(live)
     await swept(live, reactor, night(WEDNESDAY, weeks=1))
     assert live.entries("drawer.pruned") == [], "they are younger than 30 days"
     await swept(live, reactor, night(WEDNESDAY))
+    assert live.entries("drawer.pruned") == [], "no drawer was filed or read within the day before"
+    later = night(WEDNESDAY, weeks=7)
+    await file(live, 1, 3.0, "token", filed_ms=to_ms(later - timedelta(hours=1)))
+    await swept(live, reactor, later)
     [pruned] = live.entries("drawer.pruned")
     assert sorted(pruned["drawer_ids"][:2]) == sorted(weakest)
     assert set(pruned["drawer_ids"][2:]) < set(weak)
-    await swept(live, reactor, night(WEDNESDAY) + timedelta(minutes=5))
+    await swept(live, reactor, later + timedelta(minutes=5))
     assert len(live.entries("drawer.pruned")) == 1
     done = await live.journal.record(WORKSPACE, DrawerRestored(drawer_id=weakest[0]), summary="back")
     await live.caught_up(done.seq)

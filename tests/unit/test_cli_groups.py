@@ -8,7 +8,10 @@ from typing import Annotated, Any
 import pytest
 import typer
 
-from crew_journal.services.cli.groups import grouped
+from crew_journal.schemas.operations import ALL
+from crew_journal.schemas.operations.palace import CHECK_DUPLICATE
+from crew_journal.schemas.operations.palace_filing import UPDATE_DRAWER
+from crew_journal.services.cli.groups import Fields, cli_type, grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +45,30 @@ def test_an_option_of_a_group_fails_by_its_own_name() -> None:
     with pytest.raises(typer.BadParameter) as caught:
         answered("tea", "--depth", "0")
     assert "--depth" in str(caught.value.format_message())
+
+
+@pytest.mark.parametrize(
+    ("operation", "option", "field"),
+    [(UPDATE_DRAWER, "--importance", "importance"), (CHECK_DUPLICATE, "--threshold", "threshold")],
+)
+def test_a_number_with_decimals_is_read_as_it_is_and_a_word_is_refused(operation: Any, option: str, field: str) -> None:
+    app = typer.Typer()
+    given: list[Any] = []
+
+    def ask(asked: dict[str, Any]) -> None:
+        given.append(asked[field])
+
+    ask.__annotations__ = {"asked": Annotated[Any, Fields(operation)]}
+    app.command()(grouped(ask))
+    for value in ("0.7", "4"):
+        app(args=["d1", option, value], standalone_mode=False)
+    assert given == [0.7, 4.0]
+    with pytest.raises(typer.BadParameter, match="number"):
+        app(args=["d1", option, "high"], standalone_mode=False)
+
+
+def test_no_option_reads_a_number_with_decimals_as_an_integer() -> None:
+    for operation in ALL:
+        for name, field in operation.request.model_fields.items():
+            if "float" in str(field.annotation).lower() and cli_type(operation, name) is int:
+                raise AssertionError(f"{operation.name}.{name} is read as an integer")

@@ -54,3 +54,14 @@ def test_nothing_to_show_is_said(
     operation: str, answer: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert says in printed(operation, answer, capsys)
+
+
+def test_a_run_shows_its_counts_and_why_it_skipped(capsys: pytest.CaptureFixture[str]) -> None:
+    run = {"due": "2026-11-23T11:00:00.000Z", "since": "2026-11-22T11:00:00.000Z", "seq": 12, "finished": True}
+    counts = {"crews": 1, "skipped": 1, "candidates": 4, "learned": 0}
+    shown = printed("consolidate", {**run, "counts": counts, "skipped": "4 candidates: fewer than 10"}, capsys)
+    assert "candidates  4" in shown
+    assert "learned" not in shown
+    assert "skipped: 4 candidates: fewer than 10" in shown
+    shown = printed("consolidate", {**run, "finished": False, "counts": {}, "skipped": None}, capsys)
+    assert "the run continues" in shown

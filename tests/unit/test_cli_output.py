@@ -108,6 +108,13 @@ def hostile_entry() -> dict[str, object]:
     }
 
 
+def test_a_line_shows_the_live_priority_of_an_entry() -> None:
+    entry = {"summary": "the queue is stuck", "priority": "normal", "live_priority": "permanent"}
+    assert "the queue is stuck [permanent]" in entry_line(entry)
+    assert "[" not in entry_line({**entry, "priority": "high", "live_priority": "normal"})
+    assert "[high]" in entry_line({"summary": "just published", "priority": "high"})
+
+
 def test_a_hostile_entry_is_one_harmless_line() -> None:
     line = entry_line(hostile_entry())
     assert is_harmless(line)

@@ -51,7 +51,7 @@ def test_a_command_of_the_docs_exists_with_its_options(line: str) -> None:
     while hasattr(command, "commands") and words:
         assert words[0] in command.commands, f"there is no command {words[0]!r}"
         command = command.commands[words.pop(0)]
-    known = {name for param in command.params for name in param.opts}
+    known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
     words = words[: words.index("--")] if "--" in words else words
     assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known
 

@@ -12,6 +12,7 @@ from support.events import EPOCH_MS, at, control
 from support.views import DeadLetters, node
 
 from crew_journal.consumers.views.drawers import DrawersProjection
+from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.drawers import (
     CentroidComputed,
     DrawerAnswerRejected,
@@ -27,10 +28,11 @@ from crew_journal.schemas.events.memory import MemoryReferenced, ReferencedEntry
 from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.sweeps import SweepTicked
 from crew_journal.schemas.rules.palace.upkeep import KEPT, Fading, decayed, pruned, source_hash
-from crew_journal.schemas.timestamps import DAY_MS, format_ms
+from crew_journal.schemas.timestamps import DAY_MS, format_ms, parse_ts, to_ms
 from crew_journal.schemas.views.drawers import DRAWERS, IMPORTANCE_NOW, LIVE_DRAWER, UPKEEP
 
-NOW = f"SELECT drawer_id, round({IMPORTANCE_NOW}, 4), state FROM {DRAWERS} {UPKEEP} WHERE {LIVE_DRAWER} ORDER BY 1"
+NOW = f"""SELECT drawer_id, round({IMPORTANCE_NOW}, 4), state FROM {DRAWERS} {UPKEEP}
+    WHERE {LIVE_DRAWER} AND wing = 'w' ORDER BY 1"""
 
 
 def filed(name: str = "d1", **fields: Any) -> DrawerFiled:
@@ -42,28 +44,49 @@ def night(day: float, sweep: str = "decay") -> SweepTicked:
     return SweepTicked.model_validate({"sweep": sweep, "due": format_ms(int(EPOCH_MS + day * DAY_MS))})
 
 
-async def folded(path: Path, *payloads: ControlPayload, sql: str = NOW) -> list[tuple]:
-    """The rows after these events; a read happens 36 days after the filing."""
-    messages = [
-        at(
-            seq,
-            control(
-                payload,
-                f"n{seq}",
-                workspace="w1",
-                ts_ms=EPOCH_MS + 36 * DAY_MS * isinstance(payload, MemoryReferenced),
-            ),
-        )
-        for seq, payload in enumerate(payloads, 1)
-    ]
+def busy(night: SweepTicked) -> DrawerFiled:
+    """A page of a diary that was filed an hour before a night's sweep."""
+    return DrawerFiled(
+        drawer_id=f"busy {night.due}",
+        wing="diary",
+        room="r",
+        content="still here",
+        memory_type="diary",
+        filed_ms=to_ms(parse_ts(night.due)) - 3_600_000,
+    )
+
+
+async def folded(path: Path, *payloads: ControlPayload, sql: str = NOW, silent: bool = False) -> list[tuple]:
+    """The rows after these events; a read happens 36 days after the filing.
+
+    Unless it is ``silent``, a diary is written in the workspace before each sweep.
+    """
+    messages: list[OutgoingMessage] = []
+    for n, payload in enumerate(payloads, 1):
+        if isinstance(payload, SweepTicked) and not silent:
+            messages.append(control(busy(payload), f"busy{n}", workspace="w1", ts_ms=EPOCH_MS))
+        ts_ms = EPOCH_MS + 36 * DAY_MS * isinstance(payload, MemoryReferenced)
+        messages.append(control(payload, f"n{n}", workspace="w1", ts_ms=ts_ms))
     async with node(path / "views.duckdb", [DrawersProjection()], DeadLetters()) as live:
-        await live.host.fold(messages)
+        await live.host.fold([at(seq, message) for seq, message in enumerate(messages, 1)])
         return live.host.store.rows(sql)
 
 
 async def test_a_drawer_of_thirty_days_decays_once_a_night_down_to_the_floor(tmp_path: Path) -> None:
     nights = [night(29), night(31), night(31.5), night(31, "health"), night(32), night(30)]
     assert await folded(tmp_path, filed(), *nights) == [("d1", 2.8812, "processed")]
+
+
+async def test_drawers_of_a_silent_workspace_do_not_decay(tmp_path: Path) -> None:
+    nights = [night(31), night(32)]
+    assert await folded(tmp_path / "silent", filed(), *nights, silent=True) == [("d1", 3.0, "processed")]
+    late = filed("d2", filed_ms=int(EPOCH_MS + 31.5 * DAY_MS))
+    rows = await folded(tmp_path / "filed", filed(), nights[0], late, nights[1], silent=True)
+    assert rows == [("d1", 2.94, "processed"), ("d2", 3.0, "processed")], "something was filed before the second night"
+    read = MemoryReferenced.model_validate({"entries": [ReferencedEntry(entry_id="n2", count=1).model_dump()]})
+    days = (night(36), night(36.5), night(38))
+    rows = await folded(tmp_path / "read", filed("d1"), filed("d2"), days[0], read, *days[1:], silent=True)
+    assert rows == [("d1", 2.94, "processed"), ("d2", 3.0, "processed")], "d2 was read half a day before one night"
 
 
 async def test_a_drawer_does_not_fall_below_the_floor_nor_rise_to_it(tmp_path: Path) -> None:

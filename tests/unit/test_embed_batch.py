@@ -136,8 +136,8 @@ async def test_other_dimensions_than_the_journal_has_are_the_models_fault() -> N
 
 
 def test_the_filters_are_the_policys_types_on_entries_and_on_control() -> None:
-    assert len(FILTER_SUBJECTS) == 2 * len(EMBEDDABLE) + 2
-    assert "journal.*.*.*.chat.>" in FILTER_SUBJECTS, "what a workspace may choose"
+    assert len(FILTER_SUBJECTS) == 2 * len(EMBEDDABLE) + 4
+    assert {"journal.*.*.*.chat.>", "journal.*.*.*.message.posted"} < set(FILTER_SUBJECTS), "speech"
     assert "journal.*.*.*.peer.escalation" in FILTER_SUBJECTS
     assert "control.*.memory.consolidated" in FILTER_SUBJECTS
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.catalogue import catalogue
-from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, REMEMBERED, is_embedded
+from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, POLICIES, REMEMBERED, is_embedded, is_speech
 
 CALM = ("info", "notice")
 SEVERE = ("warn", "error")
@@ -21,7 +21,12 @@ CONTRACT = [
     "eval.regression_detected",
 ]
 ALWAYS = [*CONTRACT, REMEMBERED]
-OTHERS = [*sorted({name.removesuffix(".*") for name in catalogue()} - EMBEDDABLE), "network.egress", "of.the.future"]
+SPOKEN = ["chat.user_message", "chat.agent_response", "chat.of_the_future", "message.posted"]
+OTHERS = [
+    *sorted({name.removesuffix(".*") for name in catalogue()} - EMBEDDABLE - set(SPOKEN)),
+    "network.egress",
+    "of.the.future",
+]
 
 
 def test_the_allow_list_is_the_contracts_eight_types_and_what_agents_remember() -> None:
@@ -62,8 +67,30 @@ def test_only_the_boolean_true_is_a_flag(entry_type: str, value: object) -> None
     st.sampled_from([{}, {"state": "escalated"}]),
     st.sampled_from([{}, FLAG]),
 )
-def test_the_second_version_differs_from_the_first_in_what_agents_remember_alone(
+def test_versions_differ_in_what_agents_remember_and_in_speech_alone(
     entry_type: str, severity: str, payload: dict[str, str], refs: dict[str, bool]
 ) -> None:
-    first, second = (is_embedded(entry_type, severity, payload, refs, version) for version in (1, 2))
+    first, second, third = (is_embedded(entry_type, severity, payload, refs, version) for version in (1, 2, 3))
     assert (first, second) == (False, True) if entry_type == REMEMBERED else first == second
+    assert second == third
+
+
+@pytest.mark.parametrize("entry_type", SPOKEN)
+def test_speech_is_embedded_unless_the_workspace_chose_that_it_is_not(entry_type: str) -> None:
+    """Contract §2 embeds none of it: so it is the first version's default, and the choice of a workspace."""
+    posted = entry_type == "message.posted"
+    judged = {
+        version: [is_embedded(entry_type, "info", {}, {}, version, choice=choice) for choice in (None, True, False)]
+        for version in POLICIES
+    }
+    earlier = [False, not posted, False]
+    assert judged == {1: earlier, 2: earlier, 3: [True, True, False]}
+    assert is_speech(entry_type)
+
+
+@pytest.mark.parametrize(
+    "entry_type", ["message.broadcast", "peer.conversation", "chat", "message.posted_again", *ALWAYS]
+)
+def test_the_choice_of_a_workspace_changes_no_other_type(entry_type: str) -> None:
+    assert not is_speech(entry_type)
+    assert len({is_embedded(entry_type, "info", {}, {}, choice=choice) for choice in (None, True, False)}) == 1

@@ -190,6 +190,59 @@ def test_a_thread_of_slack_is_a_conversation_with_names_instead_of_ids() -> None
     assert len({record["trace_id"] for record in records}) == 1
 
 
+def titles(records: list[dict[str, Any]]) -> list[dict[str, str] | None]:
+    return [record.get("payload", {}).get("conversation") for record in records]
+
+
+def test_turns_carry_the_title_of_their_conversation() -> None:
+    assert titles(read("chatgpt")[0]) == [{"title": "Sourdough timing"}] * 2
+    assert titles(read("claude")[0]) == [{"title": "Bike tyres"}] * 2
+
+
+def test_a_renamed_conversation_has_the_same_entries_and_those_of_an_import_without_titles(tmp_path: Path) -> None:
+    chats = json.loads((SAMPLES / "chatgpt.json").read_text())
+    ids = [record["id"] for record in read("chatgpt")[0]]
+    for title in ("Bread", "", None, 7):
+        chats[0]["title"] = title
+        (tmp_path / "conversations.json").write_text(json.dumps(chats))
+        renamed, _ = read("chatgpt", tmp_path / "conversations.json")
+        assert [record["id"] for record in renamed] == ids
+        assert titles(renamed) == ([{"title": "Bread"}] * 2 if title == "Bread" else [None] * 2)
+        assert all(record.get("payload") != {} for record in renamed)
+
+
+def test_thanks_and_assent_are_not_found_by_the_title_and_a_long_title_is_cut(tmp_path: Path) -> None:
+    said = ["How long does the dough rest?", "Thank you!", "12 hours", "ok"]
+    chat = {"title": "Bread " * 100, "messages": [{"role": "user", "content": text} for text in said]}
+    (tmp_path / "chat.json").write_text(json.dumps(chat))
+    first, thanks, answer, assent = titles(read("openai-messages", tmp_path / "chat.json")[0])
+    assert first == answer
+    assert first is not None
+    assert len(first["title"]) <= 200
+    assert first["title"].endswith("Bread…")
+    assert (thanks, assent) == (None, None)
+
+
+def test_a_reply_in_slack_has_the_first_message_of_its_thread_as_title(tmp_path: Path) -> None:
+    records, _ = read("slack")
+    assert titles(records) == [
+        {"channel": "general"},
+        {"title": "@Bo Lund the freezer in general broke & leaks, see the ticket", "channel": "general"},
+    ]
+    export = tmp_path / "export"
+    shutil.copytree(SAMPLES / "slack", export)
+    channels = json.loads((export / "channels.json").read_text())
+    channels[0] |= {"topic": {"value": "Kitchen and cold storage"}, "purpose": {"value": "Kitchen and cold storage"}}
+    (export / "channels.json").write_text(json.dumps(channels))
+    day = json.loads((export / "general" / "2026-10-20.json").read_text())
+    (export / "general" / "2026-10-21.json").write_text(json.dumps([{**day[2], "ts": "1792576600.000400"}]))
+    (export / "general" / "2026-10-20.json").write_text(json.dumps(day[:2]))
+    first, reply = read("slack", export)[0]
+    assert titles([first]) == [{"channel": "general", "topic": "Kitchen and cold storage"}]
+    assert first["id"] == records[0]["id"]
+    assert titles([reply]) == [titles(records)[1] | {"topic": "Kitchen and cold storage"}], "a day later"  # type: ignore[operator]
+
+
 def test_another_agent_gets_entries_of_its_own() -> None:
     records, _ = read("claude-code", agent="ada", crew="platform")
     assert {(record["agent_id"], record["crew_id"]) for record in records} == {("ada", "platform")}

@@ -75,18 +75,18 @@ JUDGED = "SELECT workspace_id, id FROM journal_entries WHERE embeddable ORDER BY
 
 
 @pytest.fixture
-def third_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version 3: runs are embedded, conversations not any more."""
+def fourth_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 4: runs are embedded, conversations not any more."""
     types = EMBEDDABLE | {"run.completed"}
-    third = Policy(types, lambda kind, _severity, _payload, _refs: kind != "peer.conversation")
-    monkeypatch.setitem(embed_policy.POLICIES, 3, third)
+    fourth = Policy(types, lambda kind, _severity, _payload, _refs: kind != "peer.conversation")
+    monkeypatch.setitem(embed_policy.POLICIES, 4, fourth)
 
 
 MIXED = [
     entry("run1"),
     entry("talk1", entry_type="peer.conversation", refs={"episodic": True}),
     entry("run2", workspace="w2"),
-    reindex(policy=3),
+    reindex(policy=4),
     entry("run3"),
     entry("talk2", entry_type="peer.conversation", refs={"episodic": True}),
     entry("run4", workspace="w2"),
@@ -103,7 +103,7 @@ async def judged(path: Path, messages: Sequence[OutgoingMessage], batch: int) ->
         return live.store.rows(JUDGED), live.digests()
 
 
-@pytest.mark.usefixtures("third_policy")
+@pytest.mark.usefixtures("fourth_policy")
 async def test_a_new_policy_is_in_force_from_its_reindex_on_for_all_entries_of_its_workspace(tmp_path: Path) -> None:
     found, digests = await judged(tmp_path / "whole", MIXED, len(MIXED))
     assert found == [("w1", "run1"), ("w1", "run3"), ("w2", "talk3")]
@@ -111,14 +111,14 @@ async def test_a_new_policy_is_in_force_from_its_reindex_on_for_all_entries_of_i
         assert await judged(tmp_path / str(batch), MIXED, batch) == (found, digests)
 
 
-@pytest.mark.usefixtures("third_policy")
+@pytest.mark.usefixtures("fourth_policy")
 async def test_without_a_reindex_a_new_policy_changes_nothing(tmp_path: Path) -> None:
     messages = [message for message in MIXED if "reindex" not in message.subject]
     found, _ = await judged(tmp_path, messages, 3)
     assert found == [("w1", "talk1"), ("w1", "talk2"), ("w2", "talk3")]
 
 
-@pytest.mark.usefixtures("third_policy")
+@pytest.mark.usefixtures("fourth_policy")
 async def test_a_reindex_can_go_back_to_an_older_policy(tmp_path: Path) -> None:
     for batch in (1, len(MIXED) + 1):
         found, _ = await judged(tmp_path / str(batch), [*MIXED, reindex("r2")], batch)
@@ -155,6 +155,40 @@ async def test_the_choice_of_a_workspace_judges_its_chat_alone_and_leaves_the_po
         known = None
         for batch in (len(stream), 1, 3):
             found, digests = await judged(tmp_path / f"{len(stream)}-{batch}", stream, batch)
-            assert found == [("w1", name) for name in expected], "policy 1 does not select what is remembered"
+            in_w1 = [name for workspace, name in found if workspace == "w1"]
+            assert in_w1 == expected, "policy 1 does not select what is remembered"
+            assert ("w2", "c2") in found, "a workspace that made no choice embeds speech"
             assert known in (None, digests)
             known = digests
+
+
+async def test_speech_is_embedded_from_the_third_policy_on_unless_the_workspace_chose_that_it_is_not(
+    tmp_path: Path,
+) -> None:
+    spoken = [
+        entry("c1", entry_type="chat.user_message"),
+        entry("m1", entry_type="message.posted"),
+        entry("b1", entry_type="message.broadcast"),
+        entry("other", workspace="w2", entry_type="message.posted"),
+    ]
+    other = control(WorkspaceConfigured(settings={"palace_ingest": True}), "s0", workspace="w1")
+    off, on = chosen("s1", embed_chat=False), chosen("s2", embed_chat=True)
+    cases: list[tuple[list[OutgoingMessage], list[str]]] = [
+        ([], ["c1", "m1"]),
+        ([other], ["c1", "m1"]),
+        ([off], []),
+        ([off, on], ["c1", "m1"]),
+        ([off, other], ["c1", "m1"]),
+        ([reindex(policy=2)], []),
+        ([reindex(policy=2), on], ["c1"]),
+        ([reindex(policy=2), on, reindex("r2", policy=3)], ["c1", "m1"]),
+        ([reindex(policy=2), reindex("r2", policy=3)], ["c1", "m1"]),
+        ([off, reindex(policy=3)], []),
+    ]
+    for n, (decisions, expected) in enumerate(cases):
+        late = [entry("c2", entry_type="chat.agent_response")] if expected else []
+        stream = [*spoken, *decisions, *late]
+        wanted = sorted([("w1", name) for name in [*expected, *(one for one in ["c2"] if late)]] + [("w2", "other")])
+        whole = await judged(tmp_path / f"{n}-whole", stream, len(stream))
+        assert whole[0] == wanted, f"case {n}"
+        assert await judged(tmp_path / f"{n}-single", stream, 1) == whole

@@ -21,6 +21,8 @@ DECAY_AGE_DAYS: Final = 30
 """Younger drawers do not decay (likewise) and are not pruned."""
 DECAY_UNREAD_DAYS: Final = 7
 """Drawers that were read more recently do not decay (likewise)."""
+ACTIVE_MS: Final = 24 * 3_600_000
+"""In a workspace in which no drawer was filed or read for 24 hours, drawers neither decay nor are pruned (likewise)."""
 PRUNE_BELOW: Final = 0.5
 """Importance below which a drawer may be pruned (likewise)."""
 PRUNE_READS: Final = 3

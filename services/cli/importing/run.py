@@ -20,6 +20,9 @@ from .lines import BadLine, Line, LineBatch, bad_lines_of, refusal, with_line_nu
 
 IN_FLIGHT: Final = 4
 """Batches on their way at once: with one the service waits for the file, with more only the queue grows."""
+ASKED_AT_ONCE: Final = 16
+"""Lines from which on the service is asked about each instead of halving further: an import whose titles are new finds every
+entry there with other content."""
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_LAST_S: Final = 3.0
 """Seconds between tries while the service is away; a restart takes 1 to 4."""
@@ -119,13 +122,18 @@ class ImportRun:
         return BatchAck(batch, (), bad)
 
     async def _send_around_taken(self, lines: list[Line]) -> tuple[list[Receipt], list[BadLine]]:
-        """Send lines, except those whose id belongs to another entry; these are found by halving."""
+        """Send lines, except those whose id belongs to another entry; these are found by halving, then one by one."""
         try:
             return list(await self._send_patiently(lines)), []
         except EntryConflict as error:
+            if self.held is not None and len(lines) <= ASKED_AT_ONCE:
+                found = await asyncio.gather(*(self.held(line.record) for line in lines))
+                there = [receipt for receipt in found if receipt is not None]
+                if there:
+                    rest = [line for line, receipt in zip(lines, found, strict=True) if receipt is None]
+                    sent, taken = await self._send_around_taken(rest) if rest else ([], [])
+                    return there + sent, taken
             if len(lines) == 1:
-                if self.held is not None and (there := await self.held(lines[0].record)) is not None:
-                    return [there], []
                 problem = FieldProblem("id", error.message, error.hint)
                 return [], [BadLine(lines[0].number, lines[0].raw, (problem,))]
         middle = len(lines) // 2

@@ -17,6 +17,7 @@ from ....schemas.errors import CrewJournalError, NotFound, Unavailable, ViewsBeh
 from .. import connection
 from ..connection import Target, async_client
 from ..options import Where
+from .sources.found import without_conversation
 from .state import ImportState
 
 if TYPE_CHECKING:
@@ -46,13 +47,16 @@ class Sender:
             raise
 
     async def held(self, record: dict[str, Any]) -> Receipt | None:
-        """Where the journal holds an entry with all fields of ``record``, None if it does not."""
+        """Where the journal holds an entry with all fields of ``record``, None if it does not.
+
+        The conversation of an imported turn may have another title there: people rename conversations.
+        """
         try:
             found = await self._clients[-1].get(record["id"], workspace_id=record.get("workspace_id"))
         except NotFound:
             return None  # the views may be behind; then it counts as taken
-        stored = found.model_dump(mode="json")
-        same = all(stored.get(name) == value for name, value in record.items())
+        stored, wanted = without_conversation(found.model_dump(mode="json")), without_conversation(record)
+        same = all(stored.get(name) == value for name, value in wanted.items())
         return Receipt(id=found.id, seq=found.seq, duplicate=True) if same else None
 
     async def close(self) -> None:

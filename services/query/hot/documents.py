@@ -30,8 +30,8 @@ CONVERSATION: Final = 8
 """Flag: the catalogue calls its type a turn of a conversation."""
 USERS: Final = 16
 """Flag: a turn that is the user's own and not an assistant's (``rules.turns.is_users``)."""
-CHAT: Final = 32
-"""Flag: chat, embedded only where the workspace chooses so; a crew shares nothing for having a vector by choice."""
+SPEECH: Final = 32
+"""Flag: speech, about which the workspace chooses whether it is embedded; a crew does not share it for its vector."""
 
 NOT_CURRENT: Final = 64
 """Flag: it is retracted, stale, superseded or contradicted (``services/query/standing``)."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ....schemas.errors import InvalidQuery, NotAllowed
 from ....schemas.principal import Principal, Role
-from .documents import CHAT, EMBEDDABLE, HIGH_PRIORITY, LEARNED, NOT_CURRENT, Documents
+from .documents import EMBEDDABLE, HIGH_PRIORITY, LEARNED, NOT_CURRENT, SPEECH, Documents
 from .vocabulary import ABSENT
 
 
@@ -109,7 +109,7 @@ def _kind_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.
     if scope.kind is ScopeKind.OWN:
         with_rules: npt.NDArray[np.bool_] = own | (crew & ((flags & LEARNED) != 0))
         return with_rules
-    valued = ((flags & HIGH_PRIORITY) != 0) | ((flags & (EMBEDDABLE | CHAT)) == EMBEDDABLE)
+    valued = ((flags & HIGH_PRIORITY) != 0) | ((flags & (EMBEDDABLE | SPEECH)) == EMBEDDABLE)
     shared: npt.NDArray[np.bool_] = own | (crew & valued)
     return shared
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .documents import CHAT, CONVERSATION, EMBEDDABLE, SPOKEN_BY_USER, Documents
+from .documents import CONVERSATION, EMBEDDABLE, SPEECH, SPOKEN_BY_USER, Documents
 from .growable import GrowableArray
 from .scope import Scope, scope_mask
 from .vector_matrix import VectorMatrix
@@ -78,7 +78,7 @@ class ScopeRows:
             turns = mask & ((flags & CONVERSATION) != 0)
             self._mask.append(mask)
             self._turns.append(turns)
-            self._could.append(mask & ((flags & (EMBEDDABLE | CHAT)) != 0))
+            self._could.append(mask & ((flags & (EMBEDDABLE | SPEECH)) != 0))
             self._will.append(mask & ((flags & EMBEDDABLE) != 0))
             self._turn_count += int(np.count_nonzero(turns))
             self._size += int(np.count_nonzero(mask))

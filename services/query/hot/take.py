@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType
 from ....schemas.rules.consolidation import LEARNED
-from ....schemas.rules.embed_policy import is_chat
+from ....schemas.rules.embed_policy import is_speech
 from ....schemas.rules.turns import is_users
 from ....schemas.views import (
     AGENTS,
@@ -28,7 +28,7 @@ from ....schemas.views import (
     SUPERSESSIONS,
 )
 from .arrow import Found, Written, array, dictionary, kept, sequences, texts, values_of
-from .documents import CHAT, CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPOKEN_BY_USER, USERS
+from .documents import CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPEECH, SPOKEN_BY_USER, USERS
 from .documents import LEARNED as LEARNED_RULE
 from .index import HIGH, HotIndex, PostingColumns
 from .rows import Rows
@@ -101,7 +101,7 @@ def flags_of(entry_type: str, priority: str, actor_type: ActorType, actor_id: st
         | (SPOKEN_BY_USER if actor_type == ActorType.USER else 0)
         | (CONVERSATION if info.conversation else 0)
         | (USERS if is_users(entry_type, actor_type, actor_id) else 0)
-        | (CHAT if is_chat(entry_type) else 0)
+        | (SPEECH if is_speech(entry_type) else 0)
         | (LEARNED_RULE if entry_type == LEARNED else 0)
         | (NOISE if info.noise else 0)
     )

@@ -42,7 +42,8 @@ def _turns(chat: dict[str, Any], notes: Notes) -> Iterator[Record]:
             notes.skip("tool call, code or thoughts")
         elif text := text_of_parts(content.get("parts") or ()):
             named, at = str(message.get("id") or name), message.get("create_time")
-            yield turn(SOURCE, role == "user", text, notes, conversation=conversation, named=named, at=at)
+            title = chat.get("title")
+            yield turn(SOURCE, role == "user", text, notes, conversation=conversation, named=named, at=at, title=title)
 
 
 def _path(nodes: dict[str, dict[str, Any]], current: str | None) -> list[str]:

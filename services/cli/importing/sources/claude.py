@@ -34,6 +34,7 @@ def read(path: Path, notes: Notes) -> Iterator[Record]:
                         conversation=str(chat.get("uuid") or ""),
                         named=str(message.get("uuid")),
                         at=message.get("created_at"),
+                        title=chat.get("name"),
                     )
 
 

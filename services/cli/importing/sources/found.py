@@ -1,7 +1,8 @@
 """What readers share: submissions made from messages and statements, and an account of what was left out and why.
 
 Invariant: the same source gives the same submissions, so a repeated import stores nothing twice: an entry's id follows
-from its content, which holds the id or the place that the source gave it and nothing that the source may change later.
+from its content, which holds the id or the place that the source gave it and nothing that the source may change later. What
+a person may rename, the conversation of a turn, is in the entry but not in its id.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import typer
 
 from .....schemas.entry import MAX_SUMMARY
 from .....schemas.ids import DERIVED_NAMESPACE
+from .....schemas.rules.embed_text import CONVERSATION, TITLE, TITLE_CHARS
+from .....schemas.rules.palace.lexicon import lexicon
 from .....schemas.timestamps import format_ts
 from ....client.project import slug
 
@@ -67,6 +70,8 @@ def turn(
     named: str,
     at: object = None,
     speaker: str | None = None,
+    title: object = None,
+    **about: object,
 ) -> Record:
     """A message of a chat as a submission.
 
@@ -79,6 +84,9 @@ def turn(
         named: The id or the place that the source gave the message.
         at: Its time in any form that :func:`time_of` reads.
         speaker: Name of the actor; ``user``, or the agent, if absent.
+        title: Title of the conversation. A turn that is only a greeting, thanks or assent goes without, so that it is not
+            found by the title.
+        about: More about the conversation, such as the channel.
     """
     record = _with_text(
         {
@@ -92,7 +100,24 @@ def turn(
         text,
         notes,
     )
+    if lexicon().filler.fullmatch(text.strip()) is None:
+        named_by = {name: line for name, value in ({TITLE: title} | about).items() if (line := _title(value))}
+        if named_by:
+            record["payload"] = record.get("payload", {}) | {CONVERSATION: named_by}
     return timed(record, at, notes)
+
+
+def _title(value: object) -> str:
+    """A title on one line, cut between words; empty if it is not text."""
+    line = " ".join(value.split()) if isinstance(value, str) else ""
+    return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rpartition(" ")[0] + "…"
+
+
+def without_conversation(record: Mapping[str, Any]) -> Record:
+    """A submission without what a person may rename."""
+    payload = {name: value for name, value in (record.get("payload") or {}).items() if name != CONVERSATION}
+    rest = {name: value for name, value in record.items() if name != "payload"}
+    return rest | ({"payload": payload} if payload else {})
 
 
 def statement(
@@ -142,8 +167,8 @@ def time_of(at: object, notes: Notes) -> str | None:
 
 
 def content_id(record: Mapping[str, Any]) -> str:
-    """The id of a submission that has none: ``i_`` + UUIDv5 of its content."""
-    content = json.dumps(record, sort_keys=True, ensure_ascii=False)
+    """The id of a submission that has none: ``i_`` + UUIDv5 of its content, without what a person may rename."""
+    content = json.dumps(without_conversation(record), sort_keys=True, ensure_ascii=False)
     return "i_" + uuid.uuid5(DERIVED_NAMESPACE, f"import\x00{content.encode('utf-8', 'replace').decode()}").hex
 
 

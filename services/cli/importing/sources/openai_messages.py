@@ -33,7 +33,15 @@ def read(path: Path, notes: Notes) -> Iterator[Record]:
             at = message.get("created_at") or message.get("timestamp")
             speaker = message.get("name") or None
             yield turn(
-                SOURCE, role == "user", text, notes, conversation=conversation, named=named, at=at, speaker=speaker
+                SOURCE,
+                role == "user",
+                text,
+                notes,
+                conversation=conversation,
+                named=named,
+                at=at,
+                speaker=speaker,
+                title=chat.get("title"),
             )
 
 

@@ -78,7 +78,8 @@ def asks_nothing(text: str) -> bool:
     words, known = tokens_of(text), _words()
     if len(words) > _MOST_WORDS or is_question(text):
         return False
-    own = [word for word in words if word not in known.empty and word not in known.edits]
+    at_hand = known.empty | known.edits | known.deictics
+    own = [word for word in words if word not in at_hand]
     if not own:
         return True
     edits = not known.edits.isdisjoint(words[:_OPENS]) and not known.deictics.isdisjoint(words)

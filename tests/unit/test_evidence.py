@@ -66,7 +66,12 @@ def test_inject_is_silent_where_one_word_of_many_meets_and_search_is_not():
 
 
 @pytest.mark.parametrize(
-    "text", ["why was the chekcout denied?", "who denied the deploy of the chckout?", "what happened to the reviewwer?"]
+    "text",
+    [
+        "why was the chekcout denied?",
+        "who denied the deploy of the chckout?",
+        "was the deploy denied by the reviewwer?",
+    ],
 )
 def test_a_question_with_one_misspelt_rare_word_gets_its_hit_in_inject(text):
     assert asked(text, "inject").reasons[0].startswith("same words: ")

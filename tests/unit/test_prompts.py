@@ -1,0 +1,69 @@
+"""What a prompt asks of a memory."""
+
+import pytest
+
+from crew_journal.schemas.rules.prompts import Kind, asked_kind, asks_nothing, holds_kind, is_question
+from crew_journal.schemas.rules.reference_texts import reference_texts
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "please continue", "fix the typo", "make it shorter", "thanks a lot!", "ok, do it", "good morning everybody",
+        "run the tests again", "sort this by the second column", "weiter so, danke", "korrigiere die Fehler hier",
+        "merci beaucoup", "", "🙂",
+    ],
+)  # fmt: skip
+def test_a_courtesy_or_a_request_about_what_is_at_hand_asks_nothing(prompt):
+    assert asks_nothing(prompt)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "deploy the checkout to staging", "write a letter to Ottilie", "fix the sluice by the mill pond",
+        "sort these invoices by supplier and project", "I'm off to the boathouse", "what should I check first?",
+        "Schreib Herrn Obermoser einen Brief", "E-4711", "heap limit",
+    ],
+)  # fmt: skip
+def test_what_names_a_thing_asks_for_memories(prompt):
+    assert not asks_nothing(prompt)
+
+
+def test_no_prompt_that_belongs_to_a_reference_memory_asks_nothing():
+    for one in reference_texts().memories:
+        for prompt in (one.question, one.paraphrase, one.situation, one.beside):
+            assert not asks_nothing(prompt), prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("where is the key", True), ("Wer hat den Schlüssel?", True), ("could you book the hall?", False),
+        ("book the hall", False), ("Où est la clé", True), ("the key is gone, isn't it?", True),
+    ],
+)  # fmt: skip
+def test_a_question_is_known_by_its_mark_or_first_word(text, asks):
+    assert is_question(text) == asks
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "holds"),
+    [
+        ("When does the kiln cool?", "The kiln is red", False),
+        ("When does the kiln cool?", "The kiln cools on Tuesday", True),
+        ("How many pegs are there?", "The pegs are green", False),
+        ("How many pegs are there?", "There are twelve pegs", True),
+        ("Who plays the viola?", "The viola is old", False),
+        ("Who plays the viola?", "It was Ottilie who played", True),
+        ("Wie viele Boote gibt es?", "Es gibt 14 Boote", True),
+    ],
+)
+def test_a_text_holds_the_kind_of_answer_that_is_asked_for(question, text, holds):
+    kind = asked_kind(question)
+    assert isinstance(kind, Kind)
+    assert holds_kind(kind, text, set(question.casefold().strip("?").split())) == holds
+
+
+def test_a_question_why_asks_for_no_kind():
+    assert asked_kind("Why is the crane out of service?") is None

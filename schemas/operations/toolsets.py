@@ -39,11 +39,13 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         ),
         Tool(
             "recall",
-            "recall",
-            "Recall recorded entries that are relevant to a question. No hits means that nothing is known.",
+            "recall_brief",
+            "Recall what was recorded about a question, best first. Each hit says how sure it is: sure, likely or weak (may "
+            "be about something else); and whether it still counts.",
             ("query", "k"),
-            {"mode": "inject"},
+            {"mode": "search"},
             {"query": "The question.", "k": "Most hits."},
+            text="text",
         ),
         Tool(
             "memory_read",

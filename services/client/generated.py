@@ -193,9 +193,11 @@ from ...schemas.operations.proposals import (
 )
 from ...schemas.operations.recall import (
     RECALL,
+    RECALL_BRIEF,
     RECEIPT,
     RENDER,
     USED,
+    BriefAnswer,
     RecallAnswer,
     ReceiptAnswer,
     RenderAnswer,
@@ -332,6 +334,48 @@ class Operations:
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
         return self._operate(RENDER, locals())
+
+    def recall_brief(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        scope: Literal["own", "crew_shared", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        recipe: str | None = None,
+        walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
+        explain: bool = False,
+        asked_at: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BriefAnswer:
+        """Recall as a short text for the model that asks.
+
+        Each hit is one line: id, date, author, sure, likely or weak, whether it still counts, and the text. The
+        lines are escaped, fenced and scanned for injections as in a rendered block.
+
+        Args:
+            query: The question, or any text.
+            k: Number of hits, 1 to 50.
+            scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose entries are searched; for OWNER and ADMIN.
+            crew_id: The crew whose entries are searched; for OWNER and ADMIN.
+            recipe: conversational (default where turns of conversation are in scope), conversational-static,
+                robust (default elsewhere), rrf, dense or lexical.
+            walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
+                absent.
+            mode: search leaves out entries without any evidence and marks entries that do not count any more.
+                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
+                together do not show that the memory holds an answer.
+            explain: Return each arm's rank and score and each rule's share.
+            asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
+                now if absent, "unknown" if not known.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(RECALL_BRIEF, locals())
 
     def used(
         self,
@@ -2848,6 +2892,7 @@ class AsyncOperations:
 
     recall = _awaited(Operations.recall)
     render = _awaited(Operations.render)
+    recall_brief = _awaited(Operations.recall_brief)
     used = _awaited(Operations.used)
     receipt = _awaited(Operations.receipt)
     remember = _awaited(Operations.remember)

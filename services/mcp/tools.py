@@ -80,9 +80,11 @@ class Tools:
             tool, operation = self._tool(connection, name)
             raw = _fields(tool, operation, connection, arguments, self._written.get(_caller(connection), 0))
             answer = await self._desk.run(operation, connection.principal, raw)
-            shown = {key: value for key, value in answer.model_dump(mode="json").items() if value is not None}
+            dumped = answer.model_dump(mode="json", exclude_none=tool.text is not None)
+            shown = {key: value for key, value in dumped.items() if value is not None}
             self._note(connection, shown.get("seq"))
-            outcome = Outcome(json.dumps(shown, ensure_ascii=False), shown)
+            text = json.dumps(shown, ensure_ascii=False) if tool.text is None else str(shown.pop(tool.text))
+            outcome = Outcome(text, shown)
         except CrewJournalError as error:
             outcome = _refused(error)
         except Exception as error:

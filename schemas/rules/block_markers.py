@@ -16,4 +16,5 @@ MARKERS: Final = (
     "PEER CONTEXT",
     INSTRUCTIONS,
     "MEMORY NOTICE",
+    "REMEMBERED",
 )

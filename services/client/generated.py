@@ -1172,13 +1172,14 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         max_chars: int | None = None,
+        remembered_tokens: int | None = None,
         query: str | None = None,
         opener: str | None = None,
         as_of: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> MemoryBlockAnswer:
-        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins and instructions.
+        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins, remembered notes.
 
         Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is
         off.
@@ -1188,6 +1189,8 @@ class Operations:
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions do not count toward it.
+            remembered_tokens: Budget of remembered notes in tokens, 0 for none; the setting of the workspace if
+                absent, else 1,000. They do not count toward max_chars.
             query: Subject of the session; if not all topics fit, they are ranked by it.
             opener: The person who opened the session; the block contains their operator model and peer card.
             as_of: Any sequence: the block as it was right after this sequence.
@@ -2677,6 +2680,7 @@ class Operations:
         review_rules: bool | None = None,
         context_budget_tokens: int | None = None,
         context_system_tokens: int | None = None,
+        remembered_tokens: int | None = None,
         salience_weights: Mapping[str, Any] | None = None,
         episodic_ttl_hours: float | None = None,
         reset: Sequence[
@@ -2688,6 +2692,7 @@ class Operations:
                 "review_rules",
                 "context_budget_tokens",
                 "context_system_tokens",
+                "remembered_tokens",
                 "salience_weights",
                 "episodic_ttl_hours",
             ]
@@ -2709,6 +2714,7 @@ class Operations:
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             context_budget_tokens: Tokens of a whole assembled context.
             context_system_tokens: Tokens of a context that are reserved for the system's text.
+            remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.

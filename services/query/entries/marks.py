@@ -21,7 +21,7 @@ from ....schemas.views import (
     RetractionRow,
     SupersessionRow,
 )
-from ....schemas.views.table import PRESENT
+from ....schemas.views.table import PRESENT, as_of
 from ..standing import Facts, Subject
 from .rows import StoredEntry
 from .visibility import Condition
@@ -31,9 +31,7 @@ _LIVE: Final = (
     f"SELECT entry_id, priority FROM {LIVE_PRIORITIES} WHERE workspace_id = ? AND {PRESENT} AND entry_id {_AMONG}"
 )
 _SUPERSEDED: Final = f"SELECT {SUPERSESSIONS.names} FROM {SUPERSESSIONS} WHERE workspace_id = ? AND target_id {_AMONG}"
-_RETRACTED: Final = (
-    f"SELECT {RETRACTIONS.names} FROM {RETRACTIONS} WHERE workspace_id = ? AND {PRESENT} AND target_id {_AMONG}"
-)
+_RETRACTED: Final = f"SELECT {RETRACTIONS.names} FROM {RETRACTIONS} WHERE workspace_id = ? AND target_id {_AMONG}"
 _OTHER: Final = f"""SELECT edge.here, edge.state, edge.reason, edge.seq, other.id, other.seq, other.agent_id,
         coalesce(other.valid_ms, other.ts_ms), other.actor_type, other.actor_id
     FROM (SELECT src_entry_id AS here, dst_seq AS there, * FROM {RELATIONS}
@@ -52,8 +50,11 @@ def live_priority_condition(workspace_id: str, priorities: Sequence[str]) -> Con
     )
 
 
-def add_marks(views: ViewReader, entries: Sequence[StoredEntry]) -> None:
-    """Set ``live_priority`` and ``standing`` in the records of entries of one workspace; blocking."""
+def add_marks(views: ViewReader, entries: Sequence[StoredEntry], *, seq: int | None = None) -> None:
+    """Set ``live_priority`` and ``standing`` in the records of entries of one workspace; blocking.
+
+    With ``seq``, the standing is that right after this sequence, but for contradictions whose state changed since.
+    """
     if not entries:
         return
     workspace = entries[0].record["workspace_id"]
@@ -66,14 +67,18 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry]) -> None:
     facts = Facts()
     about = list(ids)
     subjects = {entry.id: _subject(entry) for entry in entries}
-    for row in rows(_SUPERSEDED, ids):
+    retracted = f"{_RETRACTED} AND {PRESENT if seq is None else as_of(seq)}"
+    superseded, other_of = _SUPERSEDED, _OTHER
+    if seq is not None:
+        superseded, other_of = f"{_SUPERSEDED} AND by_seq <= {seq:d}", f"{_OTHER} AND edge.seq <= {seq:d}"
+    for row in rows(superseded, ids):
         facts.supersede(SupersessionRow(*row))
         about.append(SupersessionRow(*row).by_id)
-    for here, state, reason, seq, *other, agent_id, holds_ms, actor_type, actor_id in rows(_OTHER, ids):
+    for here, state, reason, edge_seq, *other, agent_id, holds_ms, actor_type, actor_id in rows(other_of, ids):
         subject = Subject(other[0], other[1], agent_id, holds_ms, author_of(actor_type, actor_id))
-        facts.contradict(subjects[here], subject, state, reason, seq)
+        facts.contradict(subjects[here], subject, state, reason, edge_seq)
         about.append(subject.entry_id)
-    for row in rows(_RETRACTED, about):
+    for row in rows(retracted, about):
         facts.retract(RetractionRow(*row))
     for entry in entries:
         standing = facts.standing(subjects[entry.id])

@@ -7,7 +7,7 @@ the budget's tokens, each note is one line, and no note that the scanners block 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import Final
@@ -36,6 +36,7 @@ class Note:
         day: Its day, UTC, ``2026-05-14``.
         agent_id: The agent whose memory it is, None if it is for a crew.
         uses: How often it reached a prompt.
+        entry_id: Id of its entry.
     """
 
     seq: int
@@ -45,6 +46,7 @@ class Note:
     actor_type: str
     actor_id: str | None
     uses: int = 0
+    entry_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def _without_repeats(notes: Sequence[Note]) -> list[Note]:
         words = tuple(tokens_of(note.text)) or (note.text,)
         known = newest.get(words)
         uses = note.uses + (known.uses if known is not None else 0)
-        newest[words] = Note(note.seq, note.day, note.text, note.agent_id, note.actor_type, note.actor_id, uses)
+        newest[words] = replace(note, uses=uses)
     return list(newest.values())
 
 

@@ -16,8 +16,8 @@ from ...schemas.errors import InvalidQuery
 from ...schemas.operations.memory_block import MemoryBlockAnswer, MemoryBlockRequest, SectionShown
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
-from ...schemas.rules.memory_block import BUDGET_DEFAULT, REMEMBERED_FRAME_TOKENS, build_memory_block, crew_may_overflow
-from ...schemas.rules.remembered import Notes, notes_text
+from ...schemas.rules.memory_block import BUDGET_DEFAULT, build_memory_block, crew_may_overflow
+from ...schemas.rules.remembered import Notes
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views import DOCUMENTS_PROJECTION
 from ...schemas.views.workspaces import AgentRow
@@ -135,15 +135,9 @@ class MemoryBlocks:
         leads: frozenset[str],
     ) -> Notes:
         """The remembered notes of a block; those of leads for whom may recall in scope ``crew_shared``."""
-        tokens = asked.remembered_tokens
-        if tokens is None:
-            tokens = await self._remembered.tokens(caller.workspace_id)
-        tokens -= REMEMBERED_FRAME_TOKENS
-        if tokens <= 0:
-            return Notes("")
         shared = leads if caller.principal.role is not Role.AGENT else frozenset[str]()
-        notes = await self._remembered.of(caller.workspace_id, agent_id, crew_id, shared, asked.as_of)
-        return await asyncio.to_thread(notes_text, notes, agent_id, tokens)
+        tokens = asked.remembered_tokens
+        return await self._remembered.text(caller.workspace_id, agent_id, crew_id, shared, tokens, asked.as_of)
 
     async def _now(self, workspace_id: str, agent_id: str | None, crew_id: str | None) -> BlockState:
         today = self._clock().astimezone(UTC).date()

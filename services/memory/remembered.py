@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from ...schemas.events.workspaces import REMEMBERED_TOKENS
 from ...schemas.operations.retractions import State
-from ...schemas.ports import ViewReader
+from ...schemas.ports import CommittedBatch, TableChanges, ViewReader
 from ...schemas.rules.embed_policy import REMEMBERED
-from ...schemas.rules.remembered import TOKENS_DEFAULT, Note
-from ...schemas.views import IMPORTANCE, WORKSPACE_SETTINGS
+from ...schemas.rules.memory_block import REMEMBERED_FRAME_TOKENS
+from ...schemas.rules.relations import CONTRADICTS
+from ...schemas.rules.remembered import TOKENS_DEFAULT, Note, Notes, notes_text
+from ...schemas.views import ENTRIES, IMPORTANCE, RELATIONS, RETRACTIONS, SUPERSESSIONS, WORKSPACE_SETTINGS
 from ..kept import Kept, in_thread
 from ..query.entries.marks import add_marks
 from ..query.entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry
@@ -24,6 +27,9 @@ from .learned import NOW
 
 READ_MOST: Final = 1_000
 """Notes that are considered, the newest first; some thirty times what the default budget holds."""
+KEPT_MOST: Final = 1_000
+"""Agents whose notes are kept, some 10 KB each."""
+_STANDINGS: Final = frozenset({RETRACTIONS.name, SUPERSESSIONS.name})
 _DATE_CHARS: Final = len("2026-11-21")
 _SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 _SELECT: Final = f"""SELECT {SELECT_LIST} FROM {JOURNAL_SOURCE} WHERE workspace_id = $workspace
@@ -34,44 +40,104 @@ _USES: Final = f"""SELECT entry_id, reference_count FROM {IMPORTANCE}
     WHERE workspace_id = ? AND entry_id IN (SELECT unnest(?::VARCHAR[]))"""
 
 
+class _Key(NamedTuple):
+    workspace_id: str
+    agent_id: str | None
+    crew_id: str | None
+    leads: frozenset[str]
+
+
 class RememberedNotes:
-    """Reads notes.
+    """Reads notes, and keeps them until a commit brings one or changes whether one counts.
 
     Args:
-        views: The views; the settings are followed until ``close``.
+        views: The views; followed until ``close``.
     """
 
     def __init__(self, views: ViewReader) -> None:
         self._views = views
         self._tokens = Kept(views, (WORKSPACE_SETTINGS,), in_thread(self._budget))
-        self.close = self._tokens.close
+        self._notes: dict[_Key, list[Note]] = {}
+        self._generation = views.generation
+        self._unsubscribe = views.subscribe(self._follow)
 
-    async def tokens(self, workspace_id: str) -> int:
-        """The workspace's budget of tokens; 0 leaves the notes out."""
-        return await self._tokens.of(workspace_id)
+    def close(self) -> None:
+        """Stop following the views."""
+        self._unsubscribe()
+        self._tokens.close()
 
-    async def of(
-        self, workspace_id: str, agent_id: str | None, crew_id: str | None, leads: Collection[str], seq: int | None
-    ) -> list[Note]:
-        """The notes that count, right after ``seq`` or now; how often each was used is known for now only."""
-        return await asyncio.to_thread(self._read, workspace_id, agent_id, crew_id, leads, seq)
+    async def text(
+        self,
+        workspace_id: str,
+        agent_id: str | None,
+        crew_id: str | None,
+        leads: frozenset[str],
+        tokens: int | None,
+        seq: int | None,
+    ) -> Notes:
+        """The notes for a block, right after ``seq`` or now. How often one was used is known for now only.
+
+        Args:
+            workspace_id: The workspace.
+            agent_id: The agent whose block it is.
+            crew_id: Its crew.
+            leads: The agents of the crew whose notes it gets, too.
+            tokens: Budget with the frame; that of the workspace if None.
+            seq: A sequence, or None.
+        """
+        budget = await self._tokens.of(workspace_id) if tokens is None else tokens
+        budget -= REMEMBERED_FRAME_TOKENS
+        if budget <= 0:
+            return Notes("")
+        key = _Key(workspace_id, agent_id, crew_id, leads)
+        notes = await (self._present(key) if seq is None else asyncio.to_thread(self._read, key, seq))
+        if not notes:
+            return Notes("")
+        made = await asyncio.to_thread(notes_text, notes, agent_id, budget)
+        if made.omitted and seq is None:
+            notes = await asyncio.to_thread(self._with_uses, workspace_id, notes)
+            made = await asyncio.to_thread(notes_text, notes, agent_id, budget)
+        return made
+
+    async def _present(self, key: _Key) -> list[Note]:
+        if self._generation != self._views.generation or len(self._notes) > KEPT_MOST:
+            self._generation, self._notes = self._views.generation, {}
+        kept = self._notes
+        if key not in kept:
+            kept[key] = await asyncio.to_thread(self._read, key, None)  # a commit meanwhile has replaced ``_notes``
+        return kept[key]
+
+    def _follow(self, batch: CommittedBatch) -> None:
+        entries, relations = batch.changes.get(ENTRIES.name), batch.changes.get(RELATIONS.name)
+        if (
+            any(event.entry.entry_type == REMEMBERED for event in batch.entries)
+            or not _STANDINGS.isdisjoint(batch.changes)
+            or (entries is not None and (entries.removed or entries.rewritten))
+            or (relations is not None and _contradicts(relations))
+        ):
+            self._notes = {}
 
     def _budget(self, workspace_id: str) -> int:
         rows = self._views.rows(_SETTINGS, [workspace_id])
         tokens = json.loads(rows[0][0]).get(REMEMBERED_TOKENS) if rows else None
         return TOKENS_DEFAULT if tokens is None else int(tokens)
 
-    def _read(
-        self, workspace_id: str, agent_id: str | None, crew_id: str | None, leads: Collection[str], seq: int | None
-    ) -> list[Note]:
-        params = {"workspace": workspace_id, "agent": agent_id, "crew": crew_id, "leads": sorted(leads)}
-        rows = self._views.rows(_SELECT, {**params, "seq": NOW if seq is None else seq})
-        entries = [StoredEntry.of_row(row) for row in rows]
+    def _read(self, key: _Key, seq: int | None) -> list[Note]:
+        params: dict[str, Any] = {"workspace": key.workspace_id, "agent": key.agent_id, "crew": key.crew_id}
+        params |= {"leads": sorted(key.leads), "seq": NOW if seq is None else seq}
+        entries = [StoredEntry.of_row(row) for row in self._views.rows(_SELECT, params)]
         add_marks(self._views, entries, seq=seq)
-        uses: dict[str, int] = {}
-        if seq is None and entries:
-            uses = dict(self._views.rows(_USES, [workspace_id, [entry.id for entry in entries]]))
-        return [_note(entry, uses.get(entry.id, 0)) for entry in entries if _counts(entry)]
+        return [_note(entry) for entry in entries if _counts(entry)]
+
+    def _with_uses(self, workspace_id: str, notes: Sequence[Note]) -> list[Note]:
+        uses = dict(self._views.rows(_USES, [workspace_id, [note.entry_id for note in notes]]))
+        return [replace(note, uses=uses.get(note.entry_id, 0)) for note in notes]
+
+
+def _contradicts(changes: TableChanges) -> bool:
+    if changes.removed or changes.rewritten:
+        return True
+    return any(CONTRADICTS in columns["relation"] for columns in changes.written)
 
 
 def _counts(entry: StoredEntry) -> bool:
@@ -79,7 +145,14 @@ def _counts(entry: StoredEntry) -> bool:
     return standing is None or standing["state"] == State.DISPUTED
 
 
-def _note(entry: StoredEntry, uses: int) -> Note:
+def _note(entry: StoredEntry) -> Note:
     record = entry.record
-    day = record["ts"][:_DATE_CHARS]
-    return Note(entry.seq, day, record["summary"], record["agent_id"], record["actor_type"], record["actor_id"], uses)
+    return Note(
+        seq=entry.seq,
+        entry_id=entry.id,
+        day=record["ts"][:_DATE_CHARS],
+        text=record["summary"],
+        agent_id=record["agent_id"],
+        actor_type=record["actor_type"],
+        actor_id=record["actor_id"],
+    )

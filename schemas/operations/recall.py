@@ -296,11 +296,11 @@ class BriefHit(Answer):
 class BriefAnswer(Answer):
     """The answer.
 
-    ``status`` is ``nothing`` if memory was searched and nothing was near, and ``unavailable`` if it could not be searched;
-    ``text`` says so then. ``hits`` are the lines of the text. ``receipt`` and ``degraded`` are those of ``recall``.
+    ``hits`` are the lines of the text. Without any, ``text`` says that nothing is near, or that memory was not searched.
+    The tags around the lines carry the ``receipt``, so that no text can contain the closing one; ``degraded`` is that of
+    ``recall``.
     """
 
-    status: Literal["ok", "nothing", "unavailable"]
     text: str
     hits: tuple[BriefHit, ...]
     receipt: str | None

@@ -12,9 +12,10 @@ from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import Final
 
+from .actors import is_agent_itself
 from .context.tokens import estimate, shortened
 from .injection import scan
-from .render import escaped, one_line, short_who
+from .render import Memory, escaped, one_line, short_who
 from .text import tokens_of
 
 VERSION: Final = 1
@@ -114,9 +115,11 @@ def _in_turn(newest: Sequence[Note]) -> Iterator[Note]:
 
 
 def _line(note: Note, reader: str | None, count: Callable[[str], int]) -> str:
-    own = note.agent_id is not None and note.agent_id == reader
-    who = short_who(None if own else note.agent_id, note.actor_type, note.actor_id)
-    named = "" if own and note.actor_type == "agent" and note.actor_id in (None, reader) else f", {who}"
+    author = Memory("", "", 0.0, 0.0, note.agent_id, note.actor_type, note.actor_id)
+    who = short_who(author, reader)
+    named = (
+        "" if is_agent_itself(note.agent_id, note.actor_type, note.actor_id) and note.agent_id == reader else f", {who}"
+    )
     return f"- {note.day}{named}: {escaped(shortened(one_line(note.text), NOTE_TOKENS, count))}\n"
 
 

@@ -28,6 +28,8 @@ from .calls import Call, Connection, Outcome
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
 _WRITE_IDS: Final = ("entry_id", "write_id")
 """Fields that make an operation write once however often it is sent, where it creates something."""
+VIEW_SEQ: Final = "view_seq"
+"""Field of an answer that a model has no use for."""
 CALLERS_KEPT: Final = 1_000
 """Callers whose last write is remembered; the one that wrote longest ago is forgotten first."""
 
@@ -83,7 +85,11 @@ class Tools:
             dumped = answer.model_dump(mode="json", exclude_none=tool.text is not None)
             shown = {key: value for key, value in dumped.items() if value is not None}
             self._note(connection, shown.get("seq"))
-            text = json.dumps(shown, ensure_ascii=False) if tool.text is None else str(shown.pop(tool.text))
+            if tool.text is None:
+                text = json.dumps(shown, ensure_ascii=False)
+            else:
+                text = str(shown.pop(tool.text))
+                shown.pop(VIEW_SEQ, None)
             outcome = Outcome(text, shown)
         except CrewJournalError as error:
             outcome = _refused(error)

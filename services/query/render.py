@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from ...schemas.operations.recall import (
     LEXICAL_ONLY,
@@ -28,14 +28,16 @@ from ...schemas.operations.recall import (
 )
 from ...schemas.operations.retractions import Standing, State
 from ...schemas.principal import Principal
-from ...schemas.rules.render import REDACTED_TYPE, Line, Memory, Rendered, render, render_brief
+from ...schemas.rules.render import REDACTED_TYPE, Line, Memory, brief_lines, fenced, render
 from .recall import RecallService
 
-UNAVAILABLE: Final = "unavailable"
-_STATUS_TEXTS: Final = {
+_EMPTY_TEXTS: Final = {
+    "ok": "",
     "nothing": "Nothing was found: no recorded entry is near this question.",
-    UNAVAILABLE: "The memory could not be searched.",
+    "unavailable": "The memory could not be searched.",
 }
+_BY_WORDS_ONLY: Final = "Nothing was found by its words; the search by meaning is not available now."
+_T = TypeVar("_T")
 NONCE_BYTES: Final = 12
 """Random bytes of a nonce, so that an entry cannot contain it."""
 DATE_CHARS: Final = len("2026-11-21")
@@ -88,25 +90,27 @@ class RenderService:
     async def brief(self, principal: Principal, request: BriefRequest) -> BriefAnswer:
         """A short text for the model that asks; raises as ``RecallService.recall``."""
         answered = await self._recall.answer(principal, request)
-        found, status = answered.response, _status(answered.response)
+        found = answered.response
         memories = [_memory(hit, _until_text) for hit in found.hits]
-        nonce = self._nonce()
-        note = "Found by words only." if found.degraded == LEXICAL_ONLY else ""
-        made = await _off_loop(memories, lambda: render_brief(memories, nonce, note))
-        shown = found.model_copy(update={"hits": tuple(found.hits[line.index] for line in made.lines)})
+        reader = answered.scope.agent_id
+        lines = await _off_loop(memories, lambda: brief_lines(memories, reader))
+        shown = found.model_copy(update={"hits": tuple(found.hits[line.index] for line in lines)})
         receipt = self._recall.record(replace(answered, response=shown), None)
-        hits = tuple(_brief_hit(hit, line) for hit, line in zip(shown.hits, made.lines, strict=True))
-        text = made.text or _STATUS_TEXTS[status]
-        return BriefAnswer(
-            status=status, text=text, hits=hits, receipt=receipt, degraded=found.degraded, view_seq=found.view_seq
-        )
+        text = _BY_WORDS_ONLY if found.degraded == LEXICAL_ONLY else _EMPTY_TEXTS[_status(found)]
+        if lines:
+            texts = [line.text for line in lines]
+            if omitted := len(memories) - len(lines):
+                texts.append(f"({omitted} more did not fit)")
+            text = fenced(texts, receipt or self._nonce())
+        hits = tuple(_brief_hit(hit, line) for hit, line in zip(shown.hits, lines, strict=True))
+        return BriefAnswer(text=text, hits=hits, receipt=receipt, degraded=found.degraded, view_seq=found.view_seq)
 
 
 def _status(found: RecallAnswer) -> Literal["ok", "nothing", "unavailable"]:
     return "ok" if found.hits else "unavailable" if found.degraded == NO_VECTORS else "nothing"
 
 
-async def _off_loop(memories: Sequence[Memory], make: Callable[[], Rendered]) -> Rendered:
+async def _off_loop(memories: Sequence[Memory], make: Callable[[], _T]) -> _T:
     if sum(len(memory.summary) for memory in memories) < OFF_LOOP_CHARS:
         return make()
     return await asyncio.to_thread(make)

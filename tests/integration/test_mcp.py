@@ -36,8 +36,14 @@ async def test_a_client_lists_the_core_tools_remembers_and_recalls_its_own_write
         found = await client.call_tool("recall", {"query": "when does the vault open?"})
         assert [hit["summary"] for hit in found.structured_content["hits"]] == ["The vault opens at nine"]
         [said] = found.structured_content["hits"]
-        assert text(found).count(f"- [{said['entry_id']} • {said['date']} • ada • {said['certainty']}] The vault") == 1
-        assert text(found).startswith("<recalled-memory nonce=")
+        assert (
+            text(found)
+            .splitlines()[1]
+            .startswith(f"[{said['entry_id']}, {said['date']}, ada, {said['certainty']}] The vault")
+        )
+        assert text(found).startswith(f"<untrusted {found.structured_content['receipt']}>")
+        assert len(text(found)) <= 160 + len(said["summary"])
+        assert set(found.structured_content) == {"hits", "receipt", "degraded"}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -52,7 +58,7 @@ async def test_a_hit_costs_a_model_at_most_160_characters_besides_its_text_in_ei
         found = await client.call_tool("recall", {"query": "where is the kiln?"})
         hits = found.structured_content["hits"]
         assert {hit["summary"] for hit in hits} == set(said)
-        for line, hit in zip(text(found).splitlines()[2:-1], hits, strict=True):
+        for line, hit in zip(text(found).splitlines()[1:-1], hits, strict=True):
             assert line.endswith(hit["summary"])
             assert len(line) <= 160 + len(hit["summary"])
             assert len(json.dumps(hit, ensure_ascii=False)) <= 160 + len(hit["summary"])
@@ -75,7 +81,20 @@ async def test_a_model_that_asks_gets_what_does_not_count_any_more_marked_and_be
     assert (first["summary"], second["summary"]) == ("The kiln is fired on Thursdays", "The kiln is fired on Mondays")
     assert "standing" not in first
     assert second["standing"].endswith(f"superseded by {new.structured_content['entry_id']}")
-    assert f" • {second['standing']}] The kiln is fired on Mondays" in text(found)
+    assert f", {second['standing']}] The kiln is fired on Mondays" in text(found)
+
+
+async def test_nothing_is_found_only_if_nothing_is_near_and_the_text_says_so(stack: Stack) -> None:
+    token = await stack.token(Role.AGENT, "mcp-near", agent="ada", crew="red")
+    async with connected(stack, token.plaintext) as client:
+        await client.call_tool("remember", {"text": "The kiln is fired on Mondays"})
+        near = await client.call_tool(
+            "recall", {"query": "has anybody cleaned the old kiln in the garden since spring?"}
+        )
+        assert [hit["certainty"] for hit in near.structured_content["hits"]] == ["weak"]
+        far = await client.call_tool("recall", {"query": "submarine"})
+        assert far.structured_content["hits"] == []
+        assert text(far).startswith("Nothing was found")
 
 
 async def test_text_that_the_scanners_block_reaches_a_model_in_neither_form(stack: Stack) -> None:

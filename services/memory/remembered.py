@@ -1,7 +1,8 @@
 """The notes that an agent's memory block holds anyway: what was remembered on purpose and still counts.
 
 Invariant: a block holds notes of its own agent, notes that a person or operator addressed to its crew, and, where the
-caller may recall the crew's entries, notes of the crew's leads. No other agent's note reaches a prompt unasked.
+caller may recall the crew's entries, notes of the crew's leads. No other agent's note reaches a prompt unasked, and no note
+of a mission: adapters keep the memories of one user or store under a mission.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _STANDINGS: Final = frozenset({RETRACTIONS.name, SUPERSESSIONS.name})
 _DATE_CHARS: Final = len("2026-11-21")
 _SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 _SELECT: Final = f"""SELECT {SELECT_LIST} FROM {JOURNAL_SOURCE} WHERE workspace_id = $workspace
-        AND entry_type = '{REMEMBERED}' AND seq <= $seq
+        AND entry_type = '{REMEMBERED}' AND mission_id IS NULL AND seq <= $seq
         AND (agent_id = $agent OR crew_id = $crew AND (agent_id IS NULL OR list_contains($leads::VARCHAR[], agent_id)))
     ORDER BY seq DESC LIMIT {READ_MOST}"""
 _USES: Final = f"""SELECT entry_id, reference_count FROM {IMPORTANCE}

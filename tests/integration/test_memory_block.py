@@ -248,6 +248,14 @@ async def test_no_colleague_writes_into_a_block_but_people_and_leads_of_the_crew
     assert "without a review" not in (await world.lead.memory_block()).text
 
 
+async def test_the_memories_of_one_mission_or_user_are_in_no_block_of_the_agent(world: World) -> None:
+    entry = {"workspace_id": "acme", "entry_type": "memory.remembered", "summary": "Zoe owes 40 euros."}
+    made = await world.ada.append({**entry, "mission_id": "user-zoe"})
+    assert "[REMEMBERED]" not in (await world.ada.memory_block(min_seq=made.seq)).text
+    made = await world.ada.append({**entry, "trace_id": "session-1"})
+    assert notes_of((await world.ada.memory_block(min_seq=made.seq)).text) == ["Zoe owes 40 euros."]
+
+
 async def test_the_size_of_the_notes_follows_the_request_then_the_workspace(world: World) -> None:
     for number in range(30):
         last = await world.ada.remember(f"The number of locker {number} is {number * 37}.")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .assembler import Assembled, Block, Section, Shown, assemble, joined, wrapped
-from .block_markers import INSTRUCTIONS, MARKERS
+from .block_markers import INSTRUCTIONS, MARKERS, REMEMBERED
 
 VERSION: Final = 2
 
@@ -120,7 +120,7 @@ def _blocks(given: BlockInput) -> tuple[Block, ...]:
         Block("crew", MARKERS[1], given.crew, HINTS, percent=CREW_PERCENT, turn=2),
         Block("workspace", MARKERS[2], _there(given.workspace), HINTS, percent=WORKSPACE_PERCENT, turn=3),
         Block("pins", MARKERS[3], given.pins, HINTS, percent=PINS_PERCENT, turn=1),
-        Block("remembered", MARKERS[9], _there(given.remembered), HINTS, labelled=False),
+        Block("remembered", REMEMBERED, _there(given.remembered), HINTS, labelled=False),
         Block("persona", MARKERS[4], _there(given.persona), labelled=False),
         Block("operator", MARKERS[5], _there(given.operator), OPERATOR_HINTS, labelled=False),
         Block("peer", MARKERS[6], _there(given.peer), PEER_HINTS, labelled=False),

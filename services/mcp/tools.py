@@ -16,10 +16,12 @@ from typing import Any, Final
 from ...schemas.errors import CrewJournalError, DocumentError, InvalidQuery, NotAllowed
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations import ALL
+from ...schemas.operations.memory_block import MEMORY_BLOCK
 from ...schemas.operations.operation import Effect, Operation
 from ...schemas.operations.tool import NARRATION, NARRATION_CHARS, Tool
 from ...schemas.operations.toolsets import TOOLSETS, called, input_schema, tools_of
 from ...schemas.principal import Principal
+from ...schemas.rules.block_markers import REMEMBERED as REMEMBERED_MARKER
 from ..desk import Desk, check_access
 from ..problem import log_unexpected
 from .audit import Audit
@@ -73,6 +75,20 @@ class Tools:
             if _permitted(operation, connection.principal) and (writes or operation.effect is Effect.READS):
                 found.append(_described(tool, operation, connection))
         return found
+
+    async def notes(self, connection: Connection) -> str:
+        """The remembered notes of an agent's memory block, with their markers; empty for another caller or without any."""
+        principal = connection.principal
+        if not connection.notes or principal.agent_id is None or MEMORY_BLOCK.name not in self._desk.bound:
+            return ""
+        try:
+            block = await self._desk.run(MEMORY_BLOCK, principal, {"max_chars": 0})
+        except CrewJournalError:
+            return ""  # a session begins without notes too: its calls say what is wrong
+        begin, end = f"[{REMEMBERED_MARKER}]\n", f"[END {REMEMBERED_MARKER}]\n"
+        _, found, rest = block.text.partition(begin)
+        inner, closed, _ = rest.partition(end)
+        return f"{found}{inner}{closed}"
 
     async def call(self, connection: Connection, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call a tool; a failure is an outcome, too."""

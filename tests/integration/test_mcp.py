@@ -84,6 +84,23 @@ async def test_a_model_that_asks_gets_what_does_not_count_any_more_marked_and_be
     assert f", {second['standing']}] The kiln is fired on Mondays" in text(found)
 
 
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_session_begins_with_the_notes_of_its_agent_unless_it_wants_none(stack: Stack, mode: str) -> None:
+    token = await stack.token(Role.AGENT, f"mcp-notes-{mode[:4]}", agent="ada", crew="red")
+    other = await stack.token(Role.AGENT, f"mcp-notes-{mode[:4]}", agent="bob", crew="red")
+    async with connected(stack, token.plaintext, mode) as client:
+        assert "[REMEMBERED]" not in (client.instructions or "")
+        made = await client.call_tool("remember", {"text": "The kiln is fired on Mondays"})
+    async with stack.client(token.plaintext) as ada:
+        await ada.memory_block(min_seq=made.structured_content["seq"])
+    async with connected(stack, token.plaintext, mode) as client:
+        assert "The kiln is fired on Mondays\n[END REMEMBERED]" in (client.instructions or "")
+        assert (client.instructions or "").startswith("This is your memory.")
+    for quiet in (connected(stack, token.plaintext, mode, notes="false"), connected(stack, other.plaintext, mode)):
+        async with quiet as client:
+            assert "kiln" not in (client.instructions or "")
+
+
 async def test_nothing_is_found_only_if_nothing_is_near_and_the_text_says_so(stack: Stack) -> None:
     token = await stack.token(Role.AGENT, "mcp-near", agent="ada", crew="red")
     async with connected(stack, token.plaintext) as client:

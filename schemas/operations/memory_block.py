@@ -15,6 +15,7 @@ from ..views import (
     ENTRIES_PROJECTION,
     LEARNING_PROJECTION,
     OPERATORS_PROJECTION,
+    RELATIONS_PROJECTION,
     STANDINGS_PROJECTION,
 )
 from .documents import OF_PROVIDERS, ForAgent, ForCrew
@@ -88,6 +89,7 @@ MEMORY_BLOCK: Final = Operation(
         STANDINGS_PROJECTION,
         OPERATORS_PROJECTION,
         ENTRIES_PROJECTION,
+        RELATIONS_PROJECTION,
     ),
     errors=(410, *OF_PROVIDERS),
 )

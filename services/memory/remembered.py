@@ -18,7 +18,7 @@ from ...schemas.operations.retractions import State
 from ...schemas.ports import CommittedBatch, TableChanges, ViewReader
 from ...schemas.rules.embed_policy import REMEMBERED
 from ...schemas.rules.memory_block import REMEMBERED_FRAME_TOKENS
-from ...schemas.rules.relations import CONTRADICTS
+from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.remembered import TOKENS_DEFAULT, Note, Notes, notes_text
 from ...schemas.views import ENTRIES, IMPORTANCE, RELATIONS, RETRACTIONS, SUPERSESSIONS, WORKSPACE_SETTINGS
 from ..kept import Kept, in_thread
@@ -114,7 +114,7 @@ class RememberedNotes:
             any(event.entry.entry_type == REMEMBERED for event in batch.entries)
             or not _STANDINGS.isdisjoint(batch.changes)
             or (entries is not None and (entries.removed or entries.rewritten))
-            or (relations is not None and _contradicts(relations))
+            or (relations is not None and _bears_on_standings(relations))
         ):
             self._notes = {}
 
@@ -127,7 +127,7 @@ class RememberedNotes:
         params: dict[str, Any] = {"workspace": key.workspace_id, "agent": key.agent_id, "crew": key.crew_id}
         params |= {"leads": sorted(key.leads), "seq": NOW if seq is None else seq}
         entries = [StoredEntry.of_row(row) for row in self._views.rows(_SELECT, params)]
-        add_marks(self._views, entries, seq=seq)
+        add_marks(self._views, entries, seq)
         return [_note(entry) for entry in entries if _counts(entry)]
 
     def _with_uses(self, workspace_id: str, notes: Sequence[Note]) -> list[Note]:
@@ -135,10 +135,11 @@ class RememberedNotes:
         return [replace(note, uses=uses.get(note.entry_id, 0)) for note in notes]
 
 
-def _contradicts(changes: TableChanges) -> bool:
-    if changes.removed or changes.rewritten:
+def _bears_on_standings(relations: TableChanges) -> bool:
+    """Whether relations changed that may decide which entries count; similarity decides nothing."""
+    if relations.removed or relations.rewritten:
         return True
-    return any(CONTRADICTS in columns["relation"] for columns in changes.written)
+    return any(relation != SIMILAR for columns in relations.written for relation in columns["relation"])
 
 
 def _counts(entry: StoredEntry) -> bool:

@@ -229,6 +229,17 @@ async def test_what_an_agent_remembered_is_in_its_block_until_it_is_retracted_or
     assert notes_of(then.text) == notes_of(block.text)
 
 
+async def test_a_contradicted_note_leaves_the_block_and_is_in_that_of_the_time_before(world: World) -> None:
+    old = await world.ada.remember("The kiln is in hall two.")
+    new = await world.ada.remember("The kiln is in hall five.")
+    assert len(notes_of((await world.ada.memory_block(min_seq=new.seq)).text)) == 2
+    made = await world.admin.relate(
+        new.entry_id, dst_entry_id=old.entry_id, relation="contradicts", reason="moved", workspace_id="acme"
+    )
+    assert notes_of((await world.ada.memory_block(min_seq=made.seq)).text) == ["The kiln is in hall five."]
+    assert len(notes_of((await world.ada.memory_block(as_of=new.seq)).text)) == 2
+
+
 async def test_no_colleague_writes_into_a_block_but_people_and_leads_of_the_crew_do(world: World) -> None:
     """A note of one agent must not reach the prompts of others unasked."""
     mia = world.stack.client((await world.stack.token(Role.AGENT, "acme", agent="mia", crew="core")).plaintext)

@@ -31,7 +31,9 @@ _LIVE: Final = (
     f"SELECT entry_id, priority FROM {LIVE_PRIORITIES} WHERE workspace_id = ? AND {PRESENT} AND entry_id {_AMONG}"
 )
 _SUPERSEDED: Final = f"SELECT {SUPERSESSIONS.names} FROM {SUPERSESSIONS} WHERE workspace_id = ? AND target_id {_AMONG}"
-_RETRACTED: Final = f"SELECT {RETRACTIONS.names} FROM {RETRACTIONS} WHERE workspace_id = ? AND target_id {_AMONG}"
+_RETRACTED: Final = (
+    f"SELECT {RETRACTIONS.names} FROM {RETRACTIONS} WHERE workspace_id = ? AND {PRESENT} AND target_id {_AMONG}"
+)
 _OTHER: Final = f"""SELECT edge.here, edge.state, edge.reason, edge.seq, other.id, other.seq, other.agent_id,
         coalesce(other.valid_ms, other.ts_ms), other.actor_type, other.actor_id
     FROM (SELECT src_entry_id AS here, dst_seq AS there, * FROM {RELATIONS}
@@ -50,40 +52,46 @@ def live_priority_condition(workspace_id: str, priorities: Sequence[str]) -> Con
     )
 
 
-def add_marks(views: ViewReader, entries: Sequence[StoredEntry], *, seq: int | None = None) -> None:
+def add_marks(views: ViewReader, entries: Sequence[StoredEntry], past_seq: int | None = None) -> None:
     """Set ``live_priority`` and ``standing`` in the records of entries of one workspace; blocking.
 
-    With ``seq``, the standing is that right after this sequence, but for contradictions whose state changed since.
+    Args:
+        views: The views.
+        entries: The entries.
+        past_seq: The marks are those right after this sequence, without relations that changed since; now if None.
     """
     if not entries:
         return
     workspace = entries[0].record["workspace_id"]
 
     def rows(sql: str, ids: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        return views.rows(sql, [workspace, ids])
+        return views.rows(sql if past_seq is None else _then(sql, past_seq), [workspace, ids])
 
     ids = [entry.id for entry in entries]
     live = dict(rows(_LIVE, ids))
     facts = Facts()
     about = list(ids)
     subjects = {entry.id: _subject(entry) for entry in entries}
-    retracted = f"{_RETRACTED} AND {PRESENT if seq is None else as_of(seq)}"
-    superseded, other_of = _SUPERSEDED, _OTHER
-    if seq is not None:
-        superseded, other_of = f"{_SUPERSEDED} AND by_seq <= {seq:d}", f"{_OTHER} AND edge.seq <= {seq:d}"
-    for row in rows(superseded, ids):
+    for row in rows(_SUPERSEDED, ids):
         facts.supersede(SupersessionRow(*row))
         about.append(SupersessionRow(*row).by_id)
-    for here, state, reason, edge_seq, *other, agent_id, holds_ms, actor_type, actor_id in rows(other_of, ids):
+    for here, state, reason, seq, *other, agent_id, holds_ms, actor_type, actor_id in rows(_OTHER, ids):
         subject = Subject(other[0], other[1], agent_id, holds_ms, author_of(actor_type, actor_id))
-        facts.contradict(subjects[here], subject, state, reason, edge_seq)
+        facts.contradict(subjects[here], subject, state, reason, seq)
         about.append(subject.entry_id)
-    for row in rows(retracted, about):
+    for row in rows(_RETRACTED, about):
         facts.retract(RetractionRow(*row))
     for entry in entries:
         standing = facts.standing(subjects[entry.id])
         entry.record["live_priority"] = live.get(entry.id, entry.record["priority"])
         entry.record["standing"] = None if standing is None else standing.model_dump(mode="json")
+
+
+def _then(sql: str, seq: int) -> str:
+    """A query of this module as of a sequence: of a table with history, of supersessions, or of relations."""
+    if PRESENT in sql:
+        return sql.replace(PRESENT, f"({as_of(seq)})")
+    return f"{sql} AND {'edge.seq' if RELATIONS.name in sql else 'by_seq'} <= {seq:d}"
 
 
 def _subject(entry: StoredEntry) -> Subject:

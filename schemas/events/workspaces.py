@@ -28,6 +28,9 @@ SALIENCE_WEIGHTS: Final = "salience_weights"
 EPISODIC_TTL_HOURS: Final = "episodic_ttl_hours"
 """In ``settings``: time to live of episodes; absent for the node's."""
 
+REMEMBERED_TOKENS: Final = "remembered_tokens"
+"""In ``settings``: tokens of remembered notes in a memory block, 0 for none; absent for the default."""
+
 
 class WorkspaceConfigured(ControlPayload):
     """All settings of a workspace; the last event counts."""
@@ -53,6 +56,8 @@ class WorkspaceConfigured(ControlPayload):
         return self.settings.get(PALACE_INGEST) is True
 
 
+REMEMBERED_TOKENS_MAX: Final = 100_000
+"""Maximum number of tokens of remembered notes in the prompt of an agent."""
 MEMORY_BUDGET_MAX: Final = 1_000_000
 """Maximum number of characters of memory in the prompt of an agent."""
 

@@ -7,13 +7,15 @@ from typing import Annotated, Final
 from pydantic import Field, StrictInt
 
 from ..entry import Name
-from ..events.workspaces import MEMORY_BUDGET_MAX
+from ..events.workspaces import MEMORY_BUDGET_MAX, REMEMBERED_TOKENS_MAX
 from ..limits import RECALL_QUERY_MAX_CHARS
 from ..views import (
     AGENTS_PROJECTION,
     DOCUMENTS_PROJECTION,
+    ENTRIES_PROJECTION,
     LEARNING_PROJECTION,
     OPERATORS_PROJECTION,
+    RELATIONS_PROJECTION,
     STANDINGS_PROJECTION,
 )
 from .documents import OF_PROVIDERS, ForAgent, ForCrew
@@ -21,7 +23,7 @@ from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
 
 class MemoryBlockRequest(Request):
-    """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins and instructions.
+    """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins, remembered notes.
 
     Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is off.
     """
@@ -32,6 +34,11 @@ class MemoryBlockRequest(Request):
         default=None,
         description="Budget of the memories in characters; that of the agent's registration if absent, else 15,000. "
         "Persona, peer context, notice and instructions do not count toward it.",
+    )
+    remembered_tokens: Annotated[StrictInt, Field(ge=0, le=REMEMBERED_TOKENS_MAX)] | None = Field(
+        default=None,
+        description="Budget of remembered notes in tokens, 0 for none; the setting of the workspace if absent, else 1,000. "
+        "They do not count toward max_chars.",
     )
     query: (
         Annotated[str, Field(min_length=1, max_length=RECALL_QUERY_MAX_CHARS, description="What the session is about.")]
@@ -75,7 +82,15 @@ MEMORY_BLOCK: Final = Operation(
     answer=MemoryBlockAnswer,
     route="GET /v1/memory/block",
     effect=Effect.READS,
-    views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION, LEARNING_PROJECTION, STANDINGS_PROJECTION, OPERATORS_PROJECTION),
+    views=(
+        DOCUMENTS_PROJECTION,
+        AGENTS_PROJECTION,
+        LEARNING_PROJECTION,
+        STANDINGS_PROJECTION,
+        OPERATORS_PROJECTION,
+        ENTRIES_PROJECTION,
+        RELATIONS_PROJECTION,
+    ),
     errors=(410, *OF_PROVIDERS),
 )
 OPERATIONS: Final = (MEMORY_BLOCK,)

@@ -13,6 +13,7 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from ..entry import Id
 from ..limits import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
+from ..rules.evidence_words import ConfidenceWord, confidence_word
 from ..rules.render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 from ..timestamps import DAY_MS, parse_ts, to_ms
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
@@ -168,6 +169,11 @@ class Hit(Answer):
     explain: HitExplanation | None = None
     via: Via | None = None
 
+    @property
+    def certainty(self) -> ConfidenceWord | None:
+        """The confidence in a word: ``sure`` (from .7), ``likely`` (from .3) or ``weak``; None for a neighbour."""
+        return None if self.confidence is None else confidence_word(self.confidence)
+
 
 class RecallHit(Hit):
     """A recalled entry; ``live_priority`` is the latest priority that an operator set, else that of the entry."""
@@ -264,6 +270,44 @@ class RenderAnswer(Answer):
     view_seq: int
 
 
+class BriefRequest(RecallRequest):
+    """Recall as a short text for the model that asks.
+
+    Each hit is one line: id, date, author, sure, likely or weak, whether it still counts, and the text. The lines are
+    escaped, fenced and scanned for injections as in a rendered block.
+    """
+
+
+class BriefHit(Answer):
+    """One line of the text; ``summary`` is that of the line, before escaping.
+
+    ``certainty`` is null for a neighbour. ``standing`` says since when and why the entry does not count, absent if it
+    counts.
+    """
+
+    entry_id: str
+    date: str
+    who: str
+    certainty: ConfidenceWord | None
+    standing: str | None = None
+    summary: str
+
+
+class BriefAnswer(Answer):
+    """The answer.
+
+    ``hits`` are the lines of the text. Without any, ``text`` says that nothing is near, or that memory was not searched.
+    The tags around the lines carry the ``receipt``, so that no text can contain the closing one; ``degraded`` is that of
+    ``recall``.
+    """
+
+    text: str
+    hits: tuple[BriefHit, ...]
+    receipt: str | None
+    degraded: Degraded | None
+    view_seq: int
+
+
 class UsedRequest(Request):
     """Report which hits of a recall reached a prompt.
 
@@ -345,6 +389,14 @@ RENDER: Final = Operation(
     effect=Effect.READS,
     errors=(404,),
 )
+RECALL_BRIEF: Final = Operation(
+    name="recall_brief",
+    request=BriefRequest,
+    answer=BriefAnswer,
+    route="POST /v1/recall/brief",
+    effect=Effect.READS,
+    errors=(404,),
+)
 USED: Final = Operation(
     name="used",
     request=UsedRequest,
@@ -363,4 +415,4 @@ RECEIPT: Final = Operation(
     errors=(404,),
     command="receipt",
 )
-OPERATIONS: Final = (RECALL, RENDER, USED, RECEIPT)
+OPERATIONS: Final = (RECALL, RENDER, RECALL_BRIEF, USED, RECEIPT)

@@ -27,6 +27,8 @@ class Tool:
         describe: Field → description in place of the operation's.
         narrated: Whether the tool also takes ``description``, which says what the model is doing and is recorded only.
             In these tools an empty string in an optional field means that the field is absent.
+        text: Field of the answer that is the text of the result; the other fields are its structured content. If None,
+            the text is the whole answer as JSON.
     """
 
     name: str
@@ -36,3 +38,4 @@ class Tool:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     describe: Mapping[str, str] = field(default_factory=dict)
     narrated: bool = False
+    text: str | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import BaseModel, Field, StrictBool, StrictInt
 
 from ..entry import Id
+from ..events.workspaces import REMEMBERED_TOKENS_MAX
 from ..views import ENTRIES_PROJECTION, NUDGES_PROJECTION, RECEIPTS_PROJECTION
 from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
@@ -67,6 +68,9 @@ class WorkspaceSettings(BaseModel):
     )
     context_system_tokens: Annotated[StrictInt, Field(ge=0, le=2_000_000)] | None = Field(
         default=None, description="Tokens of a context that are reserved for the system's text."
+    )
+    remembered_tokens: Annotated[StrictInt, Field(ge=0, le=REMEMBERED_TOKENS_MAX)] | None = Field(
+        default=None, description="Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default."
     )
     salience_weights: dict[str, float] | None = Field(
         default=None,

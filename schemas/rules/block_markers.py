@@ -6,6 +6,7 @@ They are in a module of their own, so that hooks, which remove these parts from 
 from typing import Final
 
 INSTRUCTIONS: Final = "MEMORY INSTRUCTIONS"
+REMEMBERED: Final = "REMEMBERED"
 MARKERS: Final = (
     "AGENT MEMORY",
     "CREW SHARED MEMORY",
@@ -16,4 +17,5 @@ MARKERS: Final = (
     "PEER CONTEXT",
     INSTRUCTIONS,
     "MEMORY NOTICE",
+    REMEMBERED,
 )

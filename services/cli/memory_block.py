@@ -23,7 +23,7 @@ from .output import say, show
 if TYPE_CHECKING:
     from ..memory.documents.owned import OwnedDocuments
 
-_OF_THE_SERVICE: Final = ("query", "as_of", "min_seq")
+_OF_THE_SERVICE: Final = ("query", "remembered_tokens", "as_of", "min_seq")
 
 
 @grouped

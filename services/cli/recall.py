@@ -13,6 +13,7 @@ from typer import Option
 
 from ...schemas.limits import RECALL_K_MAX
 from ...schemas.operations.recall import NO_VECTORS, RENDER
+from ...schemas.rules.evidence_words import confidence_word
 from .connection import client
 from .groups import Fields, grouped
 from .options import Embedder, Json, Where
@@ -29,6 +30,9 @@ _EMPTY_BLOCK: Final = {
 @grouped
 def recall(
     asked: Annotated[dict[str, Any], Fields(RENDER, without=("asked_at", "mode"))],
+    brief: Annotated[
+        bool, Option("--brief", help="Print the short text that a model gets: ids, dates, certainty, texts.")
+    ] = False,
     render: Annotated[bool, Option("--render", help="Print the hits as a block of text for a prompt.")] = False,
     used: Annotated[bool, Option("--used", help="Record that the hits reach a prompt: they count as used.")] = False,
     mode: Annotated[
@@ -40,6 +44,8 @@ def recall(
     json_output: Json = False,
 ) -> None:
     """Recall what was written about a question, best first."""
+    if brief and render:
+        raise typer.BadParameter("does not go with --render", param_hint="--brief")
     if "max_chars" in asked and not render:
         raise typer.BadParameter("goes with --render", param_hint="--max-chars")
     if not 1 <= asked.get("k", 1) <= RECALL_K_MAX:
@@ -47,10 +53,17 @@ def recall(
     if mode is not None:
         asked["mode"] = mode
     with client(where, embedder=embedder or "auto") as journal:
-        answer = journal.render(**asked) if render else journal.recall(**asked)
+        ask = journal.render if render else journal.recall_brief if brief else journal.recall
+        answer = ask(**asked)
         if used and answer.receipt is not None:
             journal.used(answer.receipt)
-    show(answer, json_output, print_render if render else print_recall)
+    show(answer, json_output, print_render if render else print_brief if brief else print_recall)
+
+
+def print_brief(answer: Mapping[str, Any]) -> None:
+    """The text on stdout as it is."""
+    print(answer["text"])  # made of printable characters and its own line breaks alone
+    _print_receipt(answer)
 
 
 def print_render(answer: Mapping[str, Any]) -> None:
@@ -87,6 +100,10 @@ def _print_origin(answer: Mapping[str, Any], counts: str) -> None:
     awaiting = answer.get("awaiting_vectors")
     lacking = f", {counted(awaiting, 'entry waits for its', 'entries wait for their')} vector" if awaiting else ""
     say(f"{counts}recipe {safe(answer['recipe'])}, model {model}, view_seq {answer['view_seq']}{lacking}")
+    _print_receipt(answer)
+
+
+def _print_receipt(answer: Mapping[str, Any]) -> None:
     if answer["receipt"] is not None:
         say(f"receipt {answer['receipt']}")
     else:
@@ -101,7 +118,7 @@ def _why(hit: Mapping[str, Any]) -> str:
         return f"via {via['entry_id']} ({via['relation']}, weight {via['weight']:.2f})"
     if hit.get("confidence") is None:
         return f"score {hit['score']:.3f}"
-    return f"confidence {hit['confidence']:.2f}: {hit['reason']}"
+    return f"{confidence_word(hit['confidence'])} (confidence {hit['confidence']:.2f}): {hit['reason']}"
 
 
 def _explained(value: Any) -> str:

@@ -53,6 +53,7 @@ def _mcp(given: argparse.Namespace) -> int:
         agent, crew, workspace = agent or named.agent, crew or named.crew, workspace or named.workspace
     role = "lead" if given.lead else None
     query = {"tools": given.tools, "agent_id": agent, "crew_id": crew, "role": role, "workspace_id": workspace}
+    query["notes"] = "false" if given.project else None  # the hooks of the program give its sessions the whole block
 
     def address() -> Address:
         try:

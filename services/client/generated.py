@@ -193,9 +193,11 @@ from ...schemas.operations.proposals import (
 )
 from ...schemas.operations.recall import (
     RECALL,
+    RECALL_BRIEF,
     RECEIPT,
     RENDER,
     USED,
+    BriefAnswer,
     RecallAnswer,
     ReceiptAnswer,
     RenderAnswer,
@@ -332,6 +334,48 @@ class Operations:
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
         return self._operate(RENDER, locals())
+
+    def recall_brief(
+        self,
+        query: str,
+        *,
+        k: int = 5,
+        scope: Literal["own", "crew_shared", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        recipe: str | None = None,
+        walk_depth: int | None = None,
+        mode: Literal["search", "inject"] = "search",
+        explain: bool = False,
+        asked_at: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BriefAnswer:
+        """Recall as a short text for the model that asks.
+
+        Each hit is one line: id, date, author, sure, likely or weak, whether it still counts, and the text. The
+        lines are escaped, fenced and scanned for injections as in a rendered block.
+
+        Args:
+            query: The question, or any text.
+            k: Number of hits, 1 to 50.
+            scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose entries are searched; for OWNER and ADMIN.
+            crew_id: The crew whose entries are searched; for OWNER and ADMIN.
+            recipe: conversational (default where turns of conversation are in scope), conversational-static,
+                robust (default elsewhere), rrf, dense or lexical.
+            walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
+                absent.
+            mode: search leaves out entries without any evidence and marks entries that do not count any more.
+                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
+                together do not show that the memory holds an answer.
+            explain: Return each arm's rank and score and each rule's share.
+            asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
+                now if absent, "unknown" if not known.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(RECALL_BRIEF, locals())
 
     def used(
         self,
@@ -1128,13 +1172,14 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         max_chars: int | None = None,
+        remembered_tokens: int | None = None,
         query: str | None = None,
         opener: str | None = None,
         as_of: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> MemoryBlockAnswer:
-        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins and instructions.
+        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins, remembered notes.
 
         Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is
         off.
@@ -1144,6 +1189,8 @@ class Operations:
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
                 15,000. Persona, peer context, notice and instructions do not count toward it.
+            remembered_tokens: Budget of remembered notes in tokens, 0 for none; the setting of the workspace if
+                absent, else 1,000. They do not count toward max_chars.
             query: Subject of the session; if not all topics fit, they are ranked by it.
             opener: The person who opened the session; the block contains their operator model and peer card.
             as_of: Any sequence: the block as it was right after this sequence.
@@ -2635,6 +2682,7 @@ class Operations:
         review_rules: bool | None = None,
         context_budget_tokens: int | None = None,
         context_system_tokens: int | None = None,
+        remembered_tokens: int | None = None,
         salience_weights: Mapping[str, Any] | None = None,
         episodic_ttl_hours: float | None = None,
         reset: Sequence[
@@ -2646,6 +2694,7 @@ class Operations:
                 "review_rules",
                 "context_budget_tokens",
                 "context_system_tokens",
+                "remembered_tokens",
                 "salience_weights",
                 "episodic_ttl_hours",
             ]
@@ -2667,6 +2716,7 @@ class Operations:
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             context_budget_tokens: Tokens of a whole assembled context.
             context_system_tokens: Tokens of a context that are reserved for the system's text.
+            remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
             salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
                 usage, freshness, and half_life_hours of recency.
             episodic_ttl_hours: Hours for which queries return episodes.
@@ -2850,6 +2900,7 @@ class AsyncOperations:
 
     recall = _awaited(Operations.recall)
     render = _awaited(Operations.render)
+    recall_brief = _awaited(Operations.recall_brief)
     used = _awaited(Operations.used)
     receipt = _awaited(Operations.receipt)
     remember = _awaited(Operations.remember)

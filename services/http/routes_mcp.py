@@ -22,8 +22,8 @@ METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 CALL_ID: Final = "Crew-Call-Id"
 """Header of a proxy that may send a call again (``services/client/mcp_proxy``)."""
 _CALL_ID_CHARS: Final = 60
-PARAMETERS: Final = ("tools", "agent_id", "crew_id", "role", "workspace_id")
-"""Of the URL: toolsets, the agent that an OWNER or ADMIN connects, and its workspace."""
+PARAMETERS: Final = ("tools", "agent_id", "crew_id", "role", "workspace_id", "notes")
+"""Of the URL: toolsets, the agent that an OWNER or ADMIN connects, its workspace, and whether a session gets its notes."""
 
 
 class McpEndpoint:
@@ -56,6 +56,9 @@ def _connection(request: Request) -> Connection:
     role = asked.get("role") or "agent"
     if role not in ("agent", "lead"):
         raise InvalidQuery("role is not valid", hint="use agent or lead", field="role")
+    notes = asked.get("notes") or "true"
+    if notes not in ("true", "false"):
+        raise InvalidQuery("notes is not valid", hint="use true or false", field="notes")
     caller = acting_as(principal, agent, crew, workspace, leads=role == "lead")
     call_id = request.headers.get(CALL_ID)
     return Connection(
@@ -63,6 +66,7 @@ def _connection(request: Request) -> Connection:
         toolsets,
         workspace if principal.role.administers else None,
         call_id if call_id is not None and is_id(call_id) and len(call_id) <= _CALL_ID_CHARS else None,
+        notes=notes == "true",
     )
 
 

@@ -20,12 +20,14 @@ class Connection:
         toolsets: Names of the sets.
         workspace_id: The workspace of all calls, for a token of all workspaces.
         call_id: The id that a proxy gave the call: sent again, it writes once.
+        notes: Whether the instructions of a session hold the agent's remembered notes.
     """
 
     principal: Principal
     toolsets: tuple[str, ...]
     workspace_id: str | None = None
     call_id: str | None = None
+    notes: bool = True
 
 
 def acting_as(

@@ -16,10 +16,12 @@ from typing import Any, Final
 from ...schemas.errors import CrewJournalError, DocumentError, InvalidQuery, NotAllowed
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations import ALL
+from ...schemas.operations.memory_block import MEMORY_BLOCK
 from ...schemas.operations.operation import Effect, Operation
 from ...schemas.operations.tool import NARRATION, NARRATION_CHARS, Tool
 from ...schemas.operations.toolsets import TOOLSETS, called, input_schema, tools_of
 from ...schemas.principal import Principal
+from ...schemas.rules.block_markers import REMEMBERED as REMEMBERED_MARKER
 from ..desk import Desk, check_access
 from ..problem import log_unexpected
 from .audit import Audit
@@ -28,6 +30,8 @@ from .calls import Call, Connection, Outcome
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
 _WRITE_IDS: Final = ("entry_id", "write_id")
 """Fields that make an operation write once however often it is sent, where it creates something."""
+VIEW_SEQ: Final = "view_seq"
+"""Field of an answer that a model has no use for."""
 CALLERS_KEPT: Final = 1_000
 """Callers whose last write is remembered; the one that wrote longest ago is forgotten first."""
 
@@ -72,6 +76,20 @@ class Tools:
                 found.append(_described(tool, operation, connection))
         return found
 
+    async def notes(self, connection: Connection) -> str:
+        """The remembered notes of an agent's memory block, with their markers; empty for another caller or without any."""
+        principal = connection.principal
+        if not connection.notes or principal.agent_id is None or MEMORY_BLOCK.name not in self._desk.bound:
+            return ""
+        try:
+            block = await self._desk.run(MEMORY_BLOCK, principal, {"max_chars": 0})
+        except CrewJournalError:
+            return ""  # a session begins without notes too: its calls say what is wrong
+        begin, end = f"[{REMEMBERED_MARKER}]\n", f"[END {REMEMBERED_MARKER}]\n"
+        _, found, rest = block.text.partition(begin)
+        inner, closed, _ = rest.partition(end)
+        return f"{found}{inner}{closed}"
+
     async def call(self, connection: Connection, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call a tool; a failure is an outcome, too."""
         began = time.perf_counter()
@@ -80,9 +98,15 @@ class Tools:
             tool, operation = self._tool(connection, name)
             raw = _fields(tool, operation, connection, arguments, self._written.get(_caller(connection), 0))
             answer = await self._desk.run(operation, connection.principal, raw)
-            shown = {key: value for key, value in answer.model_dump(mode="json").items() if value is not None}
+            dumped = answer.model_dump(mode="json", exclude_none=tool.text is not None)
+            shown = {key: value for key, value in dumped.items() if value is not None}
             self._note(connection, shown.get("seq"))
-            outcome = Outcome(json.dumps(shown, ensure_ascii=False), shown)
+            if tool.text is None:
+                text = json.dumps(shown, ensure_ascii=False)
+            else:
+                text = str(shown.pop(tool.text))
+                shown.pop(VIEW_SEQ, None)
+            outcome = Outcome(text, shown)
         except CrewJournalError as error:
             outcome = _refused(error)
         except Exception as error:

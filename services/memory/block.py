@@ -15,7 +15,9 @@ from typing import Final, Protocol
 from ...schemas.errors import InvalidQuery
 from ...schemas.operations.memory_block import MemoryBlockAnswer, MemoryBlockRequest, SectionShown
 from ...schemas.ports import ViewReader
+from ...schemas.principal import Role
 from ...schemas.rules.memory_block import BUDGET_DEFAULT, build_memory_block, crew_may_overflow
+from ...schemas.rules.remembered import Notes
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views import DOCUMENTS_PROJECTION
 from ...schemas.views.workspaces import AgentRow
@@ -30,6 +32,7 @@ from .learned import NOW
 from .profiles import Opener
 from .prompt_learning import CrewLearning, PromptLearning
 from .registry import Registry
+from .remembered import RememberedNotes
 
 TOPICS_RANKED: Final = 20
 """Chunks of topics by which a query ranks them."""
@@ -72,7 +75,12 @@ class MemoryBlocks:
         self._opener = opener
         self._clock = clock
         self._learning = PromptLearning(views)
-        self.close = self._learning.close
+        self._remembered = RememberedNotes(views)
+
+    def close(self) -> None:
+        """Stop following the views."""
+        self._learning.close()
+        self._remembered.close()
 
     async def build(self, caller: Caller, asked: MemoryBlockRequest) -> MemoryBlockAnswer:
         """The block.
@@ -102,6 +110,7 @@ class MemoryBlocks:
             seq = NOW if asked.as_of is None else asked.as_of
             opener = await asyncio.to_thread(self._opener, workspace_id, asked.opener, agent_id, seq)
             state = replace(state, opener=opener)
+        state = replace(state, notes=await self._notes(caller, asked, agent_id, crew_id, state.leads))
         given = block_input(caller, state, agent_id, crew_id)
         if asked.query is not None and crew_may_overflow(given.crew, budget):
             relevance = await self._relevance(workspace_id, crew_id, asked.query)
@@ -117,6 +126,19 @@ class MemoryBlocks:
             text=made.text, memory_enabled=True, sections=sections, usage=made.usage, view_seq=view_seq
         )
 
+    async def _notes(
+        self,
+        caller: Caller,
+        asked: MemoryBlockRequest,
+        agent_id: str | None,
+        crew_id: str | None,
+        leads: frozenset[str],
+    ) -> Notes:
+        """The remembered notes of a block; those of leads for whom may recall in scope ``crew_shared``."""
+        shared = leads if caller.principal.role is not Role.AGENT else frozenset[str]()
+        tokens = asked.remembered_tokens
+        return await self._remembered.text(caller.workspace_id, agent_id, crew_id, shared, tokens, asked.as_of)
+
     async def _now(self, workspace_id: str, agent_id: str | None, crew_id: str | None) -> BlockState:
         today = self._clock().astimezone(UTC).date()
         agent = None if agent_id is None else await self._registry.agent(workspace_id, agent_id)
@@ -126,13 +148,13 @@ class MemoryBlocks:
             for owner in _owners(agent_id, crew_id)
         ]
         learned = CrewLearning() if crew_id is None else await self._learning.of(workspace_id, crew_id)
-        return BlockState(today, agent, frozenset(row.agent_id for row in members), own, crew, workspace, learned)
+        return BlockState(today, agent, frozenset(members), own, crew, workspace, learned)
 
     def _then(self, workspace_id: str, agent_id: str | None, crew_id: str | None, seq: int) -> BlockState:
         past = Past(self._views, workspace_id, seq)
         agents = past.agents()
         agent = next((row for row in agents if row.agent_id == agent_id), None)
-        members = frozenset(row.agent_id for row in agents if crew_id is not None and row.crew_id == crew_id)
+        members = frozenset(row for row in agents if crew_id is not None and row.crew_id == crew_id)
         own, crew, workspace = [
             OwnedDocuments() if owner is None else past.documents(owner) for owner in _owners(agent_id, crew_id)
         ]

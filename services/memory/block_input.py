@@ -21,6 +21,7 @@ from ...schemas.rules.lessons import (
     rules_text,
 )
 from ...schemas.rules.memory_block import WINDOW_DAYS, BlockInput, Daily
+from ...schemas.rules.remembered import Notes
 from ...schemas.rules.tiers import TIERS, key_problem
 from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
@@ -33,16 +34,22 @@ _TOPICS: Final = TIERS["topics"].label.partition("{key}")[0]
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """The parts of a block: day, registrations, documents, learned rules and lessons, the person who opened the session."""
+    """The parts of a block: day, registrations, documents, what was learned and remembered, who opened the session."""
 
     today: date
     agent: AgentRow | None
-    members: frozenset[str]
+    members: frozenset[AgentRow]
     own: OwnedDocuments
     crew: OwnedDocuments
     workspace: OwnedDocuments
     learned: CrewLearning = field(default_factory=CrewLearning)
     opener: Opener | None = None
+    notes: Notes = field(default_factory=lambda: Notes(""))
+
+    @property
+    def leads(self) -> frozenset[str]:
+        """The members who lead the crew."""
+        return frozenset(row.agent_id for row in self.members if row.role == AgentRole.LEAD)
 
 
 def block_input(
@@ -60,7 +67,7 @@ def block_input(
         crew_id: Its crew, if there is one.
     """
     day = state.today.isoformat()
-    is_alone = state.members == {agent_id}
+    is_alone = {row.agent_id for row in state.members} == {agent_id}
     is_member = crew_id is not None and not is_alone
     is_lead = caller.principal.role is Role.LEAD or (state.agent is not None and state.agent.role == AgentRole.LEAD)
     crew = state.crew if is_member else OwnedDocuments()
@@ -82,6 +89,7 @@ def block_input(
         crew=tuple(_crew_sections(crew, day, _learned(state, is_lead))),
         workspace=_section(state.workspace, "WORKSPACE"),
         pins=tuple(section for section in pins if section is not None),
+        remembered=_remembered(state.notes),
         persona=persona,
         operator=_operator(state.opener),
         peer=_peer(state.own, state.opener),
@@ -132,6 +140,13 @@ def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -
     log = _section(crew, "daily", day, label=f"Daily log: {day} (today)")
     found = (_section(crew, "CREW"), log, *learned, *topics)
     yield from (section for section in found if section is not None and (section.body or section.finding))
+
+
+def _remembered(notes: Notes) -> Section | None:
+    """The notes; their lines are scanned one by one, and here together."""
+    if not notes.text:
+        return None
+    return Section("remembered", "Remembered notes", notes.text, finding_in(notes.text))
 
 
 def _operator(opener: Opener | None) -> Section | None:

@@ -31,6 +31,7 @@ from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import to_ms
+from ...schemas.views import NUDGES_PROJECTION
 from .arms.walk import Walked, walk
 from .arranging import Shown, arranged
 from .asking import no_table, query_of
@@ -207,7 +208,7 @@ class RecallService:
         model = self._cache.model_of(workspace_id) if named.uses_vectors else None
         embedded = self._queries.remembered(request.query, model)
         min_seq = request.min_seq or 0
-        floor = await self._floors.of(workspace_id) if request.mode == INJECT else None
+        injects = request.mode == INJECT
         embedding = None
         await self._take_turns()
         if model is not None and embedded is None:
@@ -219,7 +220,8 @@ class RecallService:
                 embedded = await self._queries.embed(request.query, model)
         try:
             if min_seq:
-                await self._views.wait_for(min_seq, self._min_seq_wait_s, *INDEXED_PROJECTIONS)
+                settings = (NUDGES_PROJECTION,) if injects else ()  # the floor
+                await self._views.wait_for(min_seq, self._min_seq_wait_s, *INDEXED_PROJECTIONS, *settings)
             await self._cache.get(workspace_id, min_seq)
             if embedding is not None:
                 embedded = await embedding
@@ -231,6 +233,7 @@ class RecallService:
         finally:
             if embedding is not None:
                 embedding.cancel()
+        floor = await self._floors.of(workspace_id) if injects else None
         await refuse_unknown(self._views, principal, request, index)
         recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
         vector = _vector_for(index, embedded)

@@ -1,30 +1,43 @@
-"""The operation render: a recall as text for a prompt.
+"""The operations render and recall_brief: a recall as text, for a prompt or for the model that asks.
 
-Invariants: each block has a new nonce; only hits whose text is in the block count as used. The recipe is that of recall
-(ADR 15).
+Invariants: each text has a new nonce; of a block only hits whose text is in it count as used, of a brief text none, because
+it holds weak hits, too. The recipe is that of recall (ADR 15).
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal, TypeVar
 
 from ...schemas.operations.recall import (
+    LEXICAL_ONLY,
     NO_VECTORS,
+    BriefAnswer,
+    BriefHit,
+    BriefRequest,
     Hit,
+    RecallAnswer,
     RecallHit,
     Redaction,
     RenderAnswer,
     RenderedHit,
     RenderRequest,
 )
+from ...schemas.operations.retractions import Standing, State
 from ...schemas.principal import Principal
-from ...schemas.rules.render import REDACTED_TYPE, Line, Memory, render
+from ...schemas.rules.render import REDACTED_TYPE, Line, Memory, brief_lines, fenced, render
 from .recall import RecallService
 
+_EMPTY_TEXTS: Final = {
+    "ok": "",
+    "nothing": "Nothing was found: no recorded entry is near this question.",
+    "unavailable": "The memory could not be searched.",
+}
+_BY_WORDS_ONLY: Final = "Nothing was found by its words; the search by meaning is not available now."
+_T = TypeVar("_T")
 NONCE_BYTES: Final = 12
 """Random bytes of a nonce, so that an entry cannot contain it."""
 DATE_CHARS: Final = len("2026-11-21")
@@ -48,19 +61,16 @@ class RenderService:
         """Render the hits of a question; raises as ``RecallService.recall``."""
         answered = await self._recall.answer(principal, request)
         found = answered.response
-        memories = [_memory(hit) for hit in found.hits]
+        memories = [_memory(hit, _standing_text) for hit in found.hits]
         nonce = self._nonce()
-        if sum(len(memory.summary) for memory in memories) < OFF_LOOP_CHARS:
-            block = render(memories, request.max_chars, nonce)
-        else:
-            block = await asyncio.to_thread(render, memories, request.max_chars, nonce)
+        block = await _off_loop(memories, lambda: render(memories, request.max_chars, nonce))
         hits = [_rendered_hit(found.hits[line.index], line) for line in block.lines]
         shown = found.model_copy(update={"hits": tuple(found.hits[line.index] for line in block.lines)})
         receipt = self._recall.record(
             replace(answered, response=shown), [hit.entry_id for hit in hits if hit.redaction is None]
         )
         return RenderAnswer(
-            status="ok" if found.hits else "unavailable" if found.degraded == NO_VECTORS else "nothing",
+            status=_status(found),
             text=block.text,
             hits=hits,
             confidence=found.confidence,
@@ -77,8 +87,36 @@ class RenderService:
             view_seq=found.view_seq,
         )
 
+    async def brief(self, principal: Principal, request: BriefRequest) -> BriefAnswer:
+        """A short text for the model that asks; raises as ``RecallService.recall``."""
+        answered = await self._recall.answer(principal, request)
+        found = answered.response
+        memories = [_memory(hit, _until_text) for hit in found.hits]
+        reader = answered.scope.agent_id
+        lines = await _off_loop(memories, lambda: brief_lines(memories, reader))
+        shown = found.model_copy(update={"hits": tuple(found.hits[line.index] for line in lines)})
+        receipt = self._recall.record(replace(answered, response=shown), None)
+        text = _BY_WORDS_ONLY if found.degraded == LEXICAL_ONLY else _EMPTY_TEXTS[_status(found)]
+        if lines:
+            texts = [line.text for line in lines]
+            if omitted := len(memories) - len(lines):
+                texts.append(f"({omitted} more did not fit)")
+            text = fenced(texts, receipt or self._nonce())
+        hits = tuple(_brief_hit(hit, line) for hit, line in zip(shown.hits, lines, strict=True))
+        return BriefAnswer(text=text, hits=hits, receipt=receipt, degraded=found.degraded, view_seq=found.view_seq)
 
-def _memory(hit: RecallHit) -> Memory:
+
+def _status(found: RecallAnswer) -> Literal["ok", "nothing", "unavailable"]:
+    return "ok" if found.hits else "unavailable" if found.degraded == NO_VECTORS else "nothing"
+
+
+async def _off_loop(memories: Sequence[Memory], make: Callable[[], _T]) -> _T:
+    if sum(len(memory.summary) for memory in memories) < OFF_LOOP_CHARS:
+        return make()
+    return await asyncio.to_thread(make)
+
+
+def _memory(hit: RecallHit, standing_text: Callable[[Standing], str]) -> Memory:
     standing = getattr(hit, "standing", None)
     return Memory(
         hit.entry_type,
@@ -91,13 +129,34 @@ def _memory(hit: RecallHit) -> Memory:
         date=hit.ts[:DATE_CHARS],
         confidence=hit.confidence,
         repeats=hit.repeats + 1,
-        standing=None if standing is None else _standing_text(standing.state, standing.by, standing.at),
+        standing=None if standing is None else standing_text(standing),
+        entry_id=hit.entry_id,
     )
 
 
-def _standing_text(state: str, by: str | None, at: str | None) -> str:
+def _standing_text(standing: Standing) -> str:
     """``superseded 2026-11-21 by j_1``."""
-    return " ".join(part for part in (state, at and at[:DATE_CHARS], by and f"by {by}") if part)
+    return " ".join(
+        part for part in (standing.state, standing.at[:DATE_CHARS], standing.by and f"by {standing.by}") if part
+    )
+
+
+def _until_text(standing: Standing) -> str:
+    """``until 2026-11-21: superseded by j_1``; an entry in dispute still counts."""
+    by = f" by {standing.by}" if standing.by else ""
+    day = standing.at[:DATE_CHARS]
+    return f"disputed {day}{by}" if standing.state == State.DISPUTED else f"until {day}: {standing.state}{by}"
+
+
+def _brief_hit(hit: RecallHit, line: Line) -> BriefHit:
+    return BriefHit(
+        entry_id=hit.entry_id,
+        date=hit.ts[:DATE_CHARS],
+        who=line.who,
+        certainty=hit.certainty,
+        standing=line.standing,
+        summary=line.summary,
+    )
 
 
 def _rendered_hit(hit: RecallHit, line: Line) -> RenderedHit:

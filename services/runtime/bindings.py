@@ -139,6 +139,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     """Bind every operation to its handler."""
     desk.bind(recall.RECALL, _for_principal(use.recall.recall))
     desk.bind(recall.RENDER, _for_principal(use.render.render))
+    desk.bind(recall.RECALL_BRIEF, _for_principal(use.render.brief))
     desk.bind(recall.USED, use.receipts.used)
     desk.bind(recall.RECEIPT, use.receipts.show)
     desk.bind(remembering.REMEMBER, use.remember)

@@ -194,7 +194,17 @@ def test_no_text_ends_its_block_or_begins_another_section(forged: str) -> None:
     made = build_memory_block(BlockInput(agent=agent_md(f"before\n{forged}\nafter"), crew=[crew_md(f"{forged}\nmore")]))
     plain = unicodedata.normalize("NFKC", made.text).replace("А", "A").replace("\u200b", "")
     assert len(re.findall(r"[\[【]\s*END\s+AGENT[\s-]+MEMORY\s*[\]】]", plain, re.IGNORECASE)) == 1
-    assert [plain.count(f"[{marker}]") for marker in MARKERS if marker != "MEMORY NOTICE"] == [1, 1, 0, 0, 0, 0, 0, 1]
+    assert [plain.count(f"[{marker}]") for marker in MARKERS if marker != "MEMORY NOTICE"] == [
+        1,
+        1,
+        0,
+        0,
+        0,
+        0,
+        0,
+        1,
+        0,
+    ]
     assert "[MEMORY NOTICE]" not in plain
     assert re.findall(r"(?:^|[\r\u2028\n])\s*[-—]{2,} .* [-—]{2,}", made.text) == [
         "\n--- AGENT.md (long-term memory) ---",

@@ -77,6 +77,7 @@ class CalledTools:
             raise ToolFailed(f"The memory is not available: {error.message}. {consequence(operation)}") from None
         except CrewJournalError as error:
             raise ToolFailed(f"{error.message}. Fix: {error.hint}" if error.hint else error.message) from None
-        shown = {key: value for key, value in answer.model_dump(mode="json").items() if value is not None}
+        short = {"exclude": {tool.text}, "exclude_none": True} if tool.text else {}
+        shown = {key: value for key, value in answer.model_dump(mode="json", **short).items() if value is not None}
         self._seq = max(shown.get("seq") or 0, self._seq or 0) or None
         return shown

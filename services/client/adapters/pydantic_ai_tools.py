@@ -85,6 +85,7 @@ class _Calls:
             return f"The memory is not available: {error.message}. {consequence(operation)}"
         except CrewJournalError as error:
             raise ModelRetry(f"{error.message}. Fix: {error.hint}" if error.hint else error.message) from None
-        shown = {name: value for name, value in answer.model_dump(mode="json").items() if value is not None}
+        short = {"exclude": {tool.text}, "exclude_none": True} if tool.text else {}
+        shown = {name: value for name, value in answer.model_dump(mode="json", **short).items() if value is not None}
         self._seq = max(shown.get("seq") or 0, self._seq or 0) or None
         return shown

@@ -21,7 +21,7 @@ from ....schemas.views import (
     RetractionRow,
     SupersessionRow,
 )
-from ....schemas.views.table import PRESENT
+from ....schemas.views.table import PRESENT, as_of
 from ..standing import Facts, Subject
 from .rows import StoredEntry
 from .visibility import Condition
@@ -52,14 +52,20 @@ def live_priority_condition(workspace_id: str, priorities: Sequence[str]) -> Con
     )
 
 
-def add_marks(views: ViewReader, entries: Sequence[StoredEntry]) -> None:
-    """Set ``live_priority`` and ``standing`` in the records of entries of one workspace; blocking."""
+def add_marks(views: ViewReader, entries: Sequence[StoredEntry], past_seq: int | None = None) -> None:
+    """Set ``live_priority`` and ``standing`` in the records of entries of one workspace; blocking.
+
+    Args:
+        views: The views.
+        entries: The entries.
+        past_seq: The marks are those right after this sequence, without relations that changed since; now if None.
+    """
     if not entries:
         return
     workspace = entries[0].record["workspace_id"]
 
     def rows(sql: str, ids: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        return views.rows(sql, [workspace, ids])
+        return views.rows(sql if past_seq is None else _then(sql, past_seq), [workspace, ids])
 
     ids = [entry.id for entry in entries]
     live = dict(rows(_LIVE, ids))
@@ -79,6 +85,13 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry]) -> None:
         standing = facts.standing(subjects[entry.id])
         entry.record["live_priority"] = live.get(entry.id, entry.record["priority"])
         entry.record["standing"] = None if standing is None else standing.model_dump(mode="json")
+
+
+def _then(sql: str, seq: int) -> str:
+    """A query of this module as of a sequence: of a table with history, of supersessions, or of relations."""
+    if PRESENT in sql:
+        return sql.replace(PRESENT, f"({as_of(seq)})")
+    return f"{sql} AND {'edge.seq' if RELATIONS.name in sql else 'by_seq'} <= {seq:d}"
 
 
 def _subject(entry: StoredEntry) -> Subject:

@@ -81,6 +81,10 @@ def test_the_calibration_of_minilm_belongs_to_its_model_alone():
     assert known_calibration(None) is None
 
 
+def as_record(entry):
+    return SimpleNamespace(summary=entry.summary, entry_type=entry.entry_type, payload={})
+
+
 def confidence_beside(count, cosine, entry_type, text):
     """The confidence of one hit with so many unrelated texts beside it."""
     query = unit(np.random.default_rng(7).normal(size=DIM))
@@ -95,9 +99,7 @@ def confidence_beside(count, cosine, entry_type, text):
     asked = query_of(QUESTION, ANALYZER, query, None, None)
     recipe = default_recipe(index.scoped(EVERYTHING).turn_count)
     found = searched(index, EVERYTHING, asked, recipe, 10)
-    records = [
-        SimpleNamespace(summary=events[hit.doc].entry.summary, entry_type=entry_type, payload={}) for hit in found.hits
-    ]
+    records = [as_record(events[hit.doc].entry) for hit in found.hits]
     of = weighed(index, asked, found, records, LIKE_MINILM, None)
     return next(sure for sure, hit in zip(of.confidence, found.hits, strict=True) if hit.doc == 0)
 
@@ -121,10 +123,14 @@ def test_an_earlier_question_is_no_answer_to_itself(types):
     found = searched(index, EVERYTHING, query, ROBUST, 10)
     by_seq = {event.entry.id: event.entry for event in events}
     entries = [by_seq[index.documents.id_of(hit.doc)] for hit in found.hits]
-    records = [SimpleNamespace(summary=one.summary, entry_type=one.entry_type, payload={}) for one in entries]
+    records = [as_record(one) for one in entries]
     for mode in ("search", "inject"):
         kept = judgement(weighed(index, query, found, records, None, None), mode).kept
         assert [entries[at].id for at in kept] == ["e9"]
+
+
+def running(embedder):
+    return {embedder.model_id: embedder}.get
 
 
 class Slow:
@@ -153,7 +159,7 @@ class Slow:
 def test_a_model_is_measured_once_in_the_background():
     async def scenario():
         embedder = Slow()
-        calibrations = Calibrations({embedder.model_id: embedder}.get)
+        calibrations = Calibrations(running(embedder))
         assert calibrations.of(embedder.model_id, DIM) is None
         assert calibrations.of(embedder.model_id, DIM) is None
         await calibrations.measured()
@@ -172,7 +178,7 @@ def test_a_model_that_fails_or_has_other_dimensions_stays_unmeasured():
     async def scenario():
         embedder = Slow()
         embedder.fails = True
-        calibrations = Calibrations({embedder.model_id: embedder}.get)
+        calibrations = Calibrations(running(embedder))
         assert calibrations.of(embedder.model_id, DIM) is None
         await calibrations.measured()
         assert calibrations.of(embedder.model_id, DIM) is None
@@ -194,7 +200,7 @@ def test_words_without_coverage_leave_the_ranking_to_meaning():
     ]
     cosines = [0.1, 0.45, *([0.3, 0.0] * 8), 0.0]
     facts = [
-        vector_fact(event, at_cosine(value, query, n))
+        vector_fact(event, at_cosine(value, query, n + 100))
         for n, (event, value) in enumerate(zip(events, cosines, strict=True))
     ]
     index = index_of(events, facts)

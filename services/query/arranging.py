@@ -8,9 +8,9 @@ neither "approved" and "rejected" nor two invoices become one. The newest entry 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from ...schemas.operations.recall import ArmShare, HitExplanation, Via
 from ...schemas.operations.retractions import Standing, State
@@ -123,6 +123,18 @@ class Shown(NamedTuple):
         }
 
 
+class Worded(Protocol):
+    """What has a text that is compared: an entry, or another memory."""
+
+    @property
+    def summary(self) -> str:
+        """The text."""
+
+    @property
+    def payload(self) -> Mapping[str, Any]:
+        """May have further texts."""
+
+
 class Text:
     """The parts of an entry that are compared.
 
@@ -130,7 +142,7 @@ class Text:
     "die": few entries need a further comparison.
     """
 
-    def __init__(self, record: EntryRecord, analyzer: Analyzer) -> None:
+    def __init__(self, record: Worded, analyzer: Analyzer) -> None:
         more = [part for name in _TEXTS if isinstance(part := record.payload.get(name), str)]
         whole = "\n".join((record.summary, *more))
         self.text, self._rest = whole[:COMPARED_CHARS], whole[COMPARED_CHARS:]

@@ -1,0 +1,171 @@
+"""Leaves out memories that say what another one says: an entry, the drawer it was filed in, a fact, a lesson.
+
+Two texts repeat each other as two hits of recall do (``query/arranging``). A drawer with several turns repeats entries if each
+of its turns does; if only some do, the drawer stays, because it has more, and these entries are left out.
+
+Invariant: each group of repeats keeps one memory, with the earliest turn and the highest salience of the group. Of two entries
+the newest that counts stays; of other memories the order is entry, fact, document, drawer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ...schemas.rules.context.selection import Item
+from ...schemas.rules.text import Analyzer
+from ..query.arranging import NEAR, Text
+
+_PRECEDENCE: Final = {"entry": 0, "fact": 1, "identity": 2, "document": 3, "drawer": 4}
+_TURNS: Final = re.compile(r"\n[ \t]*\n+")
+_SPEAKER: Final = re.compile(r"(?:User|Agent):\s+")
+_BULLET: Final = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A memory, and its text without date, speaker and marks.
+
+    Attributes:
+        item: The memory.
+        text: Its text; that of a drawer may have several turns.
+    """
+
+    item: Item
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Memories without repeats.
+
+    Attributes:
+        items: Those that stay.
+        repeated: Those that are left out, each with the id of the one that says the same.
+    """
+
+    items: list[Item]
+    repeated: list[tuple[Item, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """A text as ``arranging`` compares it."""
+
+    summary: str
+    payload: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(slots=True)
+class _Known:
+    """Texts that are kept, found by words that a repeat of them must have."""
+
+    analyzer: Analyzer
+    rarest: Mapping[str, int | None]
+    terms: Mapping[str, frozenset[int]]
+    by_rarest: dict[int, list[str]] = field(default_factory=dict)
+    by_term: dict[int, list[str]] = field(default_factory=dict)
+    place_of: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, Text] = field(default_factory=dict)
+
+    def find(self, text: str) -> int | None:
+        """The place of the memory that says the same."""
+        if (place := self.place_of.get(text)) is not None:
+            return place
+        terms, rarest = self.terms[text], self.rarest[text]
+        if rarest is None:
+            return None
+        others = dict.fromkeys(self.by_term.get(rarest, ()))  # each has all terms of this text, or
+        for term in terms:  # this text has all of its terms
+            others.update(dict.fromkeys(self.by_rarest.get(term, ())))
+        for other in others:
+            of_other = self.terms[other]
+            if len(terms & of_other) >= NEAR * max(len(terms), len(of_other)) and self._of(text).repeats(self._of(other)):
+                return self.place_of[other]
+        return None
+
+    def keep(self, text: str, place: int) -> None:
+        """Add the text of a memory."""
+        self.place_of[text] = place
+        if (rarest := self.rarest[text]) is not None:
+            self.by_rarest.setdefault(rarest, []).append(text)
+        for term in self.terms[text]:
+            self.by_term.setdefault(term, []).append(text)
+
+    def _of(self, text: str) -> Text:
+        if text not in self.texts:
+            self.texts[text] = Text(_Words(text), self.analyzer)
+        return self.texts[text]
+
+
+def distinct(said: Sequence[Said], analyzer: Analyzer, terms_of: Callable[[str], frozenset[int]]) -> Distinct:
+    """Leave out repeats.
+
+    Args:
+        said: The memories.
+        analyzer: Turns texts into terms.
+        terms_of: The terms of a text, as the analyzer finds them; may remember them.
+    """
+    order = sorted(range(len(said)), key=lambda at: _precedence(said[at].item))
+    parts = [_parts(one) for one in said]
+    terms = {part: terms_of(part) for some in parts for part in some}
+    held = Counter(term for some in terms.values() for term in some)
+    rarest = {part: min(some, key=lambda term: (held[term], term), default=None) for part, some in terms.items()}
+    known = _Known(analyzer, rarest, terms)
+    items: list[Item | None] = [one.item for one in said]
+    repeated: list[tuple[Item, str]] = []
+    moved: dict[int, int] = {}
+    for at in order:
+        found = [None if (place := known.find(part)) is None else moved.get(place, place) for part in parts[at]]
+        same = {place for place in found if place is not None}
+        if same and None not in found:
+            place = min(same)
+            for one in same:
+                items[one] = _as_strong(_item(items, one), _item(items, at))
+            repeated.append((_item(items, at), _item(items, place).id))
+            items[at] = None
+            continue
+        for place in sorted(same):  # a drawer with more than these entries
+            entry = _item(items, place)
+            if entry.source == "entry" and entry.until is None and entry.contradicted_by is None:
+                items[at] = _as_strong(_item(items, at), entry)
+                repeated.append((entry, _item(items, at).id))
+                items[place], moved[place] = None, at
+        for part, place_found in zip(parts[at], found, strict=True):
+            if place_found is None:
+                known.keep(part, at)
+    return Distinct([one for one in items if one is not None], repeated)
+
+
+def _item(items: Sequence[Item | None], at: int) -> Item:
+    found = items[at]
+    assert found is not None
+    return found
+
+
+def _precedence(item: Item) -> tuple[int, bool, int, str]:
+    return _PRECEDENCE[item.source], item.until is not None, -(item.at_ms or 0), item.id
+
+
+def _parts(one: Said) -> list[str]:
+    """The turns of a drawer, or the one text, without the names of speakers and without marks of lists."""
+    texts = _TURNS.split(one.text) if one.item.source == "drawer" else [one.text]
+    return [part for text in texts if (part := _BULLET.sub("", _SPEAKER.sub("", text.strip(), count=1), count=1))]
+
+
+def _as_strong(item: Item, other: Item) -> Item:
+    """The item with the better rank of both, and what is known of the time of either."""
+    confidence = item.confidence if other.confidence is None else max(item.confidence or 0.0, other.confidence)
+    return replace(
+        item,
+        turn=min(item.turn, other.turn),
+        salience=max(item.salience, other.salience),
+        confidence=confidence,
+        since=item.since or other.since,
+        until=item.until or other.until,
+        contradicted_by=item.contradicted_by or other.contradicted_by,
+    )

@@ -30,6 +30,7 @@ from ...schemas.operations.layered import (
 )
 from ...schemas.ports import ViewReader
 from ...schemas.rules.assembler import cut_to
+from ...schemas.rules.documents import finding_in
 from ...schemas.rules.interference import Conflict
 from ...schemas.rules.render import one_line
 from ...schemas.rules.salience import Parts, Remembered, Weights, freshness, parts_of, salience, state_of
@@ -198,7 +199,7 @@ class LayeredFacts:
                     if other is not None:
                         known = latest.get(one_id, other)
                         latest[one_id] = max(known, other, key=lambda fact: (fact.since_ms, fact.row.fact_id))
-        return {fact_id: f'"{cut_to(one_line(fact.text), CONTRADICTED_CHARS)}"' for fact_id, fact in latest.items()}
+        return {fact_id: _quoted(fact) for fact_id, fact in latest.items()}
 
     def _candidates(
         self,
@@ -295,6 +296,12 @@ def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str 
                 )
             )
     return shown
+
+
+def _quoted(fact: KnownFact) -> str:
+    """The beginning of a fact in quotes; its id if the scanners block its text."""
+    text = one_line(fact.text)
+    return fact.row.fact_id if finding_in(text) is not None else f'"{cut_to(text, CONTRADICTED_CHARS)}"'
 
 
 def _shown(one: RankedFact) -> LayeredFact:

@@ -51,7 +51,7 @@ from .runs import Runs
 from .uses import NEVER, UseCounts, Uses
 
 RECALLED_LEAST: Final = 20
-RECALLED_MOST: Final = 200
+RECALLED_MOST: Final = 100
 """Entries that recall is asked for. 200 lines of 34 tokens fill 6,700 tokens, the room in the default budget."""
 HIT_TOKENS: Final = 20
 """Tokens of a short line, so that as many entries are asked for as a budget holds."""
@@ -154,7 +154,7 @@ class Memories:
         self._documents = documents
         self._registry = registry
         self._analyzer = analyzer
-        self._terms: Callable[[str], frozenset[int]] = lru_cache(32_768)(lambda text: frozenset(analyzer.terms(text)))
+        self._terms: Callable[[str], frozenset[int]] = lru_cache(8_192)(lambda text: frozenset(analyzer.terms(text)))
 
     def close(self) -> None:
         """Stop following the views."""
@@ -188,8 +188,8 @@ class Memories:
         for item, fact in _of_facts(made.facts, contradicted, asked.now_ms):
             said.append(Said(item, fact.fact.text))
             made.entry_ids[item.id] = fact.fact.row.entry_id
-        found = await asyncio.to_thread(distinct, said, self._analyzer, self._terms)
-        made.items = [_marked(one) for one in found.items]
+        found = await asyncio.to_thread(distinct, said, self._analyzer)
+        made.items = found.items
         made.drops = [_left_out(one, f"it repeats {other}") for one, other in found.repeated]
         return made
 
@@ -217,7 +217,8 @@ class Memories:
             for place, one in enumerate(best, 1)
         ]
         if identity and identity.strip() and self._terms(asked.query) & self._terms(identity):
-            item = Item(Memory.SEMANTIC, "identity", identity.strip(), 0.0, source="identity")
+            text = identity.strip()
+            item = Item(Memory.SEMANTIC, "identity", text, 0.0, source="identity", finding=_finding(text))
             made.append(_Candidate(item, Remembered(1.0, asked.now_ms, confidence=1.0)))
         return made
 
@@ -273,7 +274,7 @@ class Memories:
     def _of_run(self, one: Episode, wanted: frozenset[int]) -> _Candidate:
         text = f"{one.ts[:16]} {one.entry_type}: {one_line(one.summary)}"
         relevance = _shared(wanted, self._terms(one.summary))
-        item = Item(Memory.WORKING, one.entry_id, text, 0.0, source="entry")
+        item = Item(Memory.WORKING, one.entry_id, text, 0.0, finding=_finding(text))
         return _Candidate(item, Remembered(relevance, to_ms(parse_ts(one.ts))), one.entry_id, one_line(one.summary))
 
 
@@ -307,23 +308,26 @@ def _of_hits(hits: Sequence[RecallHit], near: frozenset[str], now_ms: int) -> It
 
 def _of_hit(hit: RecallHit, relevance: float | None, turn: int, now_ms: int) -> _Candidate:
     said = one_line(hit.summary)
-    at_ms = to_ms(parse_ts(hit.valid_at or hit.ts))
+    ts_ms = to_ms(parse_ts(hit.ts))
+    at_ms = ts_ms if hit.valid_at is None else to_ms(parse_ts(hit.valid_at))
     since, until, contradicted_by = _times_of(hit, at_ms, now_ms)
+    text = f"{hit.ts[:_DATE_CHARS]} {one_line(_speaker(hit))}: {said}"
     item = Item(
         Memory.EPISODIC,
         hit.entry_id,
-        f"{hit.ts[:_DATE_CHARS]} {one_line(_speaker(hit))}: {said}",
+        text,
         0.0,
-        source="entry",
+        finding=_finding(text),
         turn=turn,
+        certainty=Certainty.WEAK if relevance is None else certainty(_sure(hit)),
         confidence=None if relevance is None else _sure(hit),
-        at_ms=None if relevance is None or at_ms > now_ms else at_ms,
+        at_ms=None if at_ms > now_ms else at_ms,
         below=None if hit.standing is None else hit.standing.by,
         since=since,
         until=until,
         contradicted_by=contradicted_by,
     )
-    return _Candidate(item, Remembered(relevance or 0.0, to_ms(parse_ts(hit.ts))), hit.entry_id, said)
+    return _Candidate(item, Remembered(relevance or 0.0, ts_ms), hit.entry_id, said)
 
 
 def _sure(hit: RecallHit) -> float:
@@ -336,8 +340,10 @@ def _speaker(hit: RecallHit) -> str:
 
 def _times_of(hit: RecallHit, at_ms: int, now_ms: int) -> tuple[str | None, str | None, str | None]:
     """Since when an entry holds if that is not its date, until when it held, and from when another one contradicts it."""
-    day = format_ms(at_ms)[:_DATE_CHARS]
-    since = None if day == hit.ts[:_DATE_CHARS] and at_ms <= now_ms else day
+    since = None
+    if hit.valid_at is not None or at_ms > now_ms:
+        day = format_ms(at_ms)[:_DATE_CHARS]
+        since = None if day == hit.ts[:_DATE_CHARS] else day
     standing = hit.standing
     if standing is None:
         return since, None, None
@@ -363,13 +369,16 @@ def relevances(confidences: Sequence[float]) -> list[float]:
 
 
 def _of_drawer(drawer: HotDrawer, content: str, similarity: float, place: int, uses: DrawerUses) -> _Candidate:
+    text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {one_line(content)}"
     item = Item(
         Memory.EPISODIC,
         drawer.drawer_id,
-        f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {one_line(content)}",
+        text,
         0.0,
         source="drawer",
+        finding=_finding(text),
         turn=_turn_of(similarity, place),
+        certainty=certainty(similarity),
         confidence=similarity,
         at_ms=drawer.filed_ms,
     )
@@ -387,20 +396,23 @@ def _of_facts(
         if one.fact.holds(now_ms):
             other = holding.setdefault(one.fact.slot, one)
             holding[one.fact.slot] = max(other, one, key=lambda fact: (fact.fact.since_ms, fact.fact.row.fact_id))
-    by_similarity = sorted(facts, key=lambda one: (-one.parts.relevance, one.fact.row.fact_id))
+    by_similarity = sorted(facts, key=lambda one: (-one.parts.relevance, -one.salience, one.fact.row.fact_id))
     for place, one in enumerate(by_similarity, 1):
         row, similarity = one.fact.row, one.parts.relevance
         holds = one.fact.holds(now_ms)
         by = None if holds else holding.get(one.fact.slot)
         state = state_of(one.fresh)
         note = "" if state is Freshness.FRESH or not holds else f" ({state.value.replace('_', ' ')})"
+        text = one_line(one.fact.text) + note
         item = Item(
             Memory.SEMANTIC,
             row.fact_id,
-            one_line(one.fact.text) + note,
+            text,
             one.salience,
             one.parts,
             "fact",
+            _finding(text),
+            certainty=certainty(similarity),
             turn=_turn_of(similarity, place) if holds else place,
             confidence=similarity,
             at_ms=one.fact.since_ms,
@@ -421,18 +433,6 @@ def _in_turn(one: _Candidate, place: int) -> _Candidate:
     relevance = one.memory.relevance
     turn = _turn_of(relevance, place) if relevance > 0.0 else DOCUMENTS_TURN + place
     return replace(one, item=replace(one.item, turn=turn))
-
-
-def _marked(item: Item) -> Item:
-    """The item with what is known about it before its text, and with what the scanners say of the whole."""
-    notes = [] if item.confidence is None else [certainty(item.confidence).value]
-    notes += [] if item.since is None else [f"since {item.since}"]
-    notes += [] if item.until is None else [f"until {item.until}"]
-    notes += [] if item.contradicted_by is None else [f"contradicted by {item.contradicted_by}"]
-    if item.turn >= NEAR_TURN:
-        notes.insert(0, Certainty.WEAK.value)
-    text = f"[{', '.join(notes)}] {item.text}" if notes else item.text
-    return replace(item, text=text, finding=item.finding or _finding(text))
 
 
 def _left_out(item: Item, reason: str) -> Drop:

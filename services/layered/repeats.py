@@ -9,20 +9,28 @@ the newest that counts stays; of other memories the order is entry, fact, docume
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 from ...schemas.rules.context.selection import Item
 from ...schemas.rules.text import Analyzer
-from ..query.arranging import NEAR, Text
+from ..query.arranging import Text
 
 _PRECEDENCE: Final = {"entry": 0, "fact": 1, "identity": 2, "document": 3, "drawer": 4}
 _TURNS: Final = re.compile(r"\n[ \t]*\n+")
 _SPEAKER: Final = re.compile(r"(?:User|Agent):\s+")
 _BULLET: Final = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
+_WORD: Final = re.compile(r"\w+")
+_LEADING: Final = 2
+"""Rarest words of a text by which its repeats are looked for: two, because one may be inflected in the other text."""
+_ALIKE: Final = 0.5
+"""Least share of common words, as they are written, of texts that are compared: inflected words differ, and a repeat may have
+a quarter more content words."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -62,39 +70,51 @@ class _Words:
 
 @dataclass(slots=True)
 class _Known:
-    """Texts that are kept, found by words that a repeat of them must have."""
+    """Texts that are kept, found by their rarest word: of two repeats, one has nearly all words of the other."""
 
     analyzer: Analyzer
-    rarest: Mapping[str, int | None]
-    terms: Mapping[str, frozenset[int]]
-    by_rarest: dict[int, list[str]] = field(default_factory=dict)
-    by_term: dict[int, list[str]] = field(default_factory=dict)
+    words: Mapping[str, frozenset[str]]
+    rarest: Mapping[str, tuple[str, ...]]
+    telling: frozenset[str]
+    by_rarest: dict[str, list[str]] = field(default_factory=dict)
+    by_word: dict[str, list[str]] = field(default_factory=dict)
     place_of: dict[str, int] = field(default_factory=dict)
     texts: dict[str, Text] = field(default_factory=dict)
+
+    @classmethod
+    def among(cls, words: Mapping[str, frozenset[str]], analyzer: Analyzer) -> _Known:
+        """Nothing kept yet of these texts, each with its words. A word of one text alone leads to no other."""
+        held = Counter(chain.from_iterable(words.values()))
+        rarest = {
+            text: tuple(heapq.nsmallest(_LEADING, [(held[word], word) for word in some if held[word] > 1]))
+            for text, some in words.items()
+        }
+        leading = {text: tuple(word for _, word in some) for text, some in rarest.items()}
+        return cls(analyzer, words, leading, frozenset(chain.from_iterable(leading.values())))
 
     def find(self, text: str) -> int | None:
         """The place of the memory that says the same."""
         if (place := self.place_of.get(text)) is not None:
             return place
-        terms, rarest = self.terms[text], self.rarest[text]
-        if rarest is None:
-            return None
-        others = dict.fromkeys(self.by_term.get(rarest, ()))  # each has all terms of this text, or
-        for term in terms:  # this text has all of its terms
-            others.update(dict.fromkeys(self.by_rarest.get(term, ())))
+        words = self.words[text]
+        others: dict[str, None] = {}
+        for word in self.rarest[text]:
+            others.update(dict.fromkeys(self.by_word.get(word, ())))
+        for word in sorted(words & self.telling):
+            others.update(dict.fromkeys(self.by_rarest.get(word, ())))
         for other in others:
-            of_other = self.terms[other]
-            if len(terms & of_other) >= NEAR * max(len(terms), len(of_other)) and self._of(text).repeats(self._of(other)):
+            of_other = self.words[other]
+            if len(words & of_other) >= _ALIKE * max(len(words), len(of_other)) and self._of(text).repeats(self._of(other)):
                 return self.place_of[other]
         return None
 
     def keep(self, text: str, place: int) -> None:
         """Add the text of a memory."""
         self.place_of[text] = place
-        if (rarest := self.rarest[text]) is not None:
-            self.by_rarest.setdefault(rarest, []).append(text)
-        for term in self.terms[text]:
-            self.by_term.setdefault(term, []).append(text)
+        for word in self.rarest[text]:
+            self.by_rarest.setdefault(word, []).append(text)
+        for word in self.words[text] & self.telling:
+            self.by_word.setdefault(word, []).append(text)
 
     def _of(self, text: str) -> Text:
         if text not in self.texts:
@@ -102,20 +122,16 @@ class _Known:
         return self.texts[text]
 
 
-def distinct(said: Sequence[Said], analyzer: Analyzer, terms_of: Callable[[str], frozenset[int]]) -> Distinct:
+def distinct(said: Sequence[Said], analyzer: Analyzer) -> Distinct:
     """Leave out repeats.
 
     Args:
         said: The memories.
         analyzer: Turns texts into terms.
-        terms_of: The terms of a text, as the analyzer finds them; may remember them.
     """
     order = sorted(range(len(said)), key=lambda at: _precedence(said[at].item))
     parts = [_parts(one) for one in said]
-    terms = {part: terms_of(part) for some in parts for part in some}
-    held = Counter(term for some in terms.values() for term in some)
-    rarest = {part: min(some, key=lambda term: (held[term], term), default=None) for part, some in terms.items()}
-    known = _Known(analyzer, rarest, terms)
+    known = _Known.among({part: _words_of(part) for some in parts for part in some}, analyzer)
     items: list[Item | None] = [one.item for one in said]
     repeated: list[tuple[Item, str]] = []
     moved: dict[int, int] = {}
@@ -153,8 +169,15 @@ def _precedence(item: Item) -> tuple[int, bool, int, str]:
 
 def _parts(one: Said) -> list[str]:
     """The turns of a drawer, or the one text, without the names of speakers and without marks of lists."""
-    texts = _TURNS.split(one.text) if one.item.source == "drawer" else [one.text]
-    return [part for text in texts if (part := _BULLET.sub("", _SPEAKER.sub("", text.strip(), count=1), count=1))]
+    if one.item.source != "drawer":
+        return [_unlisted(one.text)]
+    texts = _TURNS.split(one.text) if "\n" in one.text else [one.text]
+    return [part for text in texts if (part := _unlisted(_SPEAKER.sub("", text.strip(), count=1)))]
+
+
+def _unlisted(text: str) -> str:
+    found = _BULLET.match(text)
+    return text if found is None else text[found.end() :]
 
 
 def _as_strong(item: Item, other: Item) -> Item:
@@ -169,3 +192,7 @@ def _as_strong(item: Item, other: Item) -> Item:
         until=item.until or other.until,
         contradicted_by=item.contradicted_by or other.contradicted_by,
     )
+
+
+def _words_of(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.casefold()))

@@ -189,7 +189,7 @@ def _marked(text: str) -> set[str]:
 
 def arranged(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
     """Hits, best first, without repeats and in the order in which they count."""
-    return _in_order(_without_repeats(hits, analyzer))
+    return in_order(_without_repeats(hits, analyzer))
 
 
 def _without_repeats(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
@@ -230,7 +230,8 @@ def _one_of(members: Sequence[Shown]) -> Shown:
     )
 
 
-def _in_order(hits: list[Shown]) -> list[Shown]:
+def in_order(hits: list[Shown]) -> list[Shown]:
+    """Hits, best first, in the order in which they count."""
     if all(hit.standing is None and hit.record.entry_type != LEARNED for hit in hits):
         return hits
     place = {hit.record.entry_id: float(at) for at, hit in enumerate(hits)}

@@ -32,7 +32,7 @@ from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import to_ms
 from .arms.walk import Walked, walk
-from .arranging import Shown, arranged
+from .arranging import Shown, arranged, in_order
 from .asking import no_table, query_of
 from .evidence.floors import kept_floors
 from .evidence.judging import Judgement, Weighed, judgement, weighed
@@ -191,6 +191,7 @@ class RecallService:
             principal: The caller.
             request: The request.
             near: Hits that are wanted even without evidence, the nearest ones; it takes the place of ``k`` if it is more.
+                Repeats among them are not folded into one.
 
         Raises:
             NotAllowed: If the token may not see the workspace or scope.
@@ -245,7 +246,7 @@ class RecallService:
             evidence = weighed(index, query, result, recipe.name, floor)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
             judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence, near=near > 0)
-            hits = arranged(shown, self._analyzer)
+            hits = in_order(shown) if near else arranged(shown, self._analyzer)
             direct = [hit for hit in hits if hit.via is None][:most]
             if near or len(direct) == most or len(found) < asked or not any(hit.repeats for hit in hits):
                 break

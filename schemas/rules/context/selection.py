@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..certainty import Certainty
 from ..salience import Parts
 from .budget import Memory, certain_of
 
@@ -36,12 +37,13 @@ class Item:
         source: ``fact``, ``entry``, ``drawer``, ``document``, ``identity``.
         finding: ``category/pattern`` of what the scanners block in it.
         turn: 0 if it competes by its salience; the others come after these, in ascending turn.
-        confidence: How surely it is about the query, 0 to 1; None if that is not known.
+        certainty: How surely it is about the query, in a word; None if that is not known.
+        confidence: The same as a number from 0 to 1, which orders memories by time; None if it does not.
         at_ms: From when on it holds, milliseconds since the epoch; None if that is not known.
         below: Id of the memory that replaced it.
-        since: The same as ``at_ms`` as a date, if it is in the text.
+        since: Date from when on it holds, where its text does not have it.
         until: Date until which it held; None if it holds.
-        contradicted_by: Id, text or date of what contradicts it; None if nothing does.
+        contradicted_by: What contradicts it, in words; None if nothing does.
     """
 
     kind: Memory
@@ -52,6 +54,7 @@ class Item:
     source: str = "entry"
     finding: str | None = None
     turn: int = 0
+    certainty: Certainty | None = None
     confidence: float | None = None
     at_ms: int | None = None
     below: str | None = None
@@ -63,6 +66,16 @@ class Item:
     def order(self) -> tuple[int, float, int, str]:
         """Sorts the items that stay longest first."""
         return self.turn, -self.salience, _RANK[self.kind], self.id
+
+    @property
+    def marks(self) -> str:
+        """What is known about it, before its text: ``weak (since 2026-03-01; until 2026-05-12) ``, or nothing."""
+        word = "" if self.certainty is None else f"{self.certainty.value} "
+        if self.since is None and self.until is None and self.contradicted_by is None:
+            return word
+        times = [f"since {self.since}" if self.since else "", f"until {self.until}" if self.until else ""]
+        times.append(f"contradicted by {self.contradicted_by}" if self.contradicted_by else "")
+        return f"{word}({'; '.join(filter(None, times))}) "
 
 
 @dataclass(slots=True)

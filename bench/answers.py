@@ -6,25 +6,27 @@ folded into one store and embedded with MiniLM.
 
 A text is held if the whole of it is in the text of the memories. "Newest first": the relevant texts of a question about
 now stand above every text that does not hold any more. Plain recall is the hits of the mode ``search``, as many as recall
-gives (50), a line with date and speaker each, as many as fit into the size.
+gives (50), a line with date and speaker each, as many as fit into the size; rendered recall is the same in the lines of
+``render``.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, AsyncIterator, Final
+from typing import Any, Final
 
 import numpy as np
 import Stemmer
 
-from bench.figures import Report, say
+from bench.context import layered_over
+from bench.figures import Report, at_least, say
 from bench.journals import DIM, OWNER, entry_message, raw
 from bench.quality import PROJECT
 from bench.quality_index import lines_of, recorded
@@ -50,21 +52,19 @@ from crew_journal.schemas.operations.recall import RecallHit, RecallRequest
 from crew_journal.schemas.rules.context.tokens import estimate
 from crew_journal.schemas.rules.embed_text import embedded_text
 from crew_journal.schemas.rules.palace.texts import exchange
-from crew_journal.schemas.rules.render import one_line
+from crew_journal.schemas.rules.render import Memory as RenderedMemory
+from crew_journal.schemas.rules.render import line_of, one_line
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.timestamps import format_ts, parse_ts, to_ms
+from crew_journal.schemas.timestamps import format_ts, parse_ts
 from crew_journal.services.desk import Caller
 from crew_journal.services.layered.use_cases import Layered
 from crew_journal.services.memory.documents.owned import PromptDocuments
-from crew_journal.services.memory.registry import Registry
-from crew_journal.services.palace.searching import DrawerSearch
-from crew_journal.services.palace.use_cases import Palace
-from crew_journal.services.query.chunks.documents import no_record
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
 
 SHARED: Final = Path(os.environ.get("CREW_JOURNAL_SHARED_DATA", PROJECT.parent / "shared" / "data"))
+USED: Final = 0.8
 SIZES: Final = (2_000, 500, 8_000)
 K: Final = 50
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,8 +120,10 @@ class Scores:
 
     share: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
+    rendered: list[float] = field(default_factory=list)
     same: list[float] = field(default_factory=list)
     used: list[float] = field(default_factory=list)
+    full: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     named: list[float] = field(default_factory=list)
     lines: list[float] = field(default_factory=list)
@@ -218,7 +220,9 @@ def _palace(
     for topic, known in json.loads((at / "timeline.json").read_text("utf-8")).items():
         subject, values = known["subject"], known["values"]
         for n, value in enumerate(values):
-            until = None if n + 1 == len(values) else parse_ts(values[n + 1]["since"] + "T00:00:00Z") - timedelta(days=1)
+            until = (
+                None if n + 1 == len(values) else parse_ts(values[n + 1]["since"] + "T00:00:00Z") - timedelta(days=1)
+            )
             fact = FactAsserted(
                 fact_id=f"t_{topic}_{n}",
                 subject=FactEntity(entity_id=entity_id(subject), name=subject),
@@ -237,7 +241,7 @@ class Node:
     """What answers the questions."""
 
     recall: RecallService
-    layered: Callable[[], Layered]
+    layered: Layered
 
 
 @asynccontextmanager
@@ -271,8 +275,9 @@ async def answering(folder: Path, sets: Sequence[Source]) -> AsyncIterator[Node]
                     tokens.first_passage, 0, "embed@1",
                 )  # fmt: skip
                 derived.append(encode_token_bits(bits, 1))
-        kept = [*((f"d{n}", *one) for n, one in enumerate(source.drawers))]
-        kept += [*((f"f{n}", *one) for n, one in enumerate(source.facts))]
+        kept: list[tuple[str, DrawerFiled | FactAsserted, datetime]] = []
+        kept += [(f"d{n}", drawer, ts) for n, (drawer, ts) in enumerate(source.drawers)]
+        kept += [(f"f{n}", fact, ts) for n, (fact, ts) in enumerate(source.facts)]
         texts = [_text_of(payload) for _, payload, _ in kept]
         for text, vector in zip(texts, await embedder.embed_documents(texts), strict=True) if texts else ():
             chunk = ChunkVectorDerived(
@@ -292,30 +297,13 @@ async def answering(folder: Path, sets: Sequence[Source]) -> AsyncIterator[Node]
         static_table=lambda: None if table is None else table.view(np.uint64),
     )
     queries, owned = JournalQueries(store), PromptDocuments(store)
-    yield Node(recall, lambda: layered_over(store, recall, queries, owned))
+    yield Node(recall, layered_over(store, recall, queries, owned, lambda: datetime.now(UTC)))
     queries.close()
     for part in (owned, recall):
         part.close()
     await host.close()
     store.close()
     await embedder.close()
-
-
-def layered_over(
-    store: ViewStore, recall: RecallService, queries: JournalQueries, owned: PromptDocuments
-) -> Layered:
-    """The layered memory of a store that nothing is written to."""
-    analyzer = Analyzer(Stemmer.Stemmer)
-    unused: Any = SimpleNamespace()
-
-    def clock() -> datetime:
-        return datetime.now(UTC)
-
-    drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=256 << 20, clock=clock)
-    palace = Palace.over(store, unused, drawers, no_record, clock)
-    return Layered.over(
-        store, unused, unused, palace, unused, owned, Registry(store), queries, recall, analyzer, no_record, Settings(), clock
-    )  # fmt: skip
 
 
 def _text_of(payload: DrawerFiled | FactAsserted) -> str:
@@ -342,7 +330,7 @@ async def _never(parked: Any) -> None:
 
 async def measured(node: Node, source: Source, size: int) -> dict[str, Scores]:
     """The scores by kind of question, and of all under ``all``."""
-    layered = node.layered()
+    layered = node.layered
     caller = Caller.of(OWNER, source.workspace)
     found: dict[str, Scores] = {}
     for question in source.questions:
@@ -373,8 +361,11 @@ def _score(into: Scores, question: Question, made: ContextAnswer, hits: Sequence
     relevant = [_plain_text(one) for one in question.relevant]
     into.share.append(_held(memory, relevant))
     into.plain.append(_held(_within(hits, size), relevant))
+    into.rendered.append(_held(_rendered(hits, size), relevant))
     into.same.append(_held(_within(hits, made.tokens["memory"]), relevant))
     into.used.append(made.tokens["total"] / size)
+    if any(drop.part == "memory" and drop.reason.startswith("no room") for drop in made.drops):
+        into.full.append(made.tokens["total"] / size)
     into.lines.append(len(made.items))
     outdated = [_plain_text(one) for one in question.outdated]
     if question.kind == "now":
@@ -405,15 +396,36 @@ def _within(hits: Sequence[RecallHit], tokens: int) -> str:
     return lines
 
 
+def _rendered(hits: Sequence[RecallHit], tokens: int) -> str:
+    """The lines of a rendered recall, the best first, as many as fit; without the lines around them."""
+    lines = ""
+    for place, hit in enumerate(hits):
+        memory = RenderedMemory(
+            hit.entry_type, hit.summary, hit.age_seconds, hit.score, hit.agent_id, hit.actor_type, hit.actor_id,
+            date=hit.ts[:10], confidence=hit.confidence,
+        )  # fmt: skip
+        line = f"{line_of(place, memory).text}\n"
+        if estimate(lines) + estimate(line) > tokens:
+            break
+        lines += line
+    return unescape(lines)
+
+
 def _figures(report: Report, source: Source, size: int, found: Mapping[str, Scores]) -> None:
     for kind, scores in found.items():
         name = f"{source.name}, {kind} ({len(scores.share)}), {size:,} tokens"
-        report.figure(f"{name}: context", _mean(scores.share), "of the relevant texts")
+        report.figure(
+            f"{name}: context", _mean(scores.share), "of the relevant texts", at_least(_mean(scores.rendered))
+        )
         report.baseline(f"{name}: plain recall", _mean(scores.plain), "of the relevant texts")
+        report.baseline(f"{name}: rendered recall", _mean(scores.rendered), "of the relevant texts")
         report.baseline(f"{name}: plain recall as long as the context", _mean(scores.same), "of the relevant texts")
         if kind == "all":
             report.figure(f"{name}: used", _mean(scores.used), "of the budget")
-            report.figure(f"{name}: least used", min(scores.used), "of the budget")
+            report.figure(f"{name}: contexts into which not everything fits", len(scores.full), "contexts")
+            if scores.full:
+                report.figure(f"{name}: used by these", _mean(scores.full), "of the budget", at_least(USED))
+                report.figure(f"{name}: least used by these", min(scores.full), "of the budget")
             report.figure(f"{name}: memories", _mean(scores.lines), "memories")
         if scores.first:
             report.figure(f"{name}: newest text first", _mean(scores.first), "of the questions")

@@ -21,6 +21,7 @@ from ...schemas.operations.context import (
 )
 from ...schemas.operations.layered import FactConflict
 from ...schemas.ports import ViewReader
+from ...schemas.rules.certainty import Certainty
 from ...schemas.rules.context.assembly import Context, ContextInput, assemble_context
 from ...schemas.rules.context.budget import Budget, Phase, phase_of
 from ...schemas.rules.context.conversation import Message
@@ -150,15 +151,17 @@ class Assembling:
         stale = sorted(
             one.fact.row.fact_id
             for one in gathered.facts
-            if one.fact.row.fact_id in inside
-            and one.fact.holds(now_ms)
-            and state_of(one.fresh) is not Freshness.FRESH
+            if one.fact.row.fact_id in inside and one.fact.holds(now_ms) and state_of(one.fresh) is not Freshness.FRESH
         )
         return conflicts, tuple(stale)
 
     def _recorded(self, asked: Asked, gathered: Gathered, made: Context) -> str | None:
         inside = [
-            item for item in made.items if not item.turn and item.id in gathered.entry_ids and item.finding is None
+            item
+            for item in made.items
+            if item.id in gathered.entry_ids
+            and item.finding is None
+            and not (item.turn and item.certainty in (None, Certainty.WEAK))  # it only fills what was left
         ]
         best = sorted(inside, key=lambda item: item.order)[:MOST_RECORDED]
         if not best:

@@ -1,8 +1,9 @@
 """Gathers the memories that may go into a context, each with its salience: facts, entries, drawers, documents, the run.
 
-A context is asked for, so entries are recalled as in the mode ``search``. Memories that are likely about the query compete by
-their salience. The others take turns after them, each kind of source the best first: those that have something in common
-with the query, then the documents, then, if anything has evidence, the entries that are nearest without any.
+A context is asked for, so entries are recalled as in the mode ``search``. The best memories of each source, and all that
+are surely about the query, compete by their salience. The others take turns after them, of each source the best first:
+those that have something in common with the query, then the documents, then, if any entry has evidence, the entries that
+are nearest without any. Turns need no common scale of the sources, whose similarities mean different things.
 
 Invariant: only what the token may read is gathered, and no document of an agent whose memory is off. The relevance of a
 recalled entry follows the order of the recall. No text is gathered twice.
@@ -56,6 +57,9 @@ RECALLED_MOST: Final = 100
 HIT_TOKENS: Final = 20
 """Tokens of a short line, so that as many entries are asked for as a budget holds."""
 DRAWERS_FOUND: Final = 20
+COMPETING: Final = 3
+"""Best memories of each source that compete by their salience, however sure they are. With 3 of each, contexts of 500 tokens
+hold all kinds that have something to say."""
 DOCUMENTS_TURN: Final = 1_000
 """Turn of paragraphs that have no word in common with the query."""
 NEAR_TURN: Final = 2_000
@@ -292,17 +296,15 @@ def _of_hits(hits: Sequence[RecallHit], near: frozenset[str], now_ms: int) -> It
     """Hits that count or did so once; those without evidence only if another one has some."""
     evident = [hit for hit in hits if hit.entry_id not in near]
     places = dict(zip((hit.entry_id for hit in evident), relevances([_sure(hit) for hit in evident]), strict=True))
-    weak = 0
+    count = 0
     for place, hit in enumerate(hits if evident else ()):
         if hit.standing is not None and hit.standing.state is State.RETRACTED:
             continue
         relevance = places.get(hit.entry_id)
-        if relevance is None:
-            turn = NEAR_TURN + place
-        elif certainty(relevance) is Certainty.WEAK:
-            turn = weak = weak + 1
-        else:
-            turn = 0
+        turn = NEAR_TURN + place
+        if relevance is not None:
+            count += 1
+            turn = _turn_of(relevance, count)
         yield _of_hit(hit, relevance, turn, now_ms)
 
 
@@ -425,8 +427,8 @@ def _of_facts(
 
 
 def _turn_of(relevance: float, place: int) -> int:
-    """0 if a memory is likely about the query, else its place among those of its source."""
-    return place if certainty(relevance) is Certainty.WEAK else 0
+    """0 if a memory competes by its salience, else its place among those of its source."""
+    return 0 if place <= COMPETING or certainty(relevance) is Certainty.SURE else place
 
 
 def _in_turn(one: _Candidate, place: int) -> _Candidate:

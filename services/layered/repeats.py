@@ -1,10 +1,10 @@
 """Leaves out memories that say what another one says: an entry, the drawer it was filed in, a fact, a lesson.
 
-Two texts repeat each other as two hits of recall do (``query/arranging``). A drawer with several turns repeats entries if each
-of its turns does; if only some do, the drawer stays, because it has more, and these entries are left out.
+Two texts repeat each other as two hits of recall do (``query/arranging``). A drawer with several turns repeats entries if
+each of its turns does; if only some do, the drawer stays, because it has more, and these entries are left out.
 
-Invariant: each group of repeats keeps one memory, with the earliest turn and the highest salience of the group. Of two entries
-the newest that counts stays; of other memories the order is entry, fact, document, drawer.
+Invariant: each group of repeats keeps one memory, with the earliest turn and the highest salience of the group. Of two
+entries the newest that counts stays; of other memories the order is entry, fact, document, drawer.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _WORD: Final = re.compile(r"\w+")
 _LEADING: Final = 2
 """Rarest words of a text by which its repeats are looked for: two, because one may be inflected in the other text."""
 _ALIKE: Final = 0.5
-"""Least share of common words, as they are written, of texts that are compared: inflected words differ, and a repeat may have
-a quarter more content words."""
+"""Least share of common words, as they are written, of texts that are compared: inflected words differ, and a repeat may
+have a quarter more content words."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -104,7 +104,9 @@ class _Known:
             others.update(dict.fromkeys(self.by_rarest.get(word, ())))
         for other in others:
             of_other = self.words[other]
-            if len(words & of_other) >= _ALIKE * max(len(words), len(of_other)) and self._of(text).repeats(self._of(other)):
+            if len(words & of_other) >= _ALIKE * max(len(words), len(of_other)) and self._of(text).repeats(
+                self._of(other)
+            ):
                 return self.place_of[other]
         return None
 

@@ -150,16 +150,21 @@ def assemble_context(given: ContextInput, budget: Budget, phase: Phase, count: C
         "reserved": reserved - system,
         "budget": budget.total,
     }
-    return Context(
-        given.system, memory, prompt, tools.shown, spoken.shown, kept, tuple(work.drops), tokens, given_to
-    )
+    return Context(given.system, memory, prompt, tools.shown, spoken.shown, kept, tuple(work.drops), tokens, given_to)
 
 
 def rendered(items: Sequence[Item]) -> str:
-    """The text of memories, a block for each kind."""
+    """The text of memories, a block for each kind; the first one begins with what holds for all of them."""
+    kinds = [kind for kind in Memory if any(one.kind is kind for one in items)]
     blocks = [
-        Block(kind.value, MARKERS[kind], [_section(one) for one in items if one.kind is kind], HINTS, labelled=False)
-        for kind in Memory
+        Block(
+            kind.value,
+            MARKERS[kind],
+            [_section(one) for one in items if one.kind is kind],
+            "" if place else HINTS,
+            labelled=False,
+        )
+        for place, kind in enumerate(kinds)
     ]
     return joined(assemble(blocks, 0, tuple(MARKERS.values())).texts)
 
@@ -232,8 +237,9 @@ def _fitting(items: Sequence[Item], room: int, count: Count) -> _Fitted:
     """
     alone = {(one.kind, one.id): count(rendered_line(one)) for one in items}
     frame = max(count(rendered_frame(kind)) for kind in Memory)
-    chosen = choose(items, alone, frame, room)
-    if (cut := _cut(chosen, frame, room, count)) is not None:
+    once = count(HINTS)
+    chosen = choose(items, alone, frame, room - once)
+    if (cut := _cut(chosen, frame, room - once, count)) is not None:
         text = rendered(kept := in_text_order((*chosen.kept, cut)))
         if count(text) <= room:
             return _Fitted(kept, text, chosen.dropped[1:])
@@ -260,8 +266,8 @@ def rendered_line(item: Item) -> str:
 
 
 def rendered_frame(kind: Memory) -> str:
-    """The lines around the items of a kind, with the blank line after them."""
-    return f"[{MARKERS[kind]}]\n{HINTS}[END {MARKERS[kind]}]\n\n"
+    """The lines around the items of a kind, with the blank line after them, without the hints of the first one."""
+    return f"[{MARKERS[kind]}]\n[END {MARKERS[kind]}]\n\n"
 
 
 def _within(item: Item, tokens: int, count: Count) -> Item:

@@ -1,8 +1,9 @@
 """Chooses the memories that go into a prompt, by salience and kind, within a room of tokens, and orders them in the text.
 
 Invariant: pure. A memory is never dropped in favour of a less salient one of its kind; memories that fill what others leave
-(``turn``) are dropped first, the last turn before the others. Each kind has a reserved share of the room. The rest goes to
-the most salient memories of any kind; at equal salience the order is working, semantic, procedural, episodic, then by id.
+(``turn``) are dropped first, the last turn before the others, and have no reserved share. Each kind has a reserved share of
+the room. The rest goes to the most salient memories of any kind; at equal salience the order is working, semantic,
+procedural, episodic, then by id.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def choose(items: Sequence[Item], sizes: dict[tuple[Memory, str], int], frame: i
     by_kind = {kind: sorted((one for one in items if one.kind is kind), key=lambda one: one.order) for kind in Memory}
     for kind, certain in certain_of(total).items():
         for item in by_kind[kind]:
-            if room.taken[kind].used + room.cost(item) > certain:
+            if item.turn or room.taken[kind].used + room.cost(item) > certain:
                 break
             room.take(item)
     rest = sorted((one for kind in Memory for one in by_kind[kind][room.taken[kind].next :]), key=lambda one: one.order)

@@ -85,12 +85,13 @@ class _Known:
     def among(cls, words: Mapping[str, frozenset[str]], analyzer: Analyzer) -> _Known:
         """Nothing kept yet of these texts, each with its words. A word of one text alone leads to no other."""
         held = Counter(chain.from_iterable(words.values()))
+        shared = {word for word, count in held.items() if count > 1}
         rarest = {
-            text: tuple(heapq.nsmallest(_LEADING, [(held[word], word) for word in some if held[word] > 1]))
+            text: tuple(heapq.nsmallest(_LEADING, leading, key=lambda word: (held[word], word)))
             for text, some in words.items()
+            if (leading := some & shared)
         }
-        leading = {text: tuple(word for _, word in some) for text, some in rarest.items()}
-        return cls(analyzer, words, leading, frozenset(chain.from_iterable(leading.values())))
+        return cls(analyzer, words, rarest, frozenset(chain.from_iterable(rarest.values())))
 
     def find(self, text: str) -> int | None:
         """The place of the memory that says the same."""
@@ -98,7 +99,7 @@ class _Known:
             return place
         words = self.words[text]
         others: dict[str, None] = {}
-        for word in self.rarest[text]:
+        for word in self.rarest.get(text, ()):
             others.update(dict.fromkeys(self.by_word.get(word, ())))
         for word in sorted(words & self.telling):
             others.update(dict.fromkeys(self.by_rarest.get(word, ())))
@@ -113,7 +114,7 @@ class _Known:
     def keep(self, text: str, place: int) -> None:
         """Add the text of a memory."""
         self.place_of[text] = place
-        for word in self.rarest[text]:
+        for word in self.rarest.get(text, ()):
             self.by_rarest.setdefault(word, []).append(text)
         for word in self.words[text] & self.telling:
             self.by_word.setdefault(word, []).append(text)

@@ -179,36 +179,36 @@ async def test_a_retracted_entry_is_left_out_and_a_stale_one_has_its_end(tmp_pat
 async def test_facts_say_since_and_until_when_and_what_contradicts_them(tmp_path: Path) -> None:
     messages = [
         *FILLER,
-        fact("t_1", "The radio", "the old mast", valid_from="2026-03-04", valid_to="2026-05-01", single_valued=True),
-        fact("t_2", "The radio", "the new mast", valid_from="2026-05-02", single_valued=True),
-        fact("t_3", "The radio", "the tower", valid_from="2026-06-02", single_valued=True),
-        fact("t_4", "The radio", "the moon", valid_from="2030-06-02", single_valued=True),
+        fact("t_1", "The archive", "the old vault", valid_from="2026-03-04", valid_to="2026-05-01", single_valued=True),
+        fact("t_2", "The archive", "the new vault", valid_from="2026-05-02", single_valued=True),
+        fact("t_3", "The archive", "the cellar", valid_from="2026-06-02", single_valued=True),
+        fact("t_4", "The archive", "the moon", valid_from="2030-06-02", single_valued=True),
     ]
-    made = await context_of(tmp_path, messages, "Where is the radio?")
+    made = await context_of(tmp_path, messages, "Where is the archive?")
     facts = [one.id for one in made.items if one.source == "fact"]
     assert facts == ["t_3", "t_1", "t_2"], "the newest first, what ended below it, nothing to come"
     of = {one.id: one for one in made.items}
     assert (of["t_1"].since, of["t_1"].until, of["t_1"].contradicted_by) == ("2026-03-04", "2026-05-01", None)
-    assert of["t_2"].contradicted_by == '"The radio is the tower"'
-    assert of["t_3"].contradicted_by == '"The radio is the new mast"'
-    assert "(since 2026-03-04; until 2026-05-01) The radio is the old mast" in made.memory
+    assert of["t_2"].contradicted_by == '"The archive is the cellar"'
+    assert of["t_3"].contradicted_by == '"The archive is the new vault"'
+    assert "(since 2026-03-04; until 2026-05-01) The archive is the old vault" in made.memory
     assert made.stale == ()
 
 
 async def test_an_identity_and_important_drawers_that_share_nothing_stay_out_and_pins_stay_in(tmp_path: Path) -> None:
     messages = [
         *FILLER,
-        control(PalaceIdentitySet(content="We are the choir of the valley."), "i1", workspace="w1"),
-        drawer("essential", "Rehearsals begin with breathing.", importance=5.0),
+        control(PalaceIdentitySet(content="We are the bakers of the valley."), "i1", workspace="w1"),
+        drawer("essential", "Dough rests before dawn.", importance=5.0),
         document("w_1", owner="a-a1", tier="pins", key=None, action="replace", content="- Always answer in verse.\n"),
         said("answer", "The harbour crane runs on hydraulic oil"),
     ]
     made = await context_of(tmp_path, messages, "Which oil does the harbour crane need?")
-    assert "choir" not in made.memory
-    assert "breathing" not in made.memory
+    assert "bakers" not in made.memory
+    assert "Dough" not in made.memory
     assert "verse" in made.memory
-    sung = await context_of(tmp_path / "again", messages, "Who is in the choir?")
-    assert "choir of the valley" in sung.memory
+    again = await context_of(tmp_path / "again", messages, "Who are the bakers?")
+    assert "bakers of the valley" in again.memory
 
 
 async def test_a_smaller_budget_reserves_the_same_share_for_the_system(tmp_path: Path) -> None:

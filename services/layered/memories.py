@@ -53,13 +53,13 @@ from .uses import NEVER, UseCounts, Uses
 
 RECALLED_LEAST: Final = 20
 RECALLED_MOST: Final = 100
-"""Entries that recall is asked for. 200 lines of 34 tokens fill 6,700 tokens, the room in the default budget."""
+"""Entries that recall is asked for: as many as a budget of 2,000 tokens holds. Contexts of 8,000 tokens hold .970 of the
+answering texts of locomo_dev and use .68 of the budget, with 200 entries .971 and .84, in a third more time."""
 HIT_TOKENS: Final = 20
 """Tokens of a short line, so that as many entries are asked for as a budget holds."""
 DRAWERS_FOUND: Final = 20
 COMPETING: Final = 3
-"""Best memories of each source that compete by their salience, however sure they are. With 3 of each, contexts of 500 tokens
-hold all kinds that have something to say."""
+"""Best memories of each source that compete by their salience, however sure they are: set, not fitted."""
 DOCUMENTS_TURN: Final = 1_000
 """Turn of paragraphs that have no word in common with the query."""
 NEAR_TURN: Final = 2_000

@@ -28,6 +28,7 @@ BENCHES: Final = (
     "memory",
     "block",
     "context",
+    "answers",
     "injection",
     "quality",
     "further",

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from ..events.facts import MAX_NAME
 from ..limits import RECALL_QUERY_MAX_CHARS
 from ..rules.context.budget import Phase
+from ..rules.evidence_words import ConfidenceWord
 from ..views import (
     AGENTS_PROJECTION,
     DOCUMENTS_PROJECTION,
@@ -39,8 +40,9 @@ class ConversationMessage(BaseModel):
 class ContextRequest(Request):
     """Assemble the context of a prompt within a budget of tokens, with the cost of each part and what was left out.
 
-    Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory compete by
-    salience. The same request with the same `now` at the same `view_seq` gives the same bytes (`record` false).
+    Facts, recalled entries (mode search), drawers, memory documents, procedures and the run's working memory compete by
+    salience; weaker ones, marked, fill what these leave. The same request with the same `now` at the same `view_seq`
+    gives the same bytes (`record` false).
     """
 
     prompt: Annotated[str, Field(min_length=1, max_length=TEXT_MAX_CHARS)] = Field(description="The user's prompt.")
@@ -69,7 +71,8 @@ class ContextRequest(Request):
     )
     system_tokens: Annotated[StrictInt, Field(ge=0, le=BUDGET_MAX)] | None = Field(
         default=None,
-        description="Tokens reserved for the system's text; the setting of the workspace or the node if absent.",
+        description="Tokens reserved for the system's text; the setting of the workspace or the node if absent, and of a "
+        "budget that is smaller than the setting's the same share.",
     )
     namespace: Annotated[str, Field(max_length=MAX_NAME)] | None = Field(
         default=None, description="Only facts of this namespace; facts of all namespaces if absent."
@@ -85,13 +88,22 @@ class ContextRequest(Request):
 
 
 class ContextItem(Answer):
-    """A memory in the context, with its salience and the parts of it."""
+    """A memory in the context, with its salience and the parts of it.
+
+    ``certainty`` says how surely it is about the query: sure, likely or weak; null where that is not known. ``since``,
+    ``until`` and ``contradicted_by`` are what the text says beside it: since when it holds if that is not its date,
+    until when it held, and what contradicts it.
+    """
 
     id: str
     kind: str
     source: str
     salience: float
     parts: SalienceParts | None
+    certainty: ConfidenceWord | None = None
+    since: str | None = None
+    until: str | None = None
+    contradicted_by: str | None = None
 
 
 class ContextDrop(Answer):
@@ -109,7 +121,7 @@ class ContextDrop(Answer):
 class ContextAnswer(Answer):
     """The context.
 
-    ``memory`` is the text of the memories, ``items`` those in it. ``tokens`` has the tokens of each part, their
+    ``memory`` is the text of the memories, ``items`` those in it, in order. ``tokens`` has the tokens of each part, their
     ``total``, what is ``reserved`` of the system's, and the ``budget``; ``allocation`` what each part was given.
     ``conflicts`` are those with a fact in the context; ``stale`` the ids of its facts that are stale or need a
     refresh. ``tokenizer`` says what counted. ``recall_confidence`` and ``degraded`` are those of the recall.

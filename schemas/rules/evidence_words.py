@@ -13,6 +13,7 @@ LIKELY: Final = 0.3
 """Confidence from which a hit is ``likely``: set, not fitted."""
 
 ConfidenceWord = Literal["sure", "likely", "weak"]
+WEAK: Final[ConfidenceWord] = "weak"
 
 
 def confidence_word(confidence: float) -> ConfidenceWord:

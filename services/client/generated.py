@@ -2251,9 +2251,9 @@ class Operations:
     ) -> ContextAnswer:
         """Assemble the context of a prompt within a budget of tokens, with the cost of each part and what was left out.
 
-        Facts, recalled entries (mode inject), drawers, memory documents, procedures and the run's working memory
-        compete by salience. The same request with the same `now` at the same `view_seq` gives the same bytes
-        (`record` false).
+        Facts, recalled entries (mode search), drawers, memory documents, procedures and the run's working memory
+        compete by salience; weaker ones, marked, fill what these leave. The same request with the same `now` at
+        the same `view_seq` gives the same bytes (`record` false).
 
         Args:
             prompt: The user's prompt.
@@ -2267,7 +2267,7 @@ class Operations:
             phase: planning, executing or reviewing.
             budget_tokens: Tokens of the whole context; the setting of the workspace or the node if absent.
             system_tokens: Tokens reserved for the system's text; the setting of the workspace or the node if
-                absent.
+                absent, and of a budget that is smaller than the setting's the same share.
             namespace: Only facts of this namespace; facts of all namespaces if absent.
             now: RFC 3339 time as of which it is assembled; now if absent.
             record: Record the memories in the context, so that they count as used.

@@ -25,6 +25,7 @@ from ...schemas.rules.context.assembly import Context, ContextInput, assemble_co
 from ...schemas.rules.context.budget import Budget, Phase, phase_of
 from ...schemas.rules.context.conversation import Message
 from ...schemas.rules.context.tokens import Count, estimate
+from ...schemas.rules.evidence_words import WEAK
 from ...schemas.rules.salience import Freshness, state_of
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
@@ -104,7 +105,8 @@ class Assembling:
         view_seq = self._views.view_seq(*CONTEXT_ASSEMBLE.views)
         choices = await self._choices.of(caller.workspace_id)
         query = asked.query or asked.prompt.strip()[:RECALL_QUERY_MAX_CHARS]
-        wanted = Asked(caller, asked, query if query.strip() else "-", choices, now_ms)
+        budget = _budget(asked, choices.budget)
+        wanted = Asked(caller, asked, query if query.strip() else "-", choices, now_ms, budget.total)
         gathered = await self.memories.gather(wanted)
         phase = asked.phase or phase_of(asked.step, asked.max_steps)
         given = ContextInput(
@@ -113,8 +115,8 @@ class Assembling:
             gathered.items,
             asked.tools,
             [Message(at, one.role, one.content) for at, one in enumerate(asked.conversation)],
+            gathered.drops,
         )
-        budget = _budget(asked, choices.budget)
 
         def assembled() -> tuple[Context, list[FactConflict], tuple[str, ...]]:
             made = self._assembled(given, budget, phase)
@@ -149,12 +151,18 @@ class Assembling:
         stale = sorted(
             one.fact.row.fact_id
             for one in gathered.facts
-            if one.fact.row.fact_id in inside and state_of(one.fresh) is not Freshness.FRESH
+            if one.fact.row.fact_id in inside and one.fact.holds(now_ms) and state_of(one.fresh) is not Freshness.FRESH
         )
         return conflicts, tuple(stale)
 
     def _recorded(self, asked: Asked, gathered: Gathered, made: Context) -> str | None:
-        inside = [item for item in made.items if item.id in gathered.entry_ids and item.finding is None]
+        inside = [
+            item
+            for item in made.items
+            if item.id in gathered.entry_ids
+            and item.finding is None
+            and not (item.turn and item.certainty in (None, WEAK))  # it only fills what was left
+        ]
         best = sorted(inside, key=lambda item: item.order)[:MOST_RECORDED]
         if not best:
             return None
@@ -173,7 +181,9 @@ class Assembling:
 
 def _budget(asked: ContextRequest, budget: Budget) -> Budget:
     total = budget.total if asked.budget_tokens is None else asked.budget_tokens
-    system = budget.system if asked.system_tokens is None else asked.system_tokens
+    system = min(budget.system, budget.system * total // budget.total)  # a smaller budget reserves the same share
+    if asked.system_tokens is not None:
+        system = asked.system_tokens
     try:
         return Budget(total, system)
     except ValueError as error:

@@ -73,6 +73,20 @@ class KnownFact:
         row = self.row
         return (row.from_ms is None or row.from_ms <= now_ms) and (row.to_ms is None or now_ms < row.to_ms + _SECOND_MS)
 
+    @property
+    def since_ms(self) -> int:
+        """From when on it holds, as far as that is known."""
+        return self.row.asserted_ms if self.row.from_ms is None else self.row.from_ms
+
+    @property
+    def slot(self) -> tuple[str, str]:
+        """Subject and predicate: facts that share them give one thing values."""
+        return self.subject_root, self.row.predicate.casefold()
+
+    def began(self, now_ms: int) -> bool:
+        """Whether it holds at a time or has ended before it."""
+        return self.row.from_ms is None or self.row.from_ms <= now_ms
+
     def claim(self) -> Claim:
         """The fact as it is compared with others."""
         row = self.row
@@ -143,16 +157,27 @@ class FactIndex:
         return (fact for fact in self._facts.values() if namespace in (None, fact.row.namespace))
 
     def search(
-        self, text: str, vector: QueryVector | None, namespace: str | None, now_ms: int, limit: int
+        self,
+        text: str,
+        vector: QueryVector | None,
+        namespace: str | None,
+        now_ms: int,
+        limit: int,
+        *,
+        ended: bool = False,
     ) -> list[FoundFact]:
-        """The facts that hold and are similar to a text in their words or in meaning, the most similar first, then by id."""
+        """The facts that hold and are similar to a text in their words or in meaning, the most similar first, then by id.
+
+        With ``ended``, also those that have ended.
+        """
         found = self._vectors.like(vector)
         for fact_id, share in self._by_words(text).items():
             found[fact_id] = max(share, found.get(fact_id, 0.0))
         holding = [
             FoundFact(fact, similarity)
             for fact_id, similarity in found.items()
-            if namespace in (None, (fact := self._facts[fact_id]).row.namespace) and fact.holds(now_ms)
+            if namespace in (None, (fact := self._facts[fact_id]).row.namespace)
+            and (fact.began(now_ms) if ended else fact.holds(now_ms))
         ]
         return sorted(holding, key=lambda one: (-one.similarity, one.fact.row.fact_id))[:limit]
 

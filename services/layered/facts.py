@@ -29,7 +29,10 @@ from ...schemas.operations.layered import (
     SalienceParts,
 )
 from ...schemas.ports import ViewReader
+from ...schemas.rules.assembler import cut_to
+from ...schemas.rules.documents import finding_in
 from ...schemas.rules.interference import Conflict
+from ...schemas.rules.render import one_line
 from ...schemas.rules.salience import Parts, Remembered, Weights, freshness, parts_of, salience, state_of
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms
@@ -46,6 +49,9 @@ from .uses import NEVER, UseCounts, Uses
 
 CANDIDATES: Final = 200
 """Facts that are found by words and vectors and then ranked by salience."""
+
+CONTRADICTED_CHARS: Final = 80
+"""Characters of the fact that contradicts another one, beside that one."""
 
 Embed = Callable[[str, str], Awaitable[QueryVector | None]]
 """From workspace and text to the vector of the text."""
@@ -170,20 +176,46 @@ class LayeredFacts:
         return LayeredQueryAnswer(kind="fact", facts=shown, truncated=len(found) > asked.limit, view_seq=view_seq)
 
     async def candidates(
-        self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int
+        self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int, *, ended: bool = False
     ) -> list[tuple[KnownFact, float]]:
-        """Facts that hold, with their similarity to a text, the most similar first; all without one."""
+        """Facts that hold, with their similarity to a text, the most similar first; all without one.
+
+        With ``ended`` and a text, also facts that have ended.
+        """
         vector = None if text is None else await self._embed(workspace_id, text)
-        return await asyncio.to_thread(self._candidates, workspace_id, text, vector, namespace, now_ms)
+        return await asyncio.to_thread(self._candidates, workspace_id, text, vector, namespace, now_ms, ended)
+
+    async def contradictions(self, workspace_id: str, now_ms: int) -> dict[str, str]:
+        """Fact → the beginning of the fact that contradicts it, of several the one that holds since the latest time."""
+        return await asyncio.to_thread(self._contradictions, workspace_id, now_ms)
+
+    def _contradictions(self, workspace_id: str, now_ms: int) -> dict[str, str]:
+        latest: dict[str, KnownFact] = {}
+        with self._indexes.lock:
+            index = self._indexes.fresh(workspace_id)
+            for conflict in index.conflicts(now_ms):
+                for one_id, other_id in ((conflict.one, conflict.other), (conflict.other, conflict.one)):
+                    other = index.get(other_id)
+                    if other is not None:
+                        known = latest.get(one_id, other)
+                        latest[one_id] = max(known, other, key=lambda fact: (fact.since_ms, fact.row.fact_id))
+        return {fact_id: _quoted(fact) for fact_id, fact in latest.items()}
 
     def _candidates(
-        self, workspace_id: str, text: str | None, vector: QueryVector | None, namespace: str | None, now_ms: int
+        self,
+        workspace_id: str,
+        text: str | None,
+        vector: QueryVector | None,
+        namespace: str | None,
+        now_ms: int,
+        ended: bool,
     ) -> list[tuple[KnownFact, float]]:
         with self._indexes.lock:
             index = self._indexes.fresh(workspace_id)
             if text is None:
                 return [(fact, 0.0) for fact in index.all(namespace) if fact.holds(now_ms)]
-            return [(one.fact, one.similarity) for one in index.search(text, vector, namespace, now_ms, CANDIDATES)]
+            found = index.search(text, vector, namespace, now_ms, CANDIDATES, ended=ended)
+            return [(one.fact, one.similarity) for one in found]
 
     async def _ranked(
         self, workspace_id: str, facts: Sequence[tuple[KnownFact, float]], now_ms: int
@@ -264,6 +296,12 @@ def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str 
                 )
             )
     return shown
+
+
+def _quoted(fact: KnownFact) -> str:
+    """The beginning of a fact in quotes; its id if the scanners block its text."""
+    text = one_line(fact.text)
+    return fact.row.fact_id if finding_in(text) is not None else f'"{cut_to(text, CONTRADICTED_CHARS)}"'
 
 
 def _shown(one: RankedFact) -> LayeredFact:

@@ -8,9 +8,9 @@ neither "approved" and "rejected" nor two invoices become one. The newest entry 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from ...schemas.operations.recall import ArmShare, HitExplanation, Via
 from ...schemas.operations.retractions import Standing, State
@@ -123,6 +123,18 @@ class Shown(NamedTuple):
         }
 
 
+class Worded(Protocol):
+    """What has a text that is compared: an entry, or another memory."""
+
+    @property
+    def summary(self) -> str:
+        """The text."""
+
+    @property
+    def payload(self) -> Mapping[str, Any]:
+        """May have further texts."""
+
+
 class Text:
     """The parts of an entry that are compared.
 
@@ -130,7 +142,7 @@ class Text:
     "die": few entries need a further comparison.
     """
 
-    def __init__(self, record: EntryRecord, analyzer: Analyzer) -> None:
+    def __init__(self, record: Worded, analyzer: Analyzer) -> None:
         more = [part for name in _TEXTS if isinstance(part := record.payload.get(name), str)]
         whole = "\n".join((record.summary, *more))
         self.text, self._rest = whole[:COMPARED_CHARS], whole[COMPARED_CHARS:]
@@ -177,7 +189,7 @@ def _marked(text: str) -> set[str]:
 
 def arranged(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
     """Hits, best first, without repeats and in the order in which they count."""
-    return _in_order(_without_repeats(hits, analyzer))
+    return in_order(_without_repeats(hits, analyzer))
 
 
 def _without_repeats(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
@@ -218,7 +230,8 @@ def _one_of(members: Sequence[Shown]) -> Shown:
     )
 
 
-def _in_order(hits: list[Shown]) -> list[Shown]:
+def in_order(hits: list[Shown]) -> list[Shown]:
+    """Hits, best first, in the order in which they count."""
     if all(hit.standing is None and hit.record.entry_type != LEARNED for hit in hits):
         return hits
     place = {hit.record.entry_id: float(at) for at, hit in enumerate(hits)}

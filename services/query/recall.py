@@ -33,7 +33,7 @@ from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import to_ms
 from ...schemas.views import NUDGES_PROJECTION
 from .arms.walk import Walked, walk
-from .arranging import Shown, arranged
+from .arranging import Shown, arranged, in_order
 from .asking import no_table, query_of
 from .evidence.calibrating import Calibrations
 from .evidence.calibration import Calibration
@@ -66,6 +66,8 @@ AMONG_EVIDENCE: Final = 64
 be dozens of entries, and is returned above it."""
 DEEPER: Final = 4
 """Factor by which more hits are searched if repeats left too few."""
+NEAR: Final = "near"
+"""Reason of a hit without evidence."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
@@ -82,6 +84,7 @@ class Answered:
         response: The answer.
         mean_cosine: Mean cosine of the hits that have a vector, None if none has.
         floor: The confidence below which hits were left out, None if there was none.
+        near: Ids of the hits that have no evidence; empty unless they were asked for.
     """
 
     principal: Principal
@@ -91,6 +94,7 @@ class Answered:
     response: RecallAnswer
     mean_cosine: float | None
     floor: float | None = None
+    near: frozenset[str] = frozenset()
 
 
 Record = Callable[[Answered, Sequence[str] | None], str | None]
@@ -190,8 +194,14 @@ class RecallService:
         answered = await self.answer(principal, request)
         return answered.response.model_copy(update={"receipt": self.record(answered, None)})
 
-    async def answer(self, principal: Principal, request: RecallRequest) -> Answered:
+    async def answer(self, principal: Principal, request: RecallRequest, near: int = 0) -> Answered:
         """The entries in scope that answer the request's query best; not recorded yet.
+
+        Args:
+            principal: The caller.
+            request: The request.
+            near: Hits that are wanted even without evidence, the nearest ones; it takes the place of ``k`` if it is more.
+                Repeats among them are not folded into one.
 
         Raises:
             NotAllowed: If the token may not see the workspace or scope.
@@ -243,21 +253,24 @@ class RecallService:
         calibration = self._calibrations.of(index.model, len(vector)) if vector is not None else None
         usual = None if calibration is None else calibration.queries
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day, queries=usual)
-        asked, now_ms = max(request.k, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
+        most = max(request.k, near)
+        asked, now_ms = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
         while True:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
-            judged, shown = await self._hits(index, workspace_id, scope, request, query, result, calibration, floor)
-            hits = arranged(shown, self._analyzer)
-            direct = [hit for hit in hits if hit.via is None][: request.k]
-            if len(direct) == request.k or len(found) < asked or not any(hit.repeats for hit in hits):
+            judged, shown = await self._hits(
+                index, workspace_id, scope, request, query, result, calibration, floor, near=near > 0
+            )
+            hits = in_order(shown) if near else arranged(shown, self._analyzer)
+            direct = [hit for hit in hits if hit.via is None][:most]
+            if near or len(direct) == most or len(found) < asked or not any(hit.repeats for hit in hits):
                 break
             if asked >= SEARCHED_MOST:
                 break
             asked = min(DEEPER * asked, SEARCHED_MOST)
         if len(direct) < len(hits):
             ids = {hit.record.entry_id for hit in direct}
-            direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][: request.k]
+            direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][:most]
         response = RecallAnswer(
             receipt=None,
             hits=[hit.fields(now_ms) for hit in direct],
@@ -272,7 +285,8 @@ class RecallService:
             view_seq=view_seq,
         )
         cosine = _mean_cosine([found[at] for at in judged.kept[: request.k]])
-        return Answered(principal, workspace_id, request, scope, response, cosine, floor)
+        without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NEAR)
+        return Answered(principal, workspace_id, request, scope, response, cosine, floor, without)
 
     async def _hits(
         self,
@@ -284,8 +298,10 @@ class RecallService:
         result: Searched,
         calibration: Calibration | None,
         floor: float | None,
+        *,
+        near: bool = False,
     ) -> tuple[Judgement, list[Shown]]:
-        """What was found and has evidence, and its neighbours, with their records."""
+        """What was found and has evidence, and its neighbours, with their records; ``near``: what has none, too."""
         found = result.hits
         walked = _neighbours(index, scope, request, found)
         every: list[Found | Walked] = [*found, *walked]
@@ -302,6 +318,8 @@ class RecallService:
             for at, confidence, reason in zip(judged.kept, judged.confidence, judged.reasons, strict=True)
         }
         kept = {found[at].doc for at in judged.kept}
+        if near:
+            speaks |= {at: (evidence.confidence[at], NEAR, None) for at in range(len(found)) if at not in speaks}
         for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
             if neighbour.via in kept:
                 speaks[at] = (None, "similar to a hit", via)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from crew_journal.schemas.rules.context.assembly import (
     COMPRESSED_TOKENS,
+    HINTS,
     Context,
     ContextInput,
     assemble_context,
@@ -21,7 +22,7 @@ from crew_journal.schemas.rules.context.assembly import (
 )
 from crew_journal.schemas.rules.context.budget import Budget, Memory, Phase, allocate, certain_of, phase_of
 from crew_journal.schemas.rules.context.conversation import WHOLE_OBSERVATIONS, Message, fit_conversation
-from crew_journal.schemas.rules.context.selection import Item
+from crew_journal.schemas.rules.context.selection import Item, in_text_order
 from crew_journal.schemas.rules.context.tokens import Count, estimate, shortened
 from crew_journal.schemas.rules.context.tool_schemas import compressed, fitted
 
@@ -127,10 +128,24 @@ def test_the_prompt_is_cut_last_and_the_system_never() -> None:
 def test_what_a_kind_leaves_goes_to_the_most_salient_of_any_kind_and_ties_to_working_memory() -> None:
     many = [item(kind, f"{kind.value}{n}", 0.5) for kind in Memory for n in range(40)]
     made = assemble_context(ContextInput("Hi", "", many), Budget(900, 0), Phase.EXECUTING, estimate)
-    certain = certain_of(900 - made.allocation.slack - made.tokens["prompt"])
-    used = {kind: estimate(rendered([one for one in made.items if one.kind is kind])) for kind in Memory}
+    hints = estimate(HINTS)
+    certain = certain_of(900 - made.allocation.slack - made.tokens["prompt"] - hints)
+    used = {kind: estimate(rendered([one for one in made.items if one.kind is kind])) - hints for kind in Memory}
     assert used[Memory.WORKING] > certain[Memory.WORKING]
     assert all(0 < used[kind] <= certain[kind] for kind in Memory if kind is not Memory.WORKING)
+
+
+def test_a_weak_memory_has_no_reserved_share() -> None:
+    strong = [item(Memory.EPISODIC, f"e{n}", 0.5) for n in range(40)]
+    weak = [item(Memory.SEMANTIC, f"f{n}", 0.9, turn=n) for n in range(1, 40)]
+    made = assemble_context(ContextInput("Hi", "", [*strong, *weak]), Budget(500, 0), Phase.EXECUTING, estimate)
+    assert {one.kind for one in made.items} == {Memory.EPISODIC}
+
+
+def test_the_hints_stand_once_before_all_memories() -> None:
+    text = rendered([item(Memory.SEMANTIC, "f", 0.5), item(Memory.EPISODIC, "e", 0.5)])
+    assert text.count(HINTS) == 1
+    assert text.index(HINTS) < text.index("- the parser")
 
 
 def test_no_memory_can_end_its_block_or_begin_another() -> None:
@@ -158,6 +173,68 @@ def test_a_shortened_text_has_at_most_its_tokens_and_begins_as_the_whole(count: 
     assert found == text or found == "" or text.startswith(found.removesuffix(" …"))
 
 
+def test_the_words_of_confidence() -> None:
+    assert [certainty(value).value for value in (1.0, 0.7, 0.699, 0.3, 0.299, 0.0)] == [
+        *["sure"] * 2,
+        *["likely"] * 2,
+        *["weak"] * 2,
+    ]
+
+
+def test_what_is_weak_fills_what_the_others_leave_and_is_marked() -> None:
+    strong = [item(Memory.EPISODIC, f"s{n}", 0.1, certainty="sure") for n in range(3)]
+    weak = [item(Memory.EPISODIC, f"w{n}", 0.9, turn=n, certainty="weak") for n in range(1, 90)]
+    made = assemble_context(ContextInput("Hi", "", [*weak, *strong]), Budget(600, 0), Phase.EXECUTING, estimate)
+    names = [one.id for one in made.items]
+    assert names[:4] == ["s0", "s1", "s2", "w1"]
+    assert names[3:] == [f"w{n}" for n in range(1, len(names) - 2)]
+    assert made.memory.count("\n- sure the parser") == 3
+    assert made.memory.count("\n- weak the parser") == len(names) - 3
+    assert made.tokens["total"] >= 0.85 * 600
+
+
+def test_the_first_memory_that_does_not_fit_is_cut_to_what_is_left() -> None:
+    items = [item(Memory.EPISODIC, f"e{n}", 0.9 - n / 10, 150, turn=n) for n in range(8)]
+    made = assemble_context(ContextInput("Hi", "", items), Budget(1_000, 0), Phase.EXECUTING, estimate)
+    assert made.items[-1].text.endswith(" …")
+    assert all(one.text == items[at].text for at, one in enumerate(made.items[:-1]))
+    assert made.tokens["total"] >= 0.88 * 1_000
+    cut = [drop for drop in made.drops if drop.action == "shortened"]
+    assert [(drop.name, drop.reason) for drop in cut] == [(made.items[-1].id, "no room for all of it")]
+
+
+def test_long_memories_stay_whole_if_only_weak_ones_have_no_room() -> None:
+    long = item(Memory.EPISODIC, "long", 0.9, 100)
+    weak = [item(Memory.EPISODIC, f"w{n}", 0.1, 40, turn=n) for n in range(1, 40)]
+    made = assemble_context(ContextInput("Hi", "", [long, *weak]), Budget(700, 0), Phase.EXECUTING, estimate)
+    assert made.items[0] == long
+
+
+def in_text(*items: Item) -> list[str]:
+    return [one.id for one in in_text_order(items)]
+
+
+def test_of_two_about_equally_sure_memories_the_newer_one_stands_first() -> None:
+    old = item(Memory.EPISODIC, "old", 0.6, confidence=0.5, at_ms=1)
+    assert in_text(old, item(Memory.EPISODIC, "new", 0.5, confidence=0.4, at_ms=2)) == ["new", "old"]
+    assert in_text(old, item(Memory.EPISODIC, "new", 0.5, confidence=0.1, at_ms=2)) == ["old", "new"]
+    assert in_text(old, item(Memory.EPISODIC, "older", 0.5, confidence=0.5, at_ms=0)) == ["old", "older"]
+    ended = item(Memory.EPISODIC, "ended", 0.5, confidence=0.5, at_ms=2, until="2026-05-12")
+    assert in_text(old, ended) == ["old", "ended"]
+
+
+def test_what_was_replaced_stands_below_what_replaced_it() -> None:
+    first = item(Memory.SEMANTIC, "first", 0.9, below="second", until="2026-05-01")
+    second = item(Memory.SEMANTIC, "second", 0.8, below="third", until="2026-06-01")
+    third = item(Memory.SEMANTIC, "third", 0.1)
+    other = item(Memory.SEMANTIC, "other", 0.5)
+    assert in_text(first, second, third, other) == ["other", "third", "second", "first"]
+    assert in_text(first, other) == ["first", "other"], "what replaced it is not in the text"
+    circle = [replace(one, below=by) for one, by in ((first, "second"), (second, "first"))]
+    assert sorted(in_text(*circle)) == ["first", "second"]
+    assert "- (until 2026-05-01) the parser" in rendered([first])
+
+
 def checked(given_: ContextInput, budget: Budget, phase: Phase, count: Count) -> Context:
     """A context, with what must hold of every context."""
     made = assemble_context(given_, budget, phase, count)
@@ -169,9 +246,9 @@ def checked(given_: ContextInput, budget: Budget, phase: Phase, count: Count) ->
     kept = {(one.kind, one.id) for one in made.items}
     lost = [one for one in given_.items if (one.kind, one.id) not in kept]
     for kind in Memory:
-        lowest = min((one.salience for one in made.items if one.kind is kind), default=None)
-        if lowest is not None:
-            assert all(one.salience <= lowest for one in lost if one.kind is kind)
+        last = max(((one.turn, -one.salience) for one in made.items if one.kind is kind), default=None)
+        if last is not None:
+            assert all((one.turn, -one.salience) >= last for one in lost if one.kind is kind)
     dropped = {drop.name for drop in made.drops if drop.part == "memory" and drop.action == "dropped"}
     assert dropped == {one.id for one in lost}
     assert all(drop.reason for drop in made.drops)
@@ -193,6 +270,12 @@ def drawn(seed: int) -> tuple[ContextInput, Budget, Phase, Count]:
             round(chance.random(), chance.choice([1, 6])),
             chance.choice([1, 5, 30, 200, 900]),
             finding=chance.choice([None] * 9 + ["override/ignore"]),
+            turn=chance.choice([0, 0, chance.randint(1, 90)]),
+            certainty=chance.choice([None, "sure", "likely", "weak"]),
+            confidence=chance.choice([None, chance.random()]),
+            at_ms=chance.choice([None, chance.randint(0, 9)]),
+            below=chance.choice([None, None, f"m{chance.randint(0, 60)}"]),
+            until=chance.choice([None, None, "2026-05-12"]),
         )
         for n in range(chance.choice([0, 3, 20, 60]))
     ]

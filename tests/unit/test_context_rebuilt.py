@@ -54,7 +54,7 @@ def journal() -> Iterator[OutgoingMessage]:
         )
     yield control(FactVerified(fact_id="t_3", confidence=0.9), "v1", workspace="w1")
     yield entry("archive", workspace="w1", summary="Ann moved the fiscal archive to tape")
-    yield control(PalaceIdentitySet(content="The workspace of the parser."), "i1", workspace="w1")
+    yield control(PalaceIdentitySet(content="The workspace of the fiscal archive."), "i1", workspace="w1")
     for n, (tier, key) in enumerate(DOCUMENTS):
         yield document(f"w_{n}", owner="a-a1", tier=tier, key=key, action="replace", content=f"- {tier}: the archive\n")
 
@@ -78,7 +78,7 @@ async def assembled(path: Path, batch: int) -> str:
         )  # fmt: skip
         request = ContextRequest(
             prompt="Where was the fiscal archive moved?",
-            budget_tokens=1_300,
+            budget_tokens=700,
             record=False,
             agent_id="a1",
             run_id="run-7",

@@ -25,6 +25,7 @@ from crew_journal.schemas.rules.context.conversation import WHOLE_OBSERVATIONS, 
 from crew_journal.schemas.rules.context.selection import Item, in_text_order
 from crew_journal.schemas.rules.context.tokens import Count, estimate, shortened
 from crew_journal.schemas.rules.context.tool_schemas import compressed, fitted
+from crew_journal.schemas.rules.evidence_words import confidence_word
 
 WORDS = "the parser reads Übung 漢字 🎉 deploy-148 {json} [END SEMANTIC MEMORY] -- 3.14 checkout".split()  # noqa: SIM905
 
@@ -174,7 +175,7 @@ def test_a_shortened_text_has_at_most_its_tokens_and_begins_as_the_whole(count: 
 
 
 def test_the_words_of_confidence() -> None:
-    assert [certainty(value).value for value in (1.0, 0.7, 0.699, 0.3, 0.299, 0.0)] == [
+    assert [confidence_word(value) for value in (1.0, 0.7, 0.699, 0.3, 0.299, 0.0)] == [
         *["sure"] * 2,
         *["likely"] * 2,
         *["weak"] * 2,

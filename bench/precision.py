@@ -19,7 +19,7 @@ from bench.evidence_data import LOCOMO, SHARED, VEHICLE, cases, conversations, r
 from bench.evidence_fit import KINDS, Held, floor_of, gate_of, left_out, recall_kept
 from bench.figures import Report, at_least, at_most, say
 from bench.precision_beliefs import beliefs
-from bench.quality_index import ANALYZER, Asked, K, Set, index_of
+from bench.quality_index import ANALYZER, Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
 from crew_journal.schemas.operations.recall import INJECT, Mode
 from crew_journal.schemas.rules.statements import Told
 from crew_journal.schemas.timestamps import DAY_MS
@@ -29,10 +29,19 @@ from crew_journal.services.query.evidence.names import names_in
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.measures.evaluation import recall_at
 from crew_journal.services.query.measures.intervals import cluster_bootstrap
-from crew_journal.services.query.recipes import CONVERSATIONAL, ROBUST, Recipe
+from crew_journal.services.query.recipes import CONVERSATIONAL, ROBUST, Recipe, default_recipe
 from crew_journal.services.query.search import Query, search, searched
 
 PRECISION: Final = SHARED / "precision_dev"
+EVERYDAY: Final = SHARED / "own" / "everyday_dev"
+IN_PROMPT: Final = 5
+"""Hits that a prompt gets of the everyday journals."""
+WANTED: Final = {
+    "question": (0.90, 1.00),
+    "question_paraphrase": (0.45, 0.70),
+    "situation": (0.40, None),
+}
+"""Kind → recall that is wanted in ``inject`` and, of the first five, in ``search``."""
 DEEP: Final = 50
 SHARES: Final = (0.01, 0.02, 0.03, 0.04, 0.06, 0.1)
 PUBLISHED: Final = {
@@ -60,6 +69,8 @@ async def run(quick: bool, folder: Path) -> Report:
         await _situations(report)
     if _present(PRECISION):
         await _beliefs(report)
+    if _present(EVERYDAY):
+        await _everyday(report)
     return report
 
 
@@ -177,11 +188,53 @@ async def _beliefs(report: Report) -> None:
             report.figure(what, float(wrong), "wrong beliefs", at_most(0) if strict else None, note)
 
 
-def _returned(index: HotIndex, journal: Set, at: int, recipe: Recipe, mode: Mode) -> list[str]:
+def _returned(index: HotIndex, journal: Set, at: int, recipe: Recipe, mode: Mode, k: int = K) -> list[str]:
     question, query = journal.questions[at], journal.queries[at]
-    found = searched(index, question.scope, query, recipe, K)
+    found = searched(index, question.scope, query, recipe, k)
     records = [record_of(journal.events[hit.doc]) for hit in found.hits]
     names = names_in(question.text, [record.payload for record in records], ANALYZER)
     evidence = weighed(index, query, found, records, known_calibration(index.model), None)
     kept = judgement(evidence, mode, names).kept
     return [index.documents.id_of(found.hits[place].doc) for place in kept]
+
+
+async def _everyday(report: Report) -> None:
+    """Six journals of notes; the constants were fitted on none of them."""
+    questions = lines_of(EVERYDAY / "queries.jsonl")
+    asked = [
+        Asked(
+            q["query"], own(q["agent_id"]), q["agent_id"], q.get("why_silent", q["kind"]), frozenset(q["relevant_ids"])
+        )
+        for q in questions
+    ]
+    journal = await embedded_set(recorded(lines_of(EVERYDAY / "journal.jsonl"), "everyday"), asked)
+    index = index_of(journal)
+    found: dict[Mode, list[list[str]]] = {INJECT: [], "search": []}
+    for mode, answers in found.items():
+        for at, one in enumerate(asked):
+            recipe = default_recipe(index.scoped(one.scope).turn_count)
+            answers.append(_returned(index, journal, at, recipe, mode, IN_PROMPT))
+    for kind, wanted in WANTED.items():
+        for mode, least in zip(found, wanted, strict=True):
+            pairs = [(one.relevant, ids) for one, ids in zip(asked, found[mode], strict=True) if one.category == kind]
+            value = np.mean([len(relevant.intersection(ids)) / len(relevant) for relevant, ids in pairs])
+            target = None if least is None else at_least(least)
+            report.figure(f"everyday, {kind}, {mode}", float(value), "recall@5", target, f"{len(pairs)} prompts")
+    own_hits = [(one.relevant, ids) for one, ids in zip(asked, found[INJECT], strict=True) if one.relevant]
+    right = sum(len(relevant.intersection(ids)) for relevant, ids in own_hits)
+    report.figure("everyday, inject", right / sum(len(ids) for _, ids in own_hits), "precision", at_least(0.6))
+    silent = [(one, not ids) for one, ids in zip(asked, found[INJECT], strict=True) if not one.relevant]
+    report.figure("everyday, nothing helps", float(np.mean([quiet for _, quiet in silent])), "silent", at_least(0.88))
+    for category in dict.fromkeys(one.category for one, _ in silent):
+        value = np.mean([quiet for one, quiet in silent if one.category == category])
+        target = at_least(0.7) if category == "near_topic" else None
+        report.figure(f"everyday, {category}", float(value), "silent", target)
+    for cluster in dict.fromkeys(one.cluster for one in asked):
+        value = np.mean([quiet for one, quiet in silent if one.cluster == cluster])
+        pairs = [
+            (o.relevant, ids)
+            for o, ids in zip(asked, found[INJECT], strict=True)
+            if o.relevant and o.cluster == cluster
+        ]
+        kept = np.mean([len(relevant.intersection(ids)) / len(relevant) for relevant, ids in pairs])
+        report.figure(f"everyday, journal {cluster}", float(kept), "recall in inject", None, f"silent {value:.2f}")

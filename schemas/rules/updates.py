@@ -1,0 +1,815 @@
+"""Decides without a model whether a newer statement retires an older one about the same thing.
+
+Two statements concern the same thing if their topics (what stands before the verb, or after it where the subject is a
+pronoun) cover each other. The newer one retires the older one if it names what no longer holds ("from A to B", "instead
+of A", "no longer A", "forget A"), corrects it ("actually", "typo"), says that something is so now or from a date on, or
+repeats its sentence with another value of the same kind. Questions, conjectures, quotations, reports of the past,
+additions and what "stays" retire nothing. A change of one of several items or attributes amends the older statement,
+which holds in its other parts.
+
+Invariant: pure; it prefers precision to recall. A changed rule or list (``updates.toml``) is a new ``VERSION``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache, cached_property
+from importlib import resources
+from typing import Final
+
+from .dates import days_named
+from .languages import Language, languages
+from .stop_words import english_stop_words, foreign_language, stop_words_of
+from .text import tokens_of
+
+VERSION: Final = 1
+
+ACCEPTED: Final = 0.7
+"""Minimum confidence of an update that is published."""
+BORDERLINE: Final = 0.8
+"""Below this confidence, a language model is asked if one is configured."""
+CONFIRMED: Final = 0.9
+"""Confidence of a borderline update that the language model confirmed."""
+MAX_CHARS: Final = 600
+"""Characters of a statement; a longer text is not one statement, and no sentence retires the whole of it."""
+MAX_SENTENCES: Final = 4
+MOST_OLD_SENTENCES: Final = 3
+MAX_TOKENS: Final = 60
+"""Maximum number of tokens of a sentence that is compared."""
+UNRELATED_COSINE: Final = 0.15
+"""Below this cosine, shared words are a coincidence (MiniLM: two random statements of one journal have .1 on average)."""
+_KNOWN: Final = ("en", "de", "fr")
+
+
+class Effect(StrEnum):
+    """The effect of a newer statement on an older one."""
+
+    REPLACES = "replaces"
+    AMENDS = "amends"
+    """The older statement holds in its other parts."""
+    WITHDRAWS = "withdraws"
+    REINSTATES = "reinstates"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement.
+
+    Attributes:
+        text: Its text.
+        day: The day it was made, days since 1970-01-01 (UTC), for relative dates; None if not known.
+    """
+
+    text: str
+    day: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A newer statement that retires or amends an older one.
+
+    Attributes:
+        effect: Its effect.
+        confidence: Confidence of the rule, in (0, 1].
+        reason: The reason, for people.
+        since_day: Day from which the newer statement holds, days since 1970-01-01, if its text names one later than the
+            day it was made.
+        match: How much the two have in common, to choose among several older statements: the highest.
+    """
+
+    effect: Effect
+    confidence: float
+    reason: str
+    since_day: int | None
+    match: float
+
+    @property
+    def retires(self) -> bool:
+        """Whether the older statement holds no longer."""
+        return self.effect is not Effect.AMENDS and self.confidence >= ACCEPTED
+
+    @property
+    def is_borderline(self) -> bool:
+        """Whether to ask a language model."""
+        return self.confidence < BORDERLINE
+
+    def confirmed(self) -> Update:
+        """The same after a model agreed."""
+        return replace(self, confidence=CONFIRMED, reason=f"{self.reason}; confirmed by a language model")
+
+
+Weight = Callable[[str], float]
+"""Weight of a folded word in (0, 1]: 1 if it is rare where both statements come from, near 0 if it is in most texts."""
+
+
+def equal_weights(_word: str) -> float:
+    """Every word weighs the same."""
+    return 1.0
+
+
+class _Kind(StrEnum):
+    WORD = "word"
+    NAME = "name"
+    NUMBER = "number"
+    TIME = "time"
+    DATE = "date"
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    folded: str
+    stem: str
+    kind: _Kind
+    is_content: bool
+    is_verb: bool
+    is_negation: bool
+    starts_clause: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Cues:
+    """The lists of one language."""
+
+    language: Language
+    leaves: tuple[re.Pattern[str], ...]
+    ends: tuple[re.Pattern[str], ...]
+    withdraws: tuple[re.Pattern[str], ...]
+    corrects: tuple[re.Pattern[str], ...]
+    now: tuple[re.Pattern[str], ...]
+    again: tuple[re.Pattern[str], ...]
+    hypothetical: tuple[re.Pattern[str], ...]
+    reports: tuple[re.Pattern[str], ...]
+    past: tuple[re.Pattern[str], ...]
+    adds: tuple[re.Pattern[str], ...]
+    stays: tuple[re.Pattern[str], ...]
+    since: tuple[re.Pattern[str], ...]
+    anaphora: re.Pattern[str]
+    past_verbs: frozenset[str]
+    negations: frozenset[str]
+    verbs: frozenset[str]
+    ignored: frozenset[str]
+    stop_words: frozenset[str]
+
+
+@cache
+def _cues(code: str) -> _Cues:
+    data = tomllib.loads(resources.files("crew_journal.schemas.rules").joinpath("updates.toml").read_text("utf-8"))[code]
+    named = {language.code: language for language in languages()}
+    patterns = {
+        name: tuple(re.compile(pattern) for pattern in value) for name, value in data.items() if isinstance(value, list)
+    }
+    words = {
+        name: frozenset(data[name].casefold().split()) for name in ("past_verbs", "negations", "verbs", "ignored")
+    }
+    patterns.pop("until", None)
+    return _Cues(
+        language=named.get(code, named["en"]),
+        anaphora=re.compile(data["anaphora"]),
+        stop_words=english_stop_words() if code == "en" else stop_words_of(code),
+        **patterns,
+        **words,
+    )
+
+
+_SENTENCE_END: Final = re.compile(r"(?<=[^\d\s.][.!?;])\s+|(?<=\d[.!?;])\s+(?=[A-ZÄÖÜÉÀ][a-zäöüß]+ )|\n+")
+_ABBREVIATED: Final = re.compile(r"\b(?:mr|mrs|ms|dr|st|no|nr|prof|approx|ca|z\.b|e\.g|i\.e|vs|mme|m)\.$", re.IGNORECASE)
+_TOKEN: Final = re.compile(r"\d+(?:[.,:/-]\d+)*(?:[-–]?[a-zA-Zµ°%]{1,3}\b)?|[^\W\d_]+(?:'[^\W\d_]+)?|[:,;%€$\"“”„«»]")
+_TIME: Final = re.compile(r"\d{1,2}[:.h]\d{2}$|\d{1,2}(?:am|pm|h|uhr)$")
+_MARKS: Final = frozenset(":,;\"“”„«»")
+_QUOTES: Final = re.compile(r"[\"“„«‚](?P<said>[^\"”“»]{3,300})[\"”“»]")
+_LEAST_QUOTED_WORDS: Final = 3
+"""Minimum number of words of a quotation; a title in quotes is a value."""
+_PREFIX: Final = 4
+"""Characters two inflected forms of a word have in common, at least."""
+_MOST_ENDING: Final = 3
+"""Characters in which two forms of a word differ at the end, at most."""
+_CONTRACTED: Final = (
+    (re.compile(r"\b(can|could|should|would|do|does|did|is|are|was|were|has|have|had|must|wo|need)n't\b", re.I), r"\1 not"),
+    (re.compile(r"\bcannot\b", re.I), "can not"),
+    (re.compile(r"\b(it|that|there|what|who|he|she|this)'s\b", re.I), r"\1 is"),
+    (re.compile(r"\b(we|you|they)'re\b", re.I), r"\1 are"),
+    (re.compile(r"\bi'm\b", re.I), "i am"),
+    (re.compile(r"\b([ldjnmtsc]|qu)'(?=\w)", re.I), r"\1' "),
+    (re.compile(r"(?<=\w)'s\b", re.I), ""),
+)
+_LABEL_WORDS: Final = 6
+"""Words before a colon, at most, that name the topic or say what follows."""
+_ITEM_END: Final = re.compile(r"[,;]|\b(?:and|und|et|sowie|or|oder|ou)\b")
+_LEAST_ITEMS: Final = 3
+"""Items or attributes from which a statement is a list that can change in part."""
+_SAME_TOPIC: Final = 0.6
+"""Minimum weight share of a topic that the other statement has, where a cue says that something changed."""
+_NAMED_OLD: Final = 0.5
+"""Minimum weight share of the words after "instead of" or "from" that the older statement has."""
+_SAME_CLAUSE: Final = 0.6
+"""Minimum weight share of a clause with "no longer" that the older statement has."""
+_EQUAL_FRAME: Final = 0.99
+_OWN_WORDS: Final = 0.75
+
+
+@dataclass(slots=True)
+class _Sentence:
+    """A sentence; ``folded`` is compared with the cues."""
+
+    shown: str
+    folded: str
+    tokens: Sequence[_Token]
+    cues: _Cues
+    corrects: bool = False
+
+    def has(self, patterns: Iterable[re.Pattern[str]]) -> bool:
+        return any(pattern.search(self.folded) for pattern in patterns)
+
+    @property
+    def content(self) -> list[_Token]:
+        return [token for token in self.tokens if token.is_content]
+
+    @property
+    def negated(self) -> bool:
+        return sum(token.is_negation for token in self.tokens) % 2 == 1
+
+
+def update(
+    newer: Statement,
+    older: Statement,
+    *,
+    cosine: float | None = None,
+    weight: Weight = equal_weights,
+    same_speaker: bool | None = None,
+) -> Update | None:
+    """What a newer statement does to an older one; None if it leaves it as it is.
+
+    Args:
+        newer: The statement of the later time.
+        older: The statement of the earlier time.
+        cosine: Cosine of their vectors; None without vectors.
+        weight: Weight of a word by its rarity.
+        same_speaker: Whether one person or agent made both; None if not known.
+    """
+    if len(newer.text) > MAX_CHARS or len(older.text) > MAX_CHARS or (cosine is not None and cosine < UNRELATED_COSINE):
+        return None
+    cues = _cues_of(f"{newer.text} {older.text}")
+    if cues is None:
+        return None
+    mine, theirs = _sentences(newer.text, cues), _sentences(older.text, cues)
+    if not 0 < len(mine) <= MAX_SENTENCES or not 0 < len(theirs) <= MAX_SENTENCES:
+        return None
+    context = _Context(newer, cosine, weight, same_speaker)
+    found = [
+        one
+        for new in mine
+        for old in theirs
+        if _asserts_anything(old) and (one := context.compared(new, old)) is not None
+    ]
+    if not found:
+        return None
+    best = max(found, key=lambda one: (one.retires, one.confidence, one.match))
+    if len(theirs) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
+        best = replace(best, effect=Effect.AMENDS)
+    return best
+
+
+def _cues_of(text: str) -> _Cues | None:
+    """The lists of the language of two statements; None for a language without lists."""
+    foreign = foreign_language(tokens_of(text))
+    code = "en" if foreign is None else foreign.code
+    return _cues(code) if code in _KNOWN else None
+
+
+def _sentences(text: str, cues: _Cues) -> list[_Sentence]:
+    """The sentences of a text; a cue of correction in one that says nothing else counts for the next."""
+    plain = unicodedata.normalize("NFKC", text).replace("’", "'").replace("‘", "'")
+    for pattern, written in _CONTRACTED:
+        plain = pattern.sub(written, plain)
+    found: list[_Sentence] = []
+    corrects = False
+    for part in _parts(plain):
+        folded = part.casefold().strip(" .!")
+        tokens = _tokens(part, cues)
+        if not tokens or len(tokens) > MAX_TOKENS:
+            continue
+        sentence = _Sentence(part, folded, tokens, cues)
+        sentence.corrects = corrects or sentence.has(cues.corrects)
+        corrects = sentence.corrects
+        found.append(sentence)
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    """The text in sentences; one that ends with an abbreviation is joined with the next."""
+    parts: list[str] = []
+    for part in _SENTENCE_END.split(text):
+        if parts and _ABBREVIATED.search(parts[-1]):
+            parts[-1] = f"{parts[-1]} {part}"
+        elif part.strip():
+            parts.append(part.strip())
+    return parts
+
+
+def _tokens(text: str, cues: _Cues) -> list[_Token]:
+    found: list[_Token] = []
+    starts = True
+    capital_names = cues.language.code != "de" or cues is not _cues("de")
+    quoted = False
+    for match in _TOKEN.finditer(text):
+        word = match[0]
+        folded = word.casefold().removesuffix("'")
+        if word in _MARKS:
+            quoted = (not quoted) if word in "\"“”„«»" else quoted
+            starts = word == ":"
+            found.append(_Token(word, word, _Kind.WORD, False, False, False, starts))
+            continue
+        kind = _kind(word, folded, cues, names=capital_names and (not starts or quoted), quoted=quoted)
+        negation = folded in cues.negations
+        verb = folded in cues.verbs
+        plain = folded in cues.stop_words or folded in cues.ignored or negation
+        content = kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) or (
+            not plain and (len(folded) > 1 or (word.isupper() and not starts))
+        )
+        found.append(_Token(folded, _stem(folded), kind, content, verb, negation, starts))
+        starts = False
+    return found
+
+
+def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> _Kind:
+    if folded[0].isdecimal():
+        return _Kind.TIME if _TIME.match(folded) else _Kind.NUMBER
+    language = cues.language
+    bare = folded.removesuffix("s")
+    if folded in language.weekdays or bare in language.weekdays:
+        return _Kind.DATE
+    if (folded in language.months and (folded not in language.ambiguous_months or word[0].isupper())) or folded in _MONTHS:
+        return _Kind.DATE
+    if folded in language.number_words or folded in language.numbers and len(folded) > 2:
+        return _Kind.NUMBER
+    if quoted or (names and word[0].isupper()):
+        return _Kind.NAME
+    return _Kind.WORD
+
+
+_MONTHS: Final = frozenset("janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split())
+_DAYS_FR: Final = frozenset("lundi mardi mercredi jeudi vendredi samedi dimanche".split())
+_ENDINGS: Final = ("ings", "ing", "edly", "ed", "ies", "es", "en", "ern", "er", "em", "e", "s", "n", "x")
+
+
+def _stem(word: str) -> str:
+    """A word without one ending of inflection; at least three letters remain."""
+    if word[0].isdecimal():
+        return word.strip("-–")
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word.removesuffix(ending)
+    return word
+
+
+def _same(one: _Token, other: _Token) -> bool:
+    """Whether two tokens are forms of one word, or the same number."""
+    if one.stem == other.stem or one.folded == other.folded:
+        return True
+    if one.folded[0].isdecimal() or other.folded[0].isdecimal():
+        return _number(one.folded) == _number(other.folded) is not None
+    short, long = sorted((one.folded, other.folded), key=len)
+    common = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    return common >= _PREFIX and max(len(short), len(long)) - common <= _MOST_ENDING
+
+
+_ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th|er|e|ème|\.)?$")
+
+
+def _number(folded: str) -> str | None:
+    plain = folded.replace(",", "") if re.fullmatch(r"\d{1,3}(?:,\d{3})+", folded) else folded
+    ordinal = _ORDINAL.match(plain)
+    return ordinal[1] if ordinal else plain if plain[0].isdecimal() else None
+
+
+def _asserts_anything(old: _Sentence) -> bool:
+    """Whether an older sentence states something that can be retired."""
+    return not _asks(old) and not old.has(old.cues.hypothetical) and bool(old.content)
+
+
+def _asks(sentence: _Sentence) -> bool:
+    if sentence.shown.rstrip(" \"”»)").endswith("?"):
+        return True
+    first = sentence.tokens[0].folded
+    return first in sentence.cues.language.opens_question and sentence.cues.language.asks_indirectly.search(
+        sentence.folded
+    ) is not None
+
+
+def _quotes(sentence: _Sentence) -> bool:
+    """Whether a sentence reports what somebody said or what stands somewhere."""
+    if sentence.has(sentence.cues.reports):
+        return True
+    return any(len(tokens_of(match["said"])) >= _LEAST_QUOTED_WORDS for match in _QUOTES.finditer(sentence.shown)) and any(
+        mark in sentence.shown for mark in (":", ",")
+    )
+
+
+def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_Token]:
+    """The words that say what a sentence is about.
+
+    They stand before the verb, or before a colon; after the verb if only a pronoun stands before it. Dates and times
+    are not part of it, numbers only behind a noun ("house 9").
+    """
+    tokens = [token for at, token in enumerate(sentence.tokens) if at not in skipped]
+    begin = _begin(tokens)
+    before: list[_Token] = []
+    verb = None
+    for at, token in enumerate(tokens[begin:], begin):
+        if token.folded == ":" and before and at - begin <= _LABEL_WORDS:
+            return before
+        if token.is_verb and not (token.kind is _Kind.NAME and before):
+            verb = at
+            break
+        if token.folded in (",", ";") and len(before) > 1:
+            continue
+        _add(before, token, tokens[at - 1] if at else None)
+    if verb is not None and before:
+        return before
+    after: list[_Token] = []
+    start = begin if verb is None else verb + 1
+    for at, token in enumerate(tokens[start:], start):
+        if not token.is_content:
+            if after and (token.folded not in _JOINS or verb is None):
+                break
+            continue
+        if token.is_verb and not after:
+            continue
+        if not _add(after, token, tokens[at - 1] if at else None) and after:
+            break
+        if verb is None and len(after) >= 3:
+            break
+    return after or before
+
+
+_JOINS: Final = frozenset(["of", "des", "der", "du", "de", "d"])
+"""Words within a noun phrase."""
+
+
+def _begin(tokens: Sequence[_Token]) -> int:
+    """The place after an introduction such as "Correction:" or "After the fire:", which does not name the topic."""
+    for at, token in enumerate(tokens[:_LABEL_WORDS]):
+        if token.folded == ":":
+            head = [one for one in tokens[:at] if one.is_content]
+            rest = any(one.is_verb for one in tokens[at + 1 :])
+            return at + 1 if not head or rest else 0
+    return 0
+
+
+def _add(topic: list[_Token], token: _Token, before: _Token | None) -> bool:
+    if not token.is_content or token.kind in (_Kind.DATE, _Kind.TIME):
+        return False
+    if token.kind is _Kind.NUMBER and (before is None or not before.is_content or before.kind is _Kind.NUMBER):
+        return False
+    topic.append(token)
+    return True
+
+
+@dataclass(frozen=True)
+class _Context:
+    """The newer statement and the figures of the caller."""
+
+    statement: Statement
+    cosine: float | None
+    weight: Weight
+    same_speaker: bool | None
+
+    def share(self, part: Sequence[_Token], whole: Sequence[_Token]) -> float:
+        """The weight share of ``part`` that ``whole`` has; 0 for nothing."""
+        total = sum(self.weight(token.folded) for token in part)
+        if not total:
+            return 0.0
+        return sum(self.weight(token.folded) for token in part if any(_same(token, one) for one in whole)) / total
+
+    def compared(self, new: _Sentence, old: _Sentence) -> Update | None:
+        """The effect of one sentence on another."""
+        cues = new.cues
+        if _asks(new) or new.has(cues.hypothetical):
+            return None
+        pair = _Pair(new, old, self)
+        withdrawn = self._withdrawn(pair)
+        if withdrawn is not None:
+            return withdrawn
+        if _quotes(new):
+            return None
+        if pair.other_entity:
+            return None
+        leaves = self._leaves(pair)
+        if leaves is not None:
+            return self._whole(pair, leaves)
+        ended = self._ended(pair)
+        if ended is not None:
+            return self._whole(pair, ended)
+        past = new.has(cues.past) or any(token.folded in cues.past_verbs for token in new.tokens)
+        stays = new.has(cues.stays)
+        adds = new.has(cues.adds)
+        if new.corrects:
+            corrected = self._corrected(pair, past=new.has(cues.past))
+            if corrected is not None:
+                return corrected
+        if past or stays or adds:
+            return None
+        negated = self._negated(pair)
+        if negated is not None:
+            return self._whole(pair, negated)
+        changed = self._changed(pair)
+        if changed is not None:
+            return self._whole(pair, changed)
+        return self._whole(pair, self._restated(pair))
+
+    def _made(self, pair: _Pair, effect: Effect, confidence: float, reason: str) -> Update:
+        if self.same_speaker is False:
+            confidence -= 0.03
+        return Update(effect, round(confidence, 3), reason, self._since(pair.new), round(pair.likeness, 4))
+
+    def _whole(self, pair: _Pair, found: Update | None) -> Update | None:
+        """The update; an amendment if it changes one of several items or attributes."""
+        if found is None or found.effect is Effect.WITHDRAWS or not pair.changes_a_part:
+            return found
+        return replace(found, effect=Effect.AMENDS)
+
+    def _withdrawn(self, pair: _Pair) -> Update | None:
+        new, old = pair.new, pair.old
+        for pattern in new.cues.withdraws:
+            for match in pattern.finditer(new.folded):
+                named = self._words(match["old"], new.cues)
+                if not named or pair.other_numbers(named):
+                    continue
+                if self.share(named, pair.old_all) >= _OWN_WORDS and old.folded != new.folded:
+                    return self._made(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+        return None
+
+    def _leaves(self, pair: _Pair) -> Update | None:
+        new, old = pair.new, pair.old
+        for at, pattern in enumerate(new.cues.leaves):
+            for match in pattern.finditer(new.folded):
+                left = self._words(match["old"], new.cues)
+                if not left or any(token.folded[0].isdecimal() and not pair.old_has(token) for token in left):
+                    continue
+                if self.share(left, old.content) < _NAMED_OLD:
+                    continue
+                if at == 0 and not (new.has(new.cues.now) or new.corrects):
+                    continue  # "from A to B" is a range unless something moved
+                rest = [token for token in pair.new_content if not any(_same(token, one) for one in left)]
+                common = [token for token in rest if pair.old_has(token) and token.kind is not _Kind.DATE]
+                topical = self.share(pair.old_topic, pair.new_content) >= _NAMED_OLD and pair.old_topic
+                named = any(token.kind in (_Kind.NAME, _Kind.WORD) and len(token.folded) > 2 for token in left)
+                if common or topical or (named and self._near(0.35)):
+                    confidence = 0.95 if common or topical else 0.8
+                    return self._made(pair, pair.effect, confidence, f'names what it replaces: "{match["old"].strip()}"')
+        return None
+
+    def _ended(self, pair: _Pair) -> Update | None:
+        new, old = pair.new, pair.old
+        if not new.has(new.cues.ends) or pair.old.negated and new.negated:
+            return None
+        clause = _clause_of(new, new.cues.ends)
+        if len(clause) < 2:
+            return None
+        if self.share(clause, pair.old_all) >= _SAME_CLAUSE and self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC:
+            return self._made(pair, pair.effect, 0.9, "says that this is no longer so")
+        return None
+
+    def _corrected(self, pair: _Pair, *, past: bool) -> Update | None:
+        if past:
+            return None
+        sure = f'corrects: "{pair.shown_change}"'
+        if pair.anaphoric:
+            slots = pair.changed_slots
+            common = [token for token in pair.new_content if pair.old_has(token)]
+            if slots and (common or self._near(0.5)):
+                return self._made(pair, Effect.REPLACES, 0.8, sure)
+            return None
+        mutual = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC and (
+            self.share(pair.old_topic, pair.new_all) >= _NAMED_OLD
+            or (bool(pair.changed_slots) and self.share(pair.new_topic, pair.old_topic) >= _SAME_TOPIC)
+        )
+        if mutual and pair.new_only:
+            return self._made(pair, Effect.REPLACES, 0.92, sure)
+        return None
+
+    def _negated(self, pair: _Pair) -> Update | None:
+        if pair.new.negated == pair.old.negated:
+            return None
+        if pair.old.negated and not (pair.new.has(pair.new.cues.now) or pair.new.has(pair.new.cues.again)):
+            return None
+        if self.share(pair.old_content, pair.new_all) >= _OWN_WORDS and self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD:
+            return self._made(pair, pair.effect, 0.85, "one is the negation of the other")
+        return None
+
+    def _changed(self, pair: _Pair) -> Update | None:
+        """Something is so now, again, or from a date on."""
+        new = pair.new
+        if not (new.has(new.cues.now) or self._since(new) is not None or new.has(new.cues.again)):
+            return None
+        if not pair.old_only and not pair.old_negates:
+            return None
+        if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
+            return self._made(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
+        if self._other_holder(pair):
+            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+        return None
+
+    def _restated(self, pair: _Pair) -> Update | None:
+        """The same sentence with another value of the same kind."""
+        if not self._topics(pair, _EQUAL_FRAME) or pair.new.negated != pair.old.negated:
+            return None
+        if pair.old.has(pair.old.cues.past) or any(token.folded in pair.old.cues.past_verbs for token in pair.old.tokens):
+            return None
+        if not pair.old_only or not pair.new_only or not pair.same_slot:
+            return None
+        return self._made(pair, Effect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
+
+    def _topics(self, pair: _Pair, least: float) -> bool:
+        mine, theirs = pair.new_topic, pair.old_topic
+        if not mine or not theirs:
+            return False
+        return self.share(theirs, pair.new_content) >= least and self.share(mine, pair.old_content) >= least
+
+    def _other_holder(self, pair: _Pair) -> bool:
+        """Another person in the role: the value is the subject of the newer sentence."""
+        mine = pair.new_topic
+        if not mine or not all(token.kind is _Kind.NAME or token.starts_clause for token in mine):
+            return False
+        if any(pair.old_has(token) for token in mine):
+            return False
+        rest = [token for token in pair.new_content if token not in mine and token.kind is not _Kind.DATE and token.kind is not _Kind.NUMBER]
+        theirs = [token for token in pair.old_content if token.kind is not _Kind.NAME and not (token.starts_clause)]
+        names = [token for token in pair.old_content if token.kind is _Kind.NAME or token.starts_clause]
+        return (
+            bool(rest and theirs and names)
+            and self.share(rest, pair.old_content) >= _OWN_WORDS
+            and self.share(theirs, pair.new_content) >= _NAMED_OLD
+        )
+
+    def _near(self, least: float) -> bool:
+        return self.cosine is not None and self.cosine >= least
+
+    def _words(self, text: str, cues: _Cues) -> list[_Token]:
+        """The words of a part of a folded sentence that say something."""
+        return [token for token in _tokens(text, cues) if token.is_content and not (token.is_verb and token.folded in _LIGHT)]
+
+    def _since(self, new: _Sentence) -> int | None:
+        """The day from which a sentence says that it holds, if it is after the day it was made."""
+        own = self.statement.day
+        if own is None:
+            return None
+        for pattern in new.cues.since:
+            for match in pattern.finditer(new.folded):
+                words = match["date"].split()[:5]
+                for day in days_named(" ".join(words), own, new.cues.language):
+                    first = day.first
+                    if first < own and own - first <= 7 and any(
+                        word.strip(",.") in new.cues.language.weekdays for word in words
+                    ):
+                        first += 7  # a weekday on its own is the next one
+                    if first > own:
+                        return first
+        return None
+
+
+_LIGHT: Final = frozenset(["is", "are", "was", "were", "be", "being", "been", "has", "have", "had", "having", "do", "does", "did", "ist", "sind", "est", "sont"])
+
+
+def _clause_of(sentence: _Sentence, patterns: Iterable[re.Pattern[str]]) -> list[_Token]:
+    """The content words of the part of a sentence, between commas, in which a cue stands."""
+    for part in re.split(r"[,;:]", sentence.folded):
+        if any(pattern.search(part) for pattern in patterns):
+            return [token for token in _tokens(part, sentence.cues) if token.is_content]
+    return sentence.content
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two sentences side by side."""
+
+    new: _Sentence
+    old: _Sentence
+    context: _Context
+
+    @cached_property
+    def new_content(self) -> list[_Token]:
+        return self.new.content
+
+    @cached_property
+    def old_content(self) -> list[_Token]:
+        return self.old.content
+
+    @cached_property
+    def new_all(self) -> list[_Token]:
+        """With verbs."""
+        return [token for token in self.new.tokens if token.is_content or token.is_verb]
+
+    @cached_property
+    def old_all(self) -> list[_Token]:
+        return [token for token in self.old.tokens if token.is_content or token.is_verb]
+
+    @cached_property
+    def new_topic(self) -> list[_Token]:
+        return _topic(self.new)
+
+    @cached_property
+    def old_topic(self) -> list[_Token]:
+        return _topic(self.old)
+
+    @cached_property
+    def new_only(self) -> list[_Token]:
+        return [token for token in self.new_content if not self.old_has(token) and not token.is_verb]
+
+    @cached_property
+    def old_only(self) -> list[_Token]:
+        return [token for token in self.old_content if not any(_same(token, one) for one in self.new_content) and not token.is_verb]
+
+    def old_has(self, token: _Token) -> bool:
+        """Whether the older sentence has a word."""
+        return any(_same(token, one) for one in self.old_content)
+
+    @property
+    def old_negates(self) -> bool:
+        return self.new.negated != self.old.negated
+
+    @property
+    def effect(self) -> Effect:
+        return Effect.REINSTATES if self.new.has(self.new.cues.again) else Effect.REPLACES
+
+    @cached_property
+    def likeness(self) -> float:
+        """Weight share of both that they have in common, and their cosine."""
+        share = self.context.share
+        both = (share(self.new_all, self.old_all) + share(self.old_all, self.new_all)) / 2
+        return both + (self.context.cosine or 0.0)
+
+    @property
+    def anaphoric(self) -> bool:
+        return self.new.cues.anaphora.search(self.new.folded) is not None
+
+    @property
+    def shown_change(self) -> str:
+        old = " ".join(token.folded for token in self.old_only) or "…"
+        new = " ".join(token.folded for token in self.new_only) or "…"
+        return f"{old} → {new}"
+
+    @cached_property
+    def changed_slots(self) -> list[_Token]:
+        """Numbers, times, dates and names of the newer sentence that differ from one of the same kind in the older."""
+        kinds = {token.kind for token in self.old_only}
+        return [token for token in self.new_only if token.kind is not _Kind.WORD and token.kind in kinds]
+
+    @cached_property
+    def same_slot(self) -> bool:
+        """Whether the first value that differs stands in the same place of both sentences."""
+        mine, theirs = _place(self.new, self.new_only), _place(self.old, self.old_only)
+        if mine is None or theirs is None:
+            return False
+        (one, before), (other, before_other) = mine, theirs
+        if one.kind is not other.kind and _Kind.WORD in (one.kind, other.kind) and _Kind.NAME not in (one.kind, other.kind):
+            return False
+        return before == before_other and before != ""
+
+    @cached_property
+    def other_entity(self) -> bool:
+        """Whether the newer sentence is about another of several of a kind: "house 11" and "house 9"."""
+        for at, token in enumerate(self.new_topic):
+            if token.kind is _Kind.NUMBER and at and not self.old_has(token):
+                noun = self.new_topic[at - 1]
+                if self.old_has(noun) and any(one.kind is _Kind.NUMBER for one in self.old_topic):
+                    return True
+        return False
+
+    def other_numbers(self, named: Sequence[_Token]) -> bool:
+        """Whether words name a number that the older sentence has not."""
+        return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in named)
+
+    @cached_property
+    def changes_a_part(self) -> bool:
+        """Whether the older sentence has several items or attributes, of which the newer one leaves some unmentioned."""
+        items = [_tokens(part, self.old.cues) for part in _ITEM_END.split(self.old.shown)]
+        items = [[token for token in item if token.is_content] for item in items]
+        items = [item for item in items if item]
+        if len(items) < _LEAST_ITEMS:
+            return False
+        untouched = [item for item in items if not any(_same(token, one) for token in item for one in self.new_content)]
+        return len(untouched) >= _LEAST_ITEMS - 1
+
+
+_COPULAS: Final = frozenset([":", "is", "are", "ist", "sind", "est", "sont"])
+_SKIPPED_BEFORE: Final = frozenset(
+    "the a an our my your his her their its mr mrs ms dr der die das den dem des ein eine einen einem einer unser unsere herr frau"
+    " le la les l un une notre nos mon ma mes monsieur madame mme now jetzt".split()
+)
+
+
+def _place(sentence: _Sentence, values: Sequence[_Token]) -> tuple[_Token, str] | None:
+    """The first of the values, and the word before it that governs it."""
+    for at, token in enumerate(sentence.tokens):
+        if any(token is one for one in values):
+            for before in reversed(sentence.tokens[:at]):
+                if before.folded not in _SKIPPED_BEFORE:
+                    return token, "=" if before.folded in _COPULAS else before.stem
+            return token, ""
+    return None

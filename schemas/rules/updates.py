@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 from .dates import days_named
 from .languages import Language, languages
 from .stop_words import english_stop_words, foreign_language, stop_words_of
-from .text import tokens_of
+from .text import fold, tokens_of
 
 VERSION: Final = 1
 
@@ -41,6 +41,8 @@ MAX_SENTENCES: Final = 4
 MOST_OLD_SENTENCES: Final = 3
 MAX_TOKENS: Final = 60
 """Maximum number of tokens of a sentence that is compared."""
+_NEAR: Final = 0.4
+"""Cosine from which two statements concern the same thing, if one names words of the other as outdated."""
 UNRELATED_COSINE: Final = 0.15
 """Below this cosine, shared words are a coincidence (MiniLM: two random statements of one journal have .1 on average)."""
 _KNOWN: Final = ("en", "de", "fr")
@@ -63,10 +65,12 @@ class Statement:
     Attributes:
         text: Its text.
         day: The day it was made, days since 1970-01-01 (UTC), for relative dates; None if not known.
+        speaker: The name of the person who made it, to whom "I" refers; None if not known.
     """
 
     text: str
     day: int | None = None
+    speaker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +145,14 @@ class _Cues:
     withdraws: tuple[re.Pattern[str], ...]
     corrects: tuple[re.Pattern[str], ...]
     now: tuple[re.Pattern[str], ...]
+    moves: tuple[re.Pattern[str], ...]
     again: tuple[re.Pattern[str], ...]
     hypothetical: tuple[re.Pattern[str], ...]
     reports: tuple[re.Pattern[str], ...]
     past: tuple[re.Pattern[str], ...]
     adds: tuple[re.Pattern[str], ...]
     stays: tuple[re.Pattern[str], ...]
+    rest: tuple[re.Pattern[str], ...]
     since: tuple[re.Pattern[str], ...]
     anaphora: re.Pattern[str]
     past_verbs: frozenset[str]
@@ -158,29 +164,34 @@ class _Cues:
 
 @cache
 def _cues(code: str) -> _Cues:
-    data = tomllib.loads(resources.files("crew_journal.schemas.rules").joinpath("updates.toml").read_text("utf-8"))[code]
+    data = tomllib.loads(resources.files("crew_journal.schemas.rules").joinpath("updates.toml").read_text("utf-8"))[
+        code
+    ]
     named = {language.code: language for language in languages()}
-    patterns = {
-        name: tuple(re.compile(pattern) for pattern in value) for name, value in data.items() if isinstance(value, list)
-    }
-    words = {
-        name: frozenset(data[name].casefold().split()) for name in ("past_verbs", "negations", "verbs", "ignored")
-    }
-    patterns.pop("until", None)
+    values: dict[str, Any] = {name: tuple(map(re.compile, data[name])) for name in _PATTERNS}
+    values |= {name: frozenset(data[name].casefold().split()) for name in _WORDS}
     return _Cues(
         language=named.get(code, named["en"]),
         anaphora=re.compile(data["anaphora"]),
         stop_words=english_stop_words() if code == "en" else stop_words_of(code),
-        **patterns,
-        **words,
+        **values,
     )
 
 
+_PATTERNS: Final = (
+    *("leaves", "ends", "withdraws", "corrects", "now", "moves", "again", "hypothetical", "reports", "past", "adds"),
+    *("stays", "rest", "since"),
+)
+_WORDS: Final = ("past_verbs", "negations", "verbs", "ignored")
 _SENTENCE_END: Final = re.compile(r"(?<=[^\d\s.][.!?;])\s+|(?<=\d[.!?;])\s+(?=[A-ZÄÖÜÉÀ][a-zäöüß]+ )|\n+")
-_ABBREVIATED: Final = re.compile(r"\b(?:mr|mrs|ms|dr|st|no|nr|prof|approx|ca|z\.b|e\.g|i\.e|vs|mme|m)\.$", re.IGNORECASE)
+_ABBREVIATED: Final = re.compile(
+    r"\b(?:mr|mrs|ms|dr|st|no|nr|prof|approx|ca|z\.b|e\.g|i\.e|vs|mme|m)\.$", re.IGNORECASE
+)
 _TOKEN: Final = re.compile(r"\d+(?:[.,:/-]\d+)*(?:[-–]?[a-zA-Zµ°%]{1,3}\b)?|[^\W\d_]+(?:'[^\W\d_]+)?|[:,;%€$\"“”„«»]")
 _TIME: Final = re.compile(r"\d{1,2}[:.h]\d{2}$|\d{1,2}(?:am|pm|h|uhr)$")
-_MARKS: Final = frozenset(":,;\"“”„«»")
+_MARKS: Final = frozenset(':,;"“”„«»')
+_DETERMINERS: Final = _list("determiners")
+"""Words before a noun, so that "the lead" is not a verb."""
 _QUOTES: Final = re.compile(r"[\"“„«‚](?P<said>[^\"”“»]{3,300})[\"”“»]")
 _LEAST_QUOTED_WORDS: Final = 3
 """Minimum number of words of a quotation; a title in quotes is a value."""
@@ -189,7 +200,10 @@ _PREFIX: Final = 4
 _MOST_ENDING: Final = 3
 """Characters in which two forms of a word differ at the end, at most."""
 _CONTRACTED: Final = (
-    (re.compile(r"\b(can|could|should|would|do|does|did|is|are|was|were|has|have|had|must|wo|need)n't\b", re.I), r"\1 not"),
+    (
+        re.compile(r"\b(can|could|should|would|do|does|did|is|are|was|were|has|have|had|must|wo|need)n't\b", re.I),
+        r"\1 not",
+    ),
     (re.compile(r"\bcannot\b", re.I), "can not"),
     (re.compile(r"\b(it|that|there|what|who|he|she|this)'s\b", re.I), r"\1 is"),
     (re.compile(r"\b(we|you|they)'re\b", re.I), r"\1 are"),
@@ -199,7 +213,7 @@ _CONTRACTED: Final = (
 )
 _LABEL_WORDS: Final = 6
 """Words before a colon, at most, that name the topic or say what follows."""
-_ITEM_END: Final = re.compile(r"[,;]|\b(?:and|und|et|sowie|or|oder|ou)\b")
+_ITEM_ENDS: Final = _list("item_ends")
 _LEAST_ITEMS: Final = 3
 """Items or attributes from which a statement is a list that can change in part."""
 _SAME_TOPIC: Final = 0.6
@@ -220,10 +234,17 @@ class _Sentence:
     folded: str
     tokens: Sequence[_Token]
     cues: _Cues
+    whole: str
+    """The folded sentence that a clause is part of."""
     corrects: bool = False
 
     def has(self, patterns: Iterable[re.Pattern[str]]) -> bool:
+        """Whether a cue stands in it."""
         return any(pattern.search(self.folded) for pattern in patterns)
+
+    def within(self, patterns: Iterable[re.Pattern[str]]) -> bool:
+        """Whether a cue stands in the sentence that it is part of."""
+        return any(pattern.search(self.whole) for pattern in patterns)
 
     @property
     def content(self) -> list[_Token]:
@@ -262,7 +283,7 @@ def update(
     context = _Context(newer, cosine, weight, same_speaker)
     found = [
         one
-        for new in mine
+        for new in (*mine, *(clause for sentence in mine for clause in _clauses(sentence)))
         for old in theirs
         if _asserts_anything(old) and (one := context.compared(new, old)) is not None
     ]
@@ -272,6 +293,41 @@ def update(
     if len(theirs) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
         best = replace(best, effect=Effect.AMENDS)
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An older statement that a newer one may retire.
+
+    Attributes:
+        statement: The statement.
+        found: What ``update`` says about it and the newer one.
+        order: Orders statements by the time from which they hold, ties included.
+    """
+
+    statement: Statement
+    found: Update
+    order: tuple[int, int]
+
+
+def chosen(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The candidate that a newer statement retires, None if there is none: one at most.
+
+    It is the one with the greatest match and confidence; a candidate that another candidate retires gives way to it,
+    because a statement replaces what held until then. If the newer statement fits one best that it only amends, it
+    retires none.
+    """
+    current = [
+        one
+        for one in candidates
+        if not any(
+            other.order > one.order and (found := update(other.statement, one.statement)) is not None and found.retires
+            for other in candidates
+            if other.found.retires
+        )
+    ]
+    best = max(current, key=lambda one: (one.found.match + one.found.confidence, one.order), default=None)
+    return best if best is not None and best.found.retires else None
 
 
 def _cues_of(text: str) -> _Cues | None:
@@ -293,10 +349,35 @@ def _sentences(text: str, cues: _Cues) -> list[_Sentence]:
         tokens = _tokens(part, cues)
         if not tokens or len(tokens) > MAX_TOKENS:
             continue
-        sentence = _Sentence(part, folded, tokens, cues)
+        sentence = _Sentence(part, folded, tokens, cues, folded)
         sentence.corrects = corrects or sentence.has(cues.corrects)
         corrects = sentence.corrects
         found.append(sentence)
+    return found
+
+
+_CLAUSE_END: Final = re.compile(
+    r"[,;]\s+(?:(?:and|but|so|und|aber|et|mais)\s+)?|\s+[–—-]+\s+|\s+(?:so|but|aber|mais|sondern)\s+"
+)
+_LEAST_CLAUSE: Final = 3
+"""Tokens of a clause, at least."""
+
+
+def _clauses(sentence: _Sentence) -> list[_Sentence]:
+    """The clauses of a sentence that have a verb and a content word; none if it is one clause."""
+    parts = _CLAUSE_END.split(sentence.shown)
+    if len(parts) < 2:
+        return []
+    found = []
+    for part in parts:
+        tokens = _tokens(part, sentence.cues)
+        if (
+            len(tokens) >= _LEAST_CLAUSE
+            and any(one.is_verb for one in tokens)
+            and any(one.is_content for one in tokens)
+        ):
+            folded = part.casefold().strip(" .!")
+            found.append(_Sentence(part, folded, tokens, sentence.cues, sentence.whole, sentence.corrects))
     return found
 
 
@@ -320,13 +401,13 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
         word = match[0]
         folded = word.casefold().removesuffix("'")
         if word in _MARKS:
-            quoted = (not quoted) if word in "\"“”„«»" else quoted
+            quoted = (not quoted) if word in '"“”„«»' else quoted
             starts = word == ":"
             found.append(_Token(word, word, _Kind.WORD, False, False, False, starts))
             continue
         kind = _kind(word, folded, cues, names=capital_names and (not starts or quoted), quoted=quoted)
         negation = folded in cues.negations
-        verb = folded in cues.verbs
+        verb = folded in cues.verbs and not (found and found[-1].folded in _DETERMINERS)
         plain = folded in cues.stop_words or folded in cues.ignored or negation
         content = kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) or (
             not plain and (len(folded) > 1 or (word.isupper() and not starts))
@@ -343,17 +424,18 @@ def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> 
     bare = folded.removesuffix("s")
     if folded in language.weekdays or bare in language.weekdays:
         return _Kind.DATE
-    if (folded in language.months and (folded not in language.ambiguous_months or word[0].isupper())) or folded in _MONTHS:
+    if (
+        folded in language.months and (folded not in language.ambiguous_months or word[0].isupper())
+    ) or folded in _MONTHS:
         return _Kind.DATE
-    if folded in language.number_words or folded in language.numbers and len(folded) > 2:
+    if folded in language.number_words or (folded in language.numbers and len(folded) > 2):
         return _Kind.NUMBER
     if quoted or (names and word[0].isupper()):
         return _Kind.NAME
     return _Kind.WORD
 
 
-_MONTHS: Final = frozenset("janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split())
-_DAYS_FR: Final = frozenset("lundi mardi mercredi jeudi vendredi samedi dimanche".split())
+_MONTHS: Final = _list("months")
 _ENDINGS: Final = ("ings", "ing", "edly", "ed", "ies", "es", "en", "ern", "er", "em", "e", "s", "n", "x")
 
 
@@ -363,7 +445,8 @@ def _stem(word: str) -> str:
         return word.strip("-–")
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word.removesuffix(ending)
+            rest = word.removesuffix(ending)
+            return rest[:-1] if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "aeious" else rest
     return word
 
 
@@ -393,21 +476,36 @@ def _asserts_anything(old: _Sentence) -> bool:
 
 
 def _asks(sentence: _Sentence) -> bool:
-    if sentence.shown.rstrip(" \"”»)").endswith("?"):
+    if sentence.shown.rstrip(' "”»)').endswith("?"):
         return True
     first = sentence.tokens[0].folded
-    return first in sentence.cues.language.opens_question and sentence.cues.language.asks_indirectly.search(
-        sentence.folded
-    ) is not None
+    return (
+        first in sentence.cues.language.opens_question
+        and sentence.cues.language.asks_indirectly.search(sentence.folded) is not None
+    )
+
+
+def _in_past(sentence: _Sentence) -> bool:
+    """Whether a verb stands in the past; "is played" does not."""
+    tokens = sentence.tokens
+    return any(
+        token.folded in sentence.cues.past_verbs
+        and not any(one.folded in _PRESENT for one in tokens[max(0, at - 3) : at])
+        for at, token in enumerate(tokens)
+    )
+
+
+_PRESENT: Final = _list("present")
 
 
 def _quotes(sentence: _Sentence) -> bool:
     """Whether a sentence reports what somebody said or what stands somewhere."""
-    if sentence.has(sentence.cues.reports):
-        return True
-    return any(len(tokens_of(match["said"])) >= _LEAST_QUOTED_WORDS for match in _QUOTES.finditer(sentence.shown)) and any(
-        mark in sentence.shown for mark in (":", ",")
-    )
+    end = sentence.whole.find(sentence.folded) + len(sentence.folded)
+    if any(pattern.search(sentence.whole[:end]) for pattern in sentence.cues.reports):
+        return True  # behind the clause it names the source
+    return any(
+        len(tokens_of(match["said"])) >= _LEAST_QUOTED_WORDS for match in _QUOTES.finditer(sentence.shown)
+    ) and any(mark in sentence.shown for mark in (":", ","))
 
 
 def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_Token]:
@@ -447,8 +545,11 @@ def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_
     return after or before
 
 
-_JOINS: Final = frozenset(["of", "des", "der", "du", "de", "d"])
+_JOINS: Final = _list("joins")
 """Words within a noun phrase."""
+
+
+_PRONOUNS: Final = _list("pronouns")
 
 
 def _begin(tokens: Sequence[_Token]) -> int:
@@ -456,8 +557,11 @@ def _begin(tokens: Sequence[_Token]) -> int:
     for at, token in enumerate(tokens[:_LABEL_WORDS]):
         if token.folded == ":":
             head = [one for one in tokens[:at] if one.is_content]
-            rest = any(one.is_verb for one in tokens[at + 1 :])
-            return at + 1 if not head or rest else 0
+            if any(one.is_verb for one in tokens[:at]):
+                return 0
+            rest = tokens[at + 1 :]
+            named = bool(rest) and rest[0].folded in _PRONOUNS and len(head) > 1
+            return at + 1 if not head or (any(one.is_verb for one in rest) and not named) else 0
     return 0
 
 
@@ -489,27 +593,28 @@ class _Context:
     def compared(self, new: _Sentence, old: _Sentence) -> Update | None:
         """The effect of one sentence on another."""
         cues = new.cues
-        if _asks(new) or new.has(cues.hypothetical):
+        if _asks(new) or new.within(cues.hypothetical):
             return None
         pair = _Pair(new, old, self)
         withdrawn = self._withdrawn(pair)
         if withdrawn is not None:
             return withdrawn
-        if _quotes(new):
+        if _quotes(new) or pair.other_entity or pair.other_person:
             return None
-        if pair.other_entity:
-            return None
+        reinstated = self._reinstated(pair)
+        if reinstated is not None:
+            return reinstated
         leaves = self._leaves(pair)
         if leaves is not None:
             return self._whole(pair, leaves)
         ended = self._ended(pair)
         if ended is not None:
             return self._whole(pair, ended)
-        past = new.has(cues.past) or any(token.folded in cues.past_verbs for token in new.tokens)
+        past = new.within(cues.past) or _in_past(new)
         stays = new.has(cues.stays)
-        adds = new.has(cues.adds)
+        adds = new.within(cues.adds)
         if new.corrects:
-            corrected = self._corrected(pair, past=new.has(cues.past))
+            corrected = self._corrected(pair, past=new.within(cues.past))
             if corrected is not None:
                 return corrected
         if past or stays or adds:
@@ -529,7 +634,7 @@ class _Context:
 
     def _whole(self, pair: _Pair, found: Update | None) -> Update | None:
         """The update; an amendment if it changes one of several items or attributes."""
-        if found is None or found.effect is Effect.WITHDRAWS or not pair.changes_a_part:
+        if found is None or not pair.changes_a_part:
             return found
         return replace(found, effect=Effect.AMENDS)
 
@@ -538,10 +643,28 @@ class _Context:
         for pattern in new.cues.withdraws:
             for match in pattern.finditer(new.folded):
                 named = self._words(match["old"], new.cues)
-                if not named or pair.other_numbers(named):
+                if not named or pair.other_numbers(named) or old.folded == new.folded:
                     continue
-                if self.share(named, pair.old_all) >= _OWN_WORDS and old.folded != new.folded:
-                    return self._made(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+                has = self.share(named, pair.old_all)
+                if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
+                    found = self._made(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+                    return self._whole(pair, found)
+        return None
+
+    def _reinstated(self, pair: _Pair) -> Update | None:
+        """What was withdrawn or ended holds again."""
+        new, old = pair.new, pair.old
+        if not new.has(new.cues.again) or not (old.has(old.cues.withdraws) or old.has(old.cues.ends)):
+            return None
+        named = [
+            token
+            for pattern in old.cues.withdraws
+            for match in pattern.finditer(old.folded)
+            for token in self._words(match["old"], old.cues)
+        ] or pair.old_topic
+        topical = any(_same(token, one) for token in named for one in pair.new_topic)
+        if topical and self.share(named, pair.new_all) >= _SAME_TOPIC:
+            return self._made(pair, Effect.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
 
     def _leaves(self, pair: _Pair) -> Update | None:
@@ -553,25 +676,29 @@ class _Context:
                     continue
                 if self.share(left, old.content) < _NAMED_OLD:
                     continue
-                if at == 0 and not (new.has(new.cues.now) or new.corrects):
+                if at == 0 and not (new.has(new.cues.now) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved
                 rest = [token for token in pair.new_content if not any(_same(token, one) for one in left)]
                 common = [token for token in rest if pair.old_has(token) and token.kind is not _Kind.DATE]
                 topical = self.share(pair.old_topic, pair.new_content) >= _NAMED_OLD and pair.old_topic
                 named = any(token.kind in (_Kind.NAME, _Kind.WORD) and len(token.folded) > 2 for token in left)
-                if common or topical or (named and self._near(0.35)):
+                if common or topical or (named and self._near(_NEAR)):
                     confidence = 0.95 if common or topical else 0.8
-                    return self._made(pair, pair.effect, confidence, f'names what it replaces: "{match["old"].strip()}"')
+                    return self._made(
+                        pair, pair.effect, confidence, f'names what it replaces: "{match["old"].strip()}"'
+                    )
         return None
 
     def _ended(self, pair: _Pair) -> Update | None:
-        new, old = pair.new, pair.old
-        if not new.has(new.cues.ends) or pair.old.negated and new.negated:
+        new, _old = pair.new, pair.old
+        if not new.has(new.cues.ends) or (pair.old.negated and new.negated):
             return None
         clause = _clause_of(new, new.cues.ends)
         if len(clause) < 2:
             return None
-        if self.share(clause, pair.old_all) >= _SAME_CLAUSE and self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC:
+        topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
+        has = self.share(clause, pair.old_all)
+        if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
             return self._made(pair, pair.effect, 0.9, "says that this is no longer so")
         return None
 
@@ -598,7 +725,10 @@ class _Context:
             return None
         if pair.old.negated and not (pair.new.has(pair.new.cues.now) or pair.new.has(pair.new.cues.again)):
             return None
-        if self.share(pair.old_content, pair.new_all) >= _OWN_WORDS and self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD:
+        if (
+            self.share(pair.old_content, pair.new_all) >= _OWN_WORDS
+            and self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
+        ):
             return self._made(pair, pair.effect, 0.85, "one is the negation of the other")
         return None
 
@@ -609,8 +739,13 @@ class _Context:
             return None
         if not pair.old_only and not pair.old_negates:
             return None
+        moment = new.has(new.cues.now) or self._since(new) is not None
+        if not moment and not pair.changed_slots and not pair.old_negates:
+            return None  # "again" without another value
         if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
             return self._made(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
+        if pair.other_measure and self.share(pair.new_topic, pair.old_content) >= _EQUAL_FRAME:
+            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         if self._other_holder(pair):
             return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         return None
@@ -619,7 +754,7 @@ class _Context:
         """The same sentence with another value of the same kind."""
         if not self._topics(pair, _EQUAL_FRAME) or pair.new.negated != pair.old.negated:
             return None
-        if pair.old.has(pair.old.cues.past) or any(token.folded in pair.old.cues.past_verbs for token in pair.old.tokens):
+        if pair.old.has(pair.old.cues.past) or _in_past(pair.old):
             return None
         if not pair.old_only or not pair.new_only or not pair.same_slot:
             return None
@@ -638,7 +773,11 @@ class _Context:
             return False
         if any(pair.old_has(token) for token in mine):
             return False
-        rest = [token for token in pair.new_content if token not in mine and token.kind is not _Kind.DATE and token.kind is not _Kind.NUMBER]
+        rest = [
+            token
+            for token in pair.new_content
+            if token not in mine and token.kind is not _Kind.DATE and token.kind is not _Kind.NUMBER
+        ]
         theirs = [token for token in pair.old_content if token.kind is not _Kind.NAME and not (token.starts_clause)]
         names = [token for token in pair.old_content if token.kind is _Kind.NAME or token.starts_clause]
         return (
@@ -652,7 +791,11 @@ class _Context:
 
     def _words(self, text: str, cues: _Cues) -> list[_Token]:
         """The words of a part of a folded sentence that say something."""
-        return [token for token in _tokens(text, cues) if token.is_content and not (token.is_verb and token.folded in _LIGHT)]
+        return [
+            token
+            for token in _tokens(text, cues)
+            if token.is_content and not (token.is_verb and token.folded in _LIGHT)
+        ]
 
     def _since(self, new: _Sentence) -> int | None:
         """The day from which a sentence says that it holds, if it is after the day it was made."""
@@ -664,8 +807,10 @@ class _Context:
                 words = match["date"].split()[:5]
                 for day in days_named(" ".join(words), own, new.cues.language):
                     first = day.first
-                    if first < own and own - first <= 7 and any(
-                        word.strip(",.") in new.cues.language.weekdays for word in words
+                    if (
+                        first < own
+                        and own - first <= 7
+                        and any(word.strip(",.") in new.cues.language.weekdays for word in words)
                     ):
                         first += 7  # a weekday on its own is the next one
                     if first > own:
@@ -673,7 +818,7 @@ class _Context:
         return None
 
 
-_LIGHT: Final = frozenset(["is", "are", "was", "were", "be", "being", "been", "has", "have", "had", "having", "do", "does", "did", "ist", "sind", "est", "sont"])
+_LIGHT: Final = _list("light")
 
 
 def _clause_of(sentence: _Sentence, patterns: Iterable[re.Pattern[str]]) -> list[_Token]:
@@ -723,7 +868,11 @@ class _Pair:
 
     @cached_property
     def old_only(self) -> list[_Token]:
-        return [token for token in self.old_content if not any(_same(token, one) for one in self.new_content) and not token.is_verb]
+        return [
+            token
+            for token in self.old_content
+            if not any(_same(token, one) for one in self.new_content) and not token.is_verb
+        ]
 
     def old_has(self, token: _Token) -> bool:
         """Whether the older sentence has a word."""
@@ -746,7 +895,10 @@ class _Pair:
 
     @property
     def anaphoric(self) -> bool:
-        return self.new.cues.anaphora.search(self.new.folded) is not None
+        found = self.new.cues.anaphora.search
+        return found(self.new.folded) is not None or (
+            self.new.corrects and found(self.new.folded.rsplit(": ", 1)[-1]) is not None and len(self.new_topic) < 2
+        )
 
     @property
     def shown_change(self) -> str:
@@ -767,7 +919,11 @@ class _Pair:
         if mine is None or theirs is None:
             return False
         (one, before), (other, before_other) = mine, theirs
-        if one.kind is not other.kind and _Kind.WORD in (one.kind, other.kind) and _Kind.NAME not in (one.kind, other.kind):
+        if (
+            one.kind is not other.kind
+            and _Kind.WORD in (one.kind, other.kind)
+            and _Kind.NAME not in (one.kind, other.kind)
+        ):
             return False
         return before == before_other and before != ""
 
@@ -781,27 +937,69 @@ class _Pair:
                     return True
         return False
 
+    @cached_property
+    def other_measure(self) -> bool:
+        """Whether both give a number of one unit for one verb, and the numbers differ: "runs 97 minutes"."""
+        verbs = {token.stem for token in self.new.tokens if token.is_verb} & {
+            token.stem for token in self.old.tokens if token.is_verb
+        }
+        return bool(verbs) and any(
+            unit == other and not _same(number, value)
+            for number, unit in _measured(self.new)
+            for value, other in _measured(self.old)
+        )
+
+    @cached_property
+    def other_person(self) -> bool:
+        """Whether the newer sentence is about its speaker, and the older one about somebody else by name."""
+        speaker = self.context.statement.speaker
+        first = next((token.folded for token in self.new.tokens if not token.is_content), "")
+        if first not in _FIRST_PERSON or not self.old_topic:
+            return False
+        subject = self.old.tokens[0]
+        named = subject.is_content and not subject.is_verb and self.old_topic[0] is subject and self.names_person
+        return named and (speaker is None or fold(speaker) != subject.folded) and not self.new_has(subject)
+
+    @property
+    def names_person(self) -> bool:
+        """Whether the first word of the older sentence, a word of its own topic, is a name: not in its plural."""
+        return len(self.old_topic) == 1 and not self.old.tokens[0].folded.endswith("s")
+
+    def new_has(self, token: _Token) -> bool:
+        """Whether the newer sentence has a word of the older."""
+        return any(_same(token, one) for one in self.new_content)
+
     def other_numbers(self, named: Sequence[_Token]) -> bool:
         """Whether words name a number that the older sentence has not."""
         return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in named)
 
     @cached_property
     def changes_a_part(self) -> bool:
-        """Whether the older sentence has several items or attributes, of which the newer one leaves some unmentioned."""
-        items = [_tokens(part, self.old.cues) for part in _ITEM_END.split(self.old.shown)]
-        items = [[token for token in item if token.is_content] for item in items]
-        items = [item for item in items if item]
-        if len(items) < _LEAST_ITEMS:
-            return False
-        untouched = [item for item in items if not any(_same(token, one) for token in item for one in self.new_content)]
-        return len(untouched) >= _LEAST_ITEMS - 1
+        """Whether the older sentence has several items or attributes, most of which the newer one leaves unmentioned."""
+        if self.new.within(self.new.cues.rest):
+            return True
+        unmentioned = {id(token) for token in self.old_only}
+        items, at = [0], 0
+        for token in self.old.tokens:
+            if token.folded in _ITEM_ENDS:
+                items.append(0)
+                at += 1
+            items[at] += id(token) in unmentioned
+        kinds = {token.kind for token in self.old_only} - {_Kind.WORD}
+        return sum(count > 0 for count in items) >= _LEAST_ITEMS or len(kinds) >= _LEAST_ITEMS
 
 
-_COPULAS: Final = frozenset([":", "is", "are", "ist", "sind", "est", "sont"])
-_SKIPPED_BEFORE: Final = frozenset(
-    "the a an our my your his her their its mr mrs ms dr der die das den dem des ein eine einen einem einer unser unsere herr frau"
-    " le la les l un une notre nos mon ma mes monsieur madame mme now jetzt".split()
-)
+_FIRST_PERSON: Final = _list("first_person")
+
+
+def _measured(sentence: _Sentence) -> list[tuple[_Token, str]]:
+    """Each number of a sentence that a word follows, and the stem of the word."""
+    pairs = zip(sentence.tokens, sentence.tokens[1:], strict=False)
+    return [(one, next_one.stem) for one, next_one in pairs if one.kind is _Kind.NUMBER and next_one.kind is _Kind.WORD]
+
+
+_COPULAS: Final = _list("copulas")
+_SKIPPED_BEFORE: Final = _list("articles_and_titles")
 
 
 def _place(sentence: _Sentence, values: Sequence[_Token]) -> tuple[_Token, str] | None:

@@ -162,11 +162,18 @@ class _Cues:
     stop_words: frozenset[str]
 
 
+_DATA: Final[dict[str, Any]] = tomllib.loads(
+    resources.files("crew_journal.schemas.rules").joinpath("updates.toml").read_text("utf-8")
+)
+
+
+def _list(name: str) -> frozenset[str]:
+    return frozenset(_DATA["every"][name].split())
+
+
 @cache
 def _cues(code: str) -> _Cues:
-    data = tomllib.loads(resources.files("crew_journal.schemas.rules").joinpath("updates.toml").read_text("utf-8"))[
-        code
-    ]
+    data = _DATA[code]
     named = {language.code: language for language in languages()}
     values: dict[str, Any] = {name: tuple(map(re.compile, data[name])) for name in _PATTERNS}
     values |= {name: frozenset(data[name].casefold().split()) for name in _WORDS}

@@ -39,6 +39,8 @@ MAX_CHARS: Final = 600
 """Characters of a statement; a longer text is not one statement, and no sentence retires the whole of it."""
 MAX_SENTENCES: Final = 4
 MOST_OLD_SENTENCES: Final = 3
+_MOST_RESTATED: Final = 2
+"""Sentences of a text, at most, of which one may replace another without a cue."""
 MAX_TOKENS: Final = 60
 """Maximum number of tokens of a sentence that is compared."""
 _NEAR: Final = 0.4
@@ -204,6 +206,8 @@ _LEAST_QUOTED_WORDS: Final = 3
 """Minimum number of words of a quotation; a title in quotes is a value."""
 _PREFIX: Final = 4
 """Characters two inflected forms of a word have in common, at least."""
+_PREFIX_SHARE: Final = 0.6
+"""Minimum share of the longer of two forms of a word that they have in common."""
 _MOST_ENDING: Final = 3
 """Characters in which two forms of a word differ at the end, at most."""
 _CONTRACTED: Final = (
@@ -284,10 +288,11 @@ def update(
     cues = _cues_of(f"{newer.text} {older.text}")
     if cues is None:
         return None
-    mine, theirs = _sentences(newer.text, cues), _sentences(older.text, cues)
+    mine, theirs = _sentences(_spoken(newer), cues), _sentences(_spoken(older), cues)
     if not 0 < len(mine) <= MAX_SENTENCES or not 0 < len(theirs) <= MAX_SENTENCES:
         return None
-    context = _Context(newer, cosine, weight, same_speaker)
+    chatter = max(len(mine), len(theirs)) > _MOST_RESTATED
+    context = _Context(newer, cosine, weight, same_speaker, chatter)
     found = [
         one
         for new in (*mine, *(clause for sentence in mine for clause in _clauses(sentence)))
@@ -342,6 +347,19 @@ def _cues_of(text: str) -> _Cues | None:
     foreign = foreign_language(tokens_of(text))
     code = "en" if foreign is None else foreign.code
     return _cues(code) if code in _KNOWN else None
+
+
+_ANNOTATION: Final = re.compile(r"\[[^\]]{0,300}\]")
+"""What was added to a message, such as the description of a picture."""
+
+
+def _spoken(statement: Statement) -> str:
+    """The text without the name of its speaker before it."""
+    text = _ANNOTATION.sub(" ", statement.text)
+    name, colon, rest = text.partition(":")
+    if not colon or statement.speaker is None or fold(name).strip() != fold(statement.speaker):
+        return text
+    return rest.strip()
 
 
 def _sentences(text: str, cues: _Cues) -> list[_Sentence]:
@@ -443,7 +461,7 @@ def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> 
 
 
 _MONTHS: Final = _list("months")
-_ENDINGS: Final = ("ings", "ing", "edly", "ed", "ies", "es", "en", "ern", "er", "em", "e", "s", "n", "x")
+_ENDINGS: Final = ("ings", "ing", "edly", "ed", "ies", "es", "en", "ern", "er", "em", "e", "s", "n", "x", "y")
 
 
 def _stem(word: str) -> str:
@@ -465,7 +483,7 @@ def _same(one: _Token, other: _Token) -> bool:
         return _number(one.folded) == _number(other.folded) is not None
     short, long = sorted((one.folded, other.folded), key=len)
     common = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
-    return common >= _PREFIX and max(len(short), len(long)) - common <= _MOST_ENDING
+    return common >= max(_PREFIX, _PREFIX_SHARE * len(long)) and len(long) - common <= _MOST_ENDING
 
 
 _ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th|er|e|ème|\.)?$")
@@ -589,6 +607,8 @@ class _Context:
     cosine: float | None
     weight: Weight
     same_speaker: bool | None
+    is_chatter: bool
+    """Whether one of the texts says several things, so that two of its sentences are alike by chance."""
 
     def share(self, part: Sequence[_Token], whole: Sequence[_Token]) -> float:
         """The weight share of ``part`` that ``whole`` has; 0 for nothing."""
@@ -759,11 +779,13 @@ class _Context:
 
     def _restated(self, pair: _Pair) -> Update | None:
         """The same sentence with another value of the same kind."""
+        if self.is_chatter or any("!" in one.shown for one in (pair.new, pair.old)):
+            return None
         if not self._topics(pair, _EQUAL_FRAME) or pair.new.negated != pair.old.negated:
             return None
         if pair.old.has(pair.old.cues.past) or _in_past(pair.old):
             return None
-        if not pair.old_only or not pair.new_only or not pair.same_slot:
+        if not pair.old_only or not pair.new_only or not (pair.same_frame or pair.one_word_differs):
             return None
         return self._made(pair, Effect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
@@ -920,19 +942,32 @@ class _Pair:
         return [token for token in self.new_only if token.kind is not _Kind.WORD and token.kind in kinds]
 
     @cached_property
-    def same_slot(self) -> bool:
-        """Whether the first value that differs stands in the same place of both sentences."""
-        mine, theirs = _place(self.new, self.new_only), _place(self.old, self.old_only)
+    def same_frame(self) -> bool:
+        """Whether both sentences are the same up to the first word that differs, which ends no topic.
+
+        The words before it have a subject and a verb or a colon, so that what differs is a value.
+        """
+        mine, theirs = _frame(self.new, self.new_only), _frame(self.old, self.old_only)
         if mine is None or theirs is None:
             return False
         (one, before), (other, before_other) = mine, theirs
-        if (
-            one.kind is not other.kind
-            and _Kind.WORD in (one.kind, other.kind)
-            and _Kind.NAME not in (one.kind, other.kind)
-        ):
+        kinds = {one.kind, other.kind}
+        if len(kinds) > 1 and _Kind.WORD in kinds and _Kind.NAME not in kinds:
             return False
-        return before == before_other and before != ""
+        return before == before_other
+
+    @cached_property
+    def one_word_differs(self) -> bool:
+        """Whether both are the same but for one number, time, date or name."""
+        mine, theirs = ([token for token in one.tokens if token.folded not in _MARKS] for one in (self.new, self.old))
+        if len(mine) != len(theirs):
+            return False
+        differ = [(one, other) for one, other in zip(mine, theirs, strict=True) if not _same(one, other)]
+        alike = [token for token in mine if token.is_content and self.old_has(token)]
+        first = next((token for token in mine if token.is_content), None)
+        if len(differ) != 1 or differ[0][0] is first:
+            return False
+        return len(alike) >= 2 and all(one.kind is not _Kind.WORD for one in differ[0])
 
     @cached_property
     def other_entity(self) -> bool:
@@ -1009,12 +1044,21 @@ _COPULAS: Final = _list("copulas")
 _SKIPPED_BEFORE: Final = _list("articles_and_titles")
 
 
-def _place(sentence: _Sentence, values: Sequence[_Token]) -> tuple[_Token, str] | None:
-    """The first of the values, and the word before it that governs it."""
-    for at, token in enumerate(sentence.tokens):
+def _frame(sentence: _Sentence, values: Sequence[_Token]) -> tuple[_Token, tuple[str, ...]] | None:
+    """The first of the values, and the stems before it: None without a subject and a verb before it."""
+    begin = _begin(sentence.tokens)
+    before: list[str] = []
+    subject = verb = False
+    labelled = not any(token.is_verb for token in sentence.tokens)
+    for token in sentence.tokens[begin:]:
         if any(token is one for one in values):
-            for before in reversed(sentence.tokens[:at]):
-                if before.folded not in _SKIPPED_BEFORE:
-                    return token, "=" if before.folded in _COPULAS else before.stem
-            return token, ""
+            return (token, tuple(before)) if subject and verb else None
+        if token.folded in _SKIPPED_BEFORE:
+            continue
+        copula = token.folded in _COPULAS and (labelled or token.folded != ":")
+        if token.folded in _MARKS and not copula:
+            return None
+        verb = verb or ((copula or token.is_verb) and subject)
+        subject = subject or (token.is_content and not token.is_verb and not verb)
+        before.append("=" if copula else token.stem)
     return None

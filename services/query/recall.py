@@ -7,7 +7,7 @@ model, recall answers without the dense arm.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -24,13 +24,13 @@ from ...schemas.operations.recall import (
     RecallRequest,
     Via,
 )
-from ...schemas.operations.retractions import Standing
+from ...schemas.operations.retractions import Standing, State
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal
 from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.timestamps import to_ms
+from ...schemas.timestamps import DAY_MS, to_ms
 from .arms.walk import Walked, walk
 from .arranging import Shown, arranged
 from .asking import no_table, query_of
@@ -43,6 +43,7 @@ from .hot.load import INDEXED_PROJECTIONS
 from .hot.records import FETCH_SQL, EntryRecord
 from .hot.scope import Scope, ScopeKind, resolve_scope
 from .hot.scope_names import refuse_unknown
+from .hot.scoped import ScopedDocuments
 from .hot.token_store import Words
 from .hot.vector_matrix import Vectors
 from .query_embedding import (
@@ -234,8 +235,11 @@ class RecallService:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
             evidence = weighed(index, query, result, recipe.name, floor)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
-            judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence)
+            moment = Moment.of(query.as_of_day, day, now_ms)
+            judged, shown = await self._hits(index, workspace_id, scope, request, result, evidence, moment)
             hits = arranged(shown, self._analyzer)
+            if request.mode == INJECT:
+                hits = [hit for hit in hits if hit.below is None]
             direct = [hit for hit in hits if hit.via is None][: request.k]
             if len(direct) == request.k or len(found) < asked or not any(hit.repeats for hit in hits):
                 break
@@ -269,11 +273,15 @@ class RecallService:
         request: RecallRequest,
         result: Searched,
         evidence: Weighed,
+        moment: Moment,
     ) -> tuple[Judgement, list[Shown]]:
-        """What was found and has evidence, and its neighbours, with their records."""
+        """What was found and has evidence, what holds in its place, and its neighbours, with their records."""
         found = result.hits
         walked = _neighbours(index, scope, request, found)
-        every: list[Found | Walked] = [*found, *walked]
+        holders = {hit.doc: index.standings.holder(hit.doc, moment.ms) for hit in found}
+        known = {hit.doc for hit in (*found, *walked)}
+        brought = _brought(index.scoped(scope), found, holders, known)
+        every: list[Found | Walked] = [*found, *walked, *brought]
         live = _live_priorities(index, every)
         standings = [index.standings.of(hit.doc) for hit in every]
         ways = [_via(index, neighbour) for neighbour in walked]
@@ -285,14 +293,24 @@ class RecallService:
             for at, confidence, reason in zip(judged.kept, judged.confidence, judged.reasons, strict=True)
         }
         kept = {found[at].doc for at in judged.kept}
+        for at in range(len(every)):
+            for place in judged.kept if at not in speaks else []:
+                if holders[found[place].doc] == every[at].doc:
+                    speaks[at] = (speaks[place][0], "holds in the place of a hit", None)
+                    break
         for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
-            if neighbour.via in kept:
+            if neighbour.via in kept and at not in speaks:
                 speaks[at] = (None, "similar to a hit", via)
-        return judged, [
-            _shown(shown[at][0], shown[at][1], record, every[at], live[at], speaks[at], standings[at])
-            for at in speaks
-            if (record := shown[at][2]) is not None  # erased between the search and now: it must not be shown
-        ]
+        hits: list[Shown] = []
+        for at in speaks:
+            doc, record, standing = every[at].doc, shown[at][2], standings[at]
+            if record is None:  # erased between the search and now: it must not be shown
+                continue
+            holder = index.standings.holder(doc, moment.ms)
+            below = index.documents.id_of(holder) if holder != doc else None
+            one = _shown(shown[at][0], shown[at][1], record, every[at], live[at], speaks[at], standing)
+            hits.append(one._replace(below=below, held_then=below is None and _is_superseded(standing)))
+        return judged, hits
 
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.
@@ -351,6 +369,36 @@ def _neighbours(index: HotIndex, scope: Scope, request: RecallRequest, found: Se
         depth = index.walk_depths.get(scope.agent_id, (0, 0))[0]
     most = max(request.k, len(found))
     return walk(index, scope, [hit.doc for hit in found], most) if depth else []
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The time as of which a question is meant: milliseconds since 1970-01-01."""
+
+    ms: int
+
+    @classmethod
+    def of(cls, as_of_day: int | None, asked_day: int | None, now_ms: int) -> Moment:
+        """The end of the day that the question names or, failing that, of the day on which it is asked."""
+        day = asked_day if as_of_day is None else as_of_day
+        return cls(now_ms if day is None else (day + 1) * DAY_MS - 1)
+
+
+def _is_superseded(standing: Standing | None) -> bool:
+    return standing is not None and standing.state is State.SUPERSEDED
+
+
+def _brought(
+    scoped: ScopedDocuments, found: Sequence[Found], holders: Mapping[int, int], known: Set[int]
+) -> list[Walked]:
+    """What holds in the place of hits and is in scope, but was not found; with the score of the first such hit."""
+    brought: dict[int, Walked] = {}
+    for hit in found:
+        holder = holders[hit.doc]
+        in_scope = scoped.mask is None or (holder < scoped.count and bool(scoped.mask[holder]))
+        if holder not in known and in_scope:
+            brought.setdefault(holder, Walked(holder, hit.doc, hit.score))
+    return list(brought.values())
 
 
 def _via(index: HotIndex, neighbour: Walked) -> Via:

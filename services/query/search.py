@@ -54,6 +54,7 @@ class Query:
         day: The day of the question, days since 1970-01-01 (UTC), for relative dates; None if not known.
         words: Term key → the folded word of the query that it stands for.
         told: Whether it asks, states or quotes.
+        as_of_day: The day that the question is about, if it names one; days since 1970-01-01.
     """
 
     text: str
@@ -64,6 +65,7 @@ class Query:
     wording: Wording = PLAIN
     words: Mapping[int, str] = field(default_factory=dict)
     told: Told = Told.ASKS
+    as_of_day: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,13 +236,16 @@ class LinkFinder:
 def _may_retire(newer: _Text, older: _Text) -> bool:
     """Whether a newer entry may retire an older one of its agent by what it says.
 
-    Corrections name what they replace; an agent retires neither what a user wrote nor what is permanent.
+    Corrections name what they replace. An agent retires nothing that is pinned or permanent, unless it wrote it; its turns
+    in a conversation retire nothing that a user said.
     """
     if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
         return False
     if is_user(newer.author):
         return True
-    return not is_user(older.author) and (older.priority not in _KEPT or newer.author == older.author)
+    if info_of(newer.entry_type).conversation and is_user(older.author):
+        return False
+    return older.priority not in _KEPT or newer.author == older.author
 
 
 def _link(

@@ -56,9 +56,17 @@ def days_asked(folded: str, own_day: int, language: Language) -> Days | None:
     """
     kinds = [kind for kind in language.dates if kind.rule in _OF_REFERENCE or (kind.rule == "day" and kind.offset < 0)]
     kinds = [kind for kind in kinds if "weekday" not in kind.pattern.groupindex]
-    return next(_read(folded[:MAX_TEXT], own_day, kinds, language), None)
+    days = next(_read(folded[:MAX_TEXT], own_day, kinds, language), None)
+    if days is None or days.length < _PARTED:
+        return days
+    third = days.length // 3
+    if language.begins.search(folded):
+        return Days(days.first, days.first + third)
+    return Days(days.last - third, days.last) if language.closes.search(folded) else days
 
 
+_PARTED: Final = 20
+"""Days from which "early" and "late" name a part of an interval."""
 _OF_REFERENCE: Final = frozenset(["date", "ago", "previous"])
 
 

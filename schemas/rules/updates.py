@@ -169,6 +169,15 @@ _DATA: Final[dict[str, Any]] = tomllib.loads(
 )
 
 
+def with_english_months(folded: str) -> str:
+    """The folded text with French months in English, and "1er" as a number, because ``dates`` knows no French."""
+    return _FRENCH.sub(lambda found: _FRENCH_DATES[found[0]], folded)
+
+
+_FRENCH_DATES: Final[dict[str, str]] = _DATA["french_dates"]
+_FRENCH: Final = re.compile(rf"\b(?:{'|'.join(_FRENCH_DATES)})\b")
+
+
 def _list(name: str) -> frozenset[str]:
     return frozenset(_DATA["every"][name].split())
 
@@ -833,7 +842,7 @@ class _Context:
             return None
         for pattern in new.cues.since:
             for match in pattern.finditer(new.folded):
-                words = match["date"].split()[:5]
+                words = with_english_months(match["date"]).split()[:5]
                 for day in days_named(" ".join(words), own, new.cues.language):
                     first = day.first
                     if (

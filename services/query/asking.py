@@ -12,10 +12,11 @@ import numpy as np
 
 from ...schemas.ports import TokenBits
 from ...schemas.rules.dates import days_asked
-from ...schemas.rules.languages import language_of
+from ...schemas.rules.languages import language_of, languages
 from ...schemas.rules.statements import Told, parts_of, told_by
 from ...schemas.rules.stop_words import foreign_language
 from ...schemas.rules.text import Analyzer, fold, with_named_months, words_of
+from ...schemas.rules.updates import with_english_months
 from ...schemas.rules.word_forms import pairs_of, without_marks
 from ...schemas.rules.word_pieces import pieces_of
 from .arms.late import LateQuery
@@ -99,7 +100,11 @@ def query_of(
     pairs_of_words = [pair for word, _ in keyed for pair in pairs_of(word)]
     names = dict(zip(analyzer.keys_of(pairs_of_words), pairs_of_words, strict=True))
     names |= {key: word for word, key in reversed(keyed)}
-    as_of = None if day is None or told is not Told.ASKS else days_asked(fold(text), day, language_of(words))
+    spoken = language_of(words)
+    dated = fold(text)
+    if language is not None and language.code == "fr":
+        dated, spoken = with_english_months(dated), languages()[0]
+    as_of = None if day is None or told is not Told.ASKS else days_asked(dated, day, spoken)
     as_of_day = None if as_of is None else (as_of.first + as_of.last) // 2
     return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told, as_of_day)
 

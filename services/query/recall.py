@@ -7,7 +7,7 @@ model, recall answers without the dense arm.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -278,9 +278,9 @@ class RecallService:
         """What was found and has evidence, what holds in its place, and its neighbours, with their records."""
         found = result.hits
         walked = _neighbours(index, scope, request, found)
-        holders = {hit.doc: index.standings.holder(hit.doc, moment.ms) for hit in found}
-        known = {hit.doc for hit in (*found, *walked)}
-        brought = _brought(index.scoped(scope), found, holders, known)
+        direct, near = [hit.doc for hit in found], [hit.doc for hit in walked]
+        holders = {doc: index.standings.holder(doc, moment.ms) for doc in (*direct, *near)}
+        brought = _brought(index.scoped(scope), found, holders)
         every: list[Found | Walked] = [*found, *walked, *brought]
         live = _live_priorities(index, every)
         standings = [index.standings.of(hit.doc) for hit in every]
@@ -293,11 +293,10 @@ class RecallService:
             for at, confidence, reason in zip(judged.kept, judged.confidence, judged.reasons, strict=True)
         }
         kept = {found[at].doc for at in judged.kept}
-        for at in range(len(every)):
-            for place in judged.kept if at not in speaks else []:
-                if holders[found[place].doc] == every[at].doc:
-                    speaks[at] = (speaks[place][0], "holds in the place of a hit", None)
-                    break
+        of_holder = {holders[found[place].doc]: place for place in reversed(judged.kept)}
+        for at, hit in enumerate(every):
+            if at not in speaks and hit.doc in of_holder:
+                speaks[at] = (speaks[of_holder[hit.doc]][0], "holds in the place of a hit", None)
         for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
             if neighbour.via in kept and at not in speaks:
                 speaks[at] = (None, "similar to a hit", via)
@@ -306,7 +305,7 @@ class RecallService:
             doc, record, standing = every[at].doc, shown[at][2], standings[at]
             if record is None:  # erased between the search and now: it must not be shown
                 continue
-            holder = index.standings.holder(doc, moment.ms)
+            holder = holders.get(doc, doc)
             below = index.documents.id_of(holder) if holder != doc else None
             one = _shown(shown[at][0], shown[at][1], record, every[at], live[at], speaks[at], standing)
             hits.append(one._replace(below=below, held_then=below is None and _is_superseded(standing)))
@@ -388,15 +387,13 @@ def _is_superseded(standing: Standing | None) -> bool:
     return standing is not None and standing.state is State.SUPERSEDED
 
 
-def _brought(
-    scoped: ScopedDocuments, found: Sequence[Found], holders: Mapping[int, int], known: Set[int]
-) -> list[Walked]:
+def _brought(scoped: ScopedDocuments, found: Sequence[Found], holders: Mapping[int, int]) -> list[Walked]:
     """What holds in the place of hits and is in scope, but was not found; with the score of the first such hit."""
     brought: dict[int, Walked] = {}
     for hit in found:
         holder = holders[hit.doc]
         in_scope = scoped.mask is None or (holder < scoped.count and bool(scoped.mask[holder]))
-        if holder not in known and in_scope:
+        if holder not in holders and in_scope:
             brought.setdefault(holder, Walked(holder, hit.doc, hit.score))
     return list(brought.values())
 

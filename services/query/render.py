@@ -21,6 +21,7 @@ from ...schemas.operations.recall import (
     RenderedHit,
     RenderRequest,
 )
+from ...schemas.operations.retractions import State
 from ...schemas.principal import Principal
 from ...schemas.rules.render import REDACTED_TYPE, Line, Memory, render
 from .recall import RecallService
@@ -96,7 +97,9 @@ def _memory(hit: RecallHit) -> Memory:
 
 
 def _standing_text(state: str, by: str | None, at: str | None) -> str:
-    """``superseded 2026-11-21 by j_1``."""
+    """``until 2026-11-21: superseded by j_1``; ``retracted 2026-11-21 by ada``."""
+    if state == State.SUPERSEDED and at:
+        return " ".join(part for part in (f"until {at[:DATE_CHARS]}: {state}", by and f"by {by}") if part)
     return " ".join(part for part in (state, at and at[:DATE_CHARS], by and f"by {by}") if part)
 
 

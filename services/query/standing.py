@@ -6,8 +6,7 @@ the agent that it names, or of the workspace if it names none. A LEAD retracts e
 them. A retracted entry supersedes and contradicts nothing.
 
 What a reactor takes for an update (``supersedes`` in ``memory_relations``) counts between entries of one agent, from the
-time from which the newer one holds; an agent's entry does not retire what a user wrote. One that an OWNER, ADMIN or LEAD
-asserted counts for every entry.
+time from which the newer one holds. One that an OWNER, ADMIN or LEAD asserted counts for every entry.
 
 Of two contradicting entries, the one with the later ``valid_at`` (``ts`` if absent) counts. A contradiction that only a
 reactor proposes counts between entries of one agent; between agents it is a dispute, which leaves nothing out.
@@ -20,7 +19,6 @@ from typing import NamedTuple
 
 from ...schemas.events.retractions import TargetKind
 from ...schemas.operations.retractions import Standing, State
-from ...schemas.rules.actors import is_user
 from ...schemas.rules.relations import RelationState
 from ...schemas.timestamps import format_ms
 from ...schemas.views import RetractionRow, SupersessionRow
@@ -165,8 +163,7 @@ def replaces(one: Subject, edge: Replacement) -> bool:
         return False
     if edge.state == RelationState.ASSERTED:
         return True
-    later = (edge.from_ms, edge.other.seq) > (one.holds_ms, one.seq)
-    return later and one.agent_id == edge.other.agent_id and (is_user(edge.other.author) or not is_user(one.author))
+    return one.agent_id == edge.other.agent_id and (edge.from_ms, edge.other.seq) > (one.holds_ms, one.seq)
 
 
 def _counts(one: Subject, edge: Contradiction) -> bool:

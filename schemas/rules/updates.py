@@ -22,6 +22,7 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Final
 
+from .contradiction_words import MONTHS
 from .dates import days_named
 from .languages import Language, languages
 from .stop_words import english_stop_words, foreign_language, stop_words_of
@@ -162,6 +163,8 @@ class _Cues:
     verbs: frozenset[str]
     ignored: frozenset[str]
     stop_words: frozenset[str]
+    known: frozenset[str]
+    """Words by which the language is recognised."""
 
 
 _DATA: Final[dict[str, Any]] = tomllib.loads(
@@ -188,10 +191,12 @@ def _cues(code: str) -> _Cues:
     named = {language.code: language for language in languages()}
     values: dict[str, Any] = {name: tuple(map(re.compile, data[name])) for name in _PATTERNS}
     values |= {name: frozenset(data[name].casefold().split()) for name in _WORDS}
+    stop_words = english_stop_words() if code == "en" else stop_words_of(code)
     return _Cues(
         language=named.get(code, named["en"]),
         anaphora=re.compile(data["anaphora"]),
-        stop_words=english_stop_words() if code == "en" else stop_words_of(code),
+        stop_words=stop_words,
+        known=stop_words.union(*(values[name] for name in _WORDS)),
         **values,
     )
 
@@ -201,7 +206,10 @@ _PATTERNS: Final = (
     *("stays", "rest", "since"),
 )
 _WORDS: Final = ("past_verbs", "negations", "verbs", "ignored")
-_SENTENCE_END: Final = re.compile(r"(?<=[^\d\s.][.!?;])\s+|(?<=\d[.!?;])\s+(?=[A-ZÄÖÜÉÀ][a-zäöüß]+ )|\n+")
+_SENTENCE_END: Final = re.compile(
+    r"(?<=[^\d\s.][.!?;])\s+|(?<=\d[.!?;])\s+(?=[A-ZÄÖÜÉÀ][a-zäöüß]+ )(?!"
+    rf"(?i:{MONTHS})\b)|\n+"
+)
 _ABBREVIATED: Final = re.compile(
     r"\b(?:mr|mrs|ms|dr|st|no|nr|prof|approx|ca|z\.b|e\.g|i\.e|vs|mme|m)\.$", re.IGNORECASE
 )
@@ -353,9 +361,12 @@ def chosen(candidates: Sequence[Candidate]) -> Candidate | None:
 
 def _cues_of(text: str) -> _Cues | None:
     """The lists of the language of two statements; None for a language without lists."""
-    foreign = foreign_language(tokens_of(text))
-    code = "en" if foreign is None else foreign.code
-    return _cues(code) if code in _KNOWN else None
+    tokens = tokens_of(text)
+    foreign = foreign_language(tokens)
+    if foreign is not None and foreign.code not in _KNOWN:
+        return None
+    every = [_cues(code) for code in _KNOWN]
+    return max(every, key=lambda cues: sum(token in cues.known for token in tokens))
 
 
 _ANNOTATION: Final = re.compile(r"\[[^\]]{0,300}\]")

@@ -33,7 +33,8 @@ _PRESENT = (
 )
 
 _PROPOSED = f"""SELECT relation, src_entry_id, src_seq, dst_entry_id, dst_seq FROM {RELATIONS}
-    WHERE workspace_id = ? AND relation IN ('{SUPERSEDES}', '{CONTRADICTS}') AND state = '{RelationState.PROPOSED}' AND dst_entry_id = ?"""
+    WHERE workspace_id = ? AND relation IN ('{SUPERSEDES}', '{CONTRADICTS}') AND state = '{RelationState.PROPOSED}'
+    AND dst_entry_id = ?"""
 """By which relations an entry is outdated that only a reactor found."""
 
 

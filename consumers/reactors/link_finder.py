@@ -65,7 +65,8 @@ class _Text:
     @property
     def statement(self) -> Statement:
         """The text as the rule of updates takes it."""
-        return Statement(self.text, self.holds_ms // DAY_MS, self.actor_id)
+        is_turn = info_of(self.entry_type).conversation
+        return Statement(self.text, self.holds_ms // DAY_MS, self.actor_id, is_turn)
 
     @property
     def states(self) -> bool:
@@ -237,13 +238,13 @@ def _may_retire(newer: _Text, older: _Text) -> bool:
     """Whether a newer entry may retire an older one of its agent by what it says.
 
     Corrections name what they replace. An agent retires nothing that is pinned or permanent, unless it wrote it; its turns
-    in a conversation retire nothing that a user said.
+    in a conversation retire nothing.
     """
     if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
         return False
     if is_user(newer.author):
         return True
-    if info_of(newer.entry_type).conversation and is_user(older.author):
+    if info_of(newer.entry_type).conversation:
         return False
     return older.priority not in _KEPT or newer.author == older.author
 

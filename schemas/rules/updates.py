@@ -46,6 +46,8 @@ MAX_TOKENS: Final = 60
 """Maximum number of tokens of a sentence that is compared."""
 _NEAR: Final = 0.4
 """Cosine from which two statements concern the same thing, if one names words of the other as outdated."""
+_ALIKE: Final = 0.6
+"""Cosine from which a common date is no coincidence."""
 UNRELATED_COSINE: Final = 0.15
 """Below this cosine, shared words are a coincidence (MiniLM: two random statements of one journal have .1 on average)."""
 _KNOWN: Final = ("en", "de", "fr")
@@ -69,11 +71,14 @@ class Statement:
         text: Its text.
         day: The day it was made, days since 1970-01-01 (UTC), for relative dates; None if not known.
         speaker: The name of the person who made it, to whom "I" refers; None if not known.
+        is_turn: Whether it is a turn of a conversation. Of two such texts, or of one and a note, only one that names what
+            no longer holds or another number, date or name retires the other: much in a conversation sounds alike.
     """
 
     text: str
     day: int | None = None
     speaker: str | None = None
+    is_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +223,7 @@ _TIME: Final = re.compile(r"\d{1,2}[:.h]\d{2}$|\d{1,2}(?:am|pm|h|uhr)$")
 _MARKS: Final = frozenset(':,;"“”„«»')
 _DETERMINERS: Final = _list("determiners")
 """Words before a noun, so that "the lead" is not a verb."""
+_INTERJECTIONS: Final = frozenset(["no", "non", "nein"])
 _QUOTES: Final = re.compile(r"[\"“„«‚](?P<said>[^\"”“»]{3,300})[\"”“»]")
 _LEAST_QUOTED_WORDS: Final = 3
 """Minimum number of words of a quotation; a title in quotes is a value."""
@@ -308,8 +314,9 @@ def update(
     mine, theirs = _sentences(_spoken(newer), cues), _sentences(_spoken(older), cues)
     if not 0 < len(mine) <= MAX_SENTENCES or not 0 < len(theirs) <= MAX_SENTENCES:
         return None
-    chatter = max(len(mine), len(theirs)) > _MOST_RESTATED
-    context = _Context(newer, cosine, weight, same_speaker, chatter)
+    chatter = newer.is_turn or older.is_turn or max(len(mine), len(theirs)) > _MOST_RESTATED
+    spoken = newer.is_turn or older.is_turn
+    context = _Context(newer, cosine, weight, same_speaker, chatter, spoken)
     found = [
         one
         for new in (*mine, *(clause for sentence in mine for clause in _clauses(sentence)))
@@ -451,7 +458,8 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
             found.append(_Token(word, word, _Kind.WORD, False, False, False, starts))
             continue
         kind = _kind(word, folded, cues, names=capital_names and (not starts or quoted), quoted=quoted)
-        negation = folded in cues.negations
+        said_no = folded in _INTERJECTIONS and text[match.end() : match.end() + 1] in (",", ".", "!", "")
+        negation = folded in cues.negations and not said_no
         verb = folded in cues.verbs and not (found and found[-1].folded in _DETERMINERS)
         plain = folded in cues.stop_words or folded in cues.ignored or negation
         content = kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) or (
@@ -517,7 +525,18 @@ def _number(folded: str) -> str | None:
 
 def _asserts_anything(old: _Sentence) -> bool:
     """Whether an older sentence states something that can be retired."""
-    return not _asks(old) and not old.has(old.cues.hypothetical) and bool(old.content)
+    return not _asks(old) and not old.has(old.cues.hypothetical) and bool(old.content) and not _comments(old)
+
+
+def _comments(sentence: _Sentence) -> bool:
+    """Whether a sentence is about what was said before ("That's great", "It sounds like …"), or thanks for it."""
+    tokens = [token for token in sentence.tokens if token.folded not in _MARKS]
+    if any(token.folded in _THANKS for token in tokens):
+        return True
+    if len(tokens) < 2 or tokens[0].folded not in _PRONOUNS:
+        return False
+    second = tokens[1]
+    return second.is_verb or not second.is_content or second.folded in _SEEMS
 
 
 def _asks(sentence: _Sentence) -> bool:
@@ -531,15 +550,18 @@ def _asks(sentence: _Sentence) -> bool:
 
 
 def _in_past(sentence: _Sentence) -> bool:
-    """Whether a verb stands in the past; "is played" does not."""
+    """Whether a verb stands in the past: "we painted", but not "is played"."""
     tokens = sentence.tokens
-    return any(
-        token.folded in sentence.cues.past_verbs
-        and not any(one.folded in _PRESENT for one in tokens[max(0, at - 3) : at])
-        for at, token in enumerate(tokens)
-    )
+    for at, token in enumerate(tokens):
+        before = [one.folded for one in tokens[max(0, at - 3) : at]]
+        if token.folded in sentence.cues.past_verbs and not _PRESENT.intersection(before):
+            return True
+        if token.folded.endswith("ed") and _SUBJECTS.intersection(before[-2:]) and not _PRESENT.intersection(before):
+            return True
+    return False
 
 
+_SUBJECTS: Final = _list("subjects")
 _PRESENT: Final = _list("present")
 
 
@@ -551,6 +573,18 @@ def _quotes(sentence: _Sentence) -> bool:
     return any(
         len(tokens_of(match["said"])) >= _LEAST_QUOTED_WORDS for match in _QUOTES.finditer(sentence.shown)
     ) and any(mark in sentence.shown for mark in (":", ","))
+
+
+def _has_subject(sentence: _Sentence) -> bool:
+    """Whether a noun stands before the verb or before a colon, rather than "I" or "we"."""
+    for token in sentence.tokens[_begin(sentence.tokens) :]:
+        if token.folded == ":":
+            return True
+        if token.is_verb:
+            return False
+        if token.is_content and token.kind not in (_Kind.DATE, _Kind.TIME, _Kind.NUMBER):
+            return True
+    return False
 
 
 def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_Token]:
@@ -594,6 +628,8 @@ _JOINS: Final = _list("joins")
 """Words within a noun phrase."""
 
 
+_THANKS: Final = _list("thanks")
+_SEEMS: Final = _list("seems")
 _PRONOUNS: Final = _list("pronouns")
 
 
@@ -629,6 +665,8 @@ class _Context:
     same_speaker: bool | None
     is_chatter: bool
     """Whether one of the texts says several things, so that two of its sentences are alike by chance."""
+    is_spoken: bool
+    """Whether one of them is a turn of a conversation."""
 
     def share(self, part: Sequence[_Token], whole: Sequence[_Token]) -> float:
         """The weight share of ``part`` that ``whole`` has; 0 for nothing."""
@@ -660,11 +698,13 @@ class _Context:
         past = new.within(cues.past) or _in_past(new)
         stays = new.has(cues.stays)
         adds = new.within(cues.adds)
+        if self.is_spoken and not (pair.have_subjects and pair.changed_slots):
+            return None
         if new.corrects:
-            corrected = self._corrected(pair, past=new.within(cues.past))
+            corrected = self._corrected(pair, past=new.within(cues.past) or (self.is_spoken and past))
             if corrected is not None:
                 return corrected
-        if past or stays or adds:
+        if past or stays or adds or _comments(new):
             return None
         negated = self._negated(pair)
         if negated is not None:
@@ -716,6 +756,8 @@ class _Context:
 
     def _leaves(self, pair: _Pair) -> Update | None:
         new, old = pair.new, pair.old
+        if self.is_spoken and _comments(new):
+            return None
         for at, pattern in enumerate(new.cues.leaves):
             for match in pattern.finditer(new.folded):
                 left = self._words(match["old"], new.cues)
@@ -726,7 +768,8 @@ class _Context:
                 if at == 0 and not (new.has(new.cues.now) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved
                 rest = [token for token in pair.new_content if not any(_same(token, one) for one in left)]
-                common = [token for token in rest if pair.old_has(token) and token.kind is not _Kind.DATE]
+                dated = not self._near(_ALIKE)
+                common = [one for one in rest if pair.old_has(one) and not (dated and one.kind is _Kind.DATE)]
                 topical = self.share(pair.old_topic, pair.new_content) >= _NAMED_OLD and pair.old_topic
                 named = any(token.kind in (_Kind.NAME, _Kind.WORD) and len(token.folded) > 2 for token in left)
                 if common or topical or (named and self._near(_NEAR)):
@@ -763,12 +806,12 @@ class _Context:
             self.share(pair.old_topic, pair.new_all) >= _NAMED_OLD
             or (bool(pair.changed_slots) and self.share(pair.new_topic, pair.old_topic) >= _SAME_TOPIC)
         )
-        if mutual and pair.new_only:
+        if mutual and pair.new_only and (pair.have_subjects or pair.changed_slots):
             return self._made(pair, Effect.REPLACES, 0.92, sure)
         return None
 
     def _negated(self, pair: _Pair) -> Update | None:
-        if pair.new.negated == pair.old.negated:
+        if self.is_spoken or pair.new.negated == pair.old.negated or _comments(pair.new):
             return None
         if pair.old.negated and not (pair.new.has(pair.new.cues.now) or pair.new.has(pair.new.cues.again)):
             return None
@@ -785,6 +828,8 @@ class _Context:
         if not (new.has(new.cues.now) or self._since(new) is not None or new.has(new.cues.again)):
             return None
         if not pair.old_only and not pair.old_negates:
+            return None
+        if not pair.have_subjects and not pair.changed_slots and not pair.old_negates:
             return None
         moment = new.has(new.cues.now) or self._since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
@@ -941,6 +986,11 @@ class _Pair:
         share = self.context.share
         both = (share(self.new_all, self.old_all) + share(self.old_all, self.new_all)) / 2
         return both + (self.context.cosine or 0.0)
+
+    @property
+    def have_subjects(self) -> bool:
+        """Whether both sentences name their subject."""
+        return _has_subject(self.new) and _has_subject(self.old)
 
     @property
     def anaphoric(self) -> bool:

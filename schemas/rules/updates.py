@@ -161,6 +161,8 @@ class _Cues:
     adds: tuple[re.Pattern[str], ...]
     stays: tuple[re.Pattern[str], ...]
     rest: tuple[re.Pattern[str], ...]
+    done: tuple[re.Pattern[str], ...]
+    intends: tuple[re.Pattern[str], ...]
     since: tuple[re.Pattern[str], ...]
     anaphora: re.Pattern[str]
     past_verbs: frozenset[str]
@@ -208,7 +210,7 @@ def _cues(code: str) -> _Cues:
 
 _PATTERNS: Final = (
     *("leaves", "ends", "withdraws", "corrects", "now", "moves", "again", "hypothetical", "reports", "past", "adds"),
-    *("stays", "rest", "since"),
+    *("stays", "rest", "done", "intends", "since"),
 )
 _WORDS: Final = ("past_verbs", "negations", "verbs", "ignored")
 _SENTENCE_END: Final = re.compile(
@@ -686,6 +688,9 @@ class _Context:
             return withdrawn
         if _quotes(new) or pair.other_entity or pair.other_person:
             return None
+        done = self._done(pair)
+        if done is not None:
+            return done
         reinstated = self._reinstated(pair)
         if reinstated is not None:
             return reinstated
@@ -736,6 +741,18 @@ class _Context:
                 if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
                     found = self._made(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
                     return self._whole(pair, found)
+        return None
+
+    def _done(self, pair: _Pair) -> Update | None:
+        """What was still to be done is done."""
+        new, old = pair.new, pair.old
+        if not old.has(old.cues.intends) or old.has(old.cues.ends) or new.negated:
+            return None
+        for pattern in new.cues.done:
+            for match in pattern.finditer(new.folded):
+                named = self._words(match["old"], new.cues)
+                if named and not pair.other_numbers(named) and self.share(named, pair.old_all) >= _OWN_WORDS:
+                    return self._made(pair, Effect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"')
         return None
 
     def _reinstated(self, pair: _Pair) -> Update | None:

@@ -185,9 +185,7 @@ class LinkFinder:
                 candidates.append(Candidate(theirs.statement, found, theirs.order))
             elif found.retires:
                 retired.append(_Retired(theirs, own, found))
-        best = chosen(candidates)
-        if best is not None:
-            retired.append(_Retired(own, older[best.order], best.found))
+        retired += [_Retired(own, older[one.order], one.found) for one in chosen(candidates)]
         return retired
 
     async def _judged(self, workspace_id: str, seen: _Seen) -> Contradiction | None:

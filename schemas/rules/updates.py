@@ -161,6 +161,8 @@ class _Cues:
     adds: tuple[re.Pattern[str], ...]
     stays: tuple[re.Pattern[str], ...]
     rest: tuple[re.Pattern[str], ...]
+    once: tuple[re.Pattern[str], ...]
+    turned: tuple[re.Pattern[str], ...]
     done: tuple[re.Pattern[str], ...]
     intends: tuple[re.Pattern[str], ...]
     since: tuple[re.Pattern[str], ...]
@@ -210,7 +212,7 @@ def _cues(code: str) -> _Cues:
 
 _PATTERNS: Final = (
     *("leaves", "ends", "withdraws", "corrects", "now", "moves", "again", "hypothetical", "reports", "past", "adds"),
-    *("stays", "rest", "done", "intends", "since"),
+    *("stays", "rest", "done", "intends", "once", "turned", "since"),
 )
 _WORDS: Final = ("past_verbs", "negations", "verbs", "ignored")
 _SENTENCE_END: Final = re.compile(
@@ -348,12 +350,11 @@ class Candidate:
     order: tuple[int, int]
 
 
-def chosen(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The candidate that a newer statement retires, None if there is none: one at most.
+def chosen(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that a newer statement retires: the best, and those that say the same as the best.
 
-    It is the one with the greatest match and confidence; a candidate that another candidate retires gives way to it,
-    because a statement replaces what held until then. If the newer statement fits one best that it only amends, it
-    retires none.
+    The best has the greatest match and confidence; a candidate that another candidate retires gives way to it, because a
+    statement replaces what held until then. If the newer statement fits one best that it only amends, it retires none.
     """
     current = [
         one
@@ -365,7 +366,31 @@ def chosen(candidates: Sequence[Candidate]) -> Candidate | None:
         )
     ]
     best = max(current, key=lambda one: (one.found.match + one.found.confidence, one.order), default=None)
-    return best if best is not None and best.found.retires else None
+    if best is None or not best.found.retires:
+        return []
+    return [one for one in current if one is best or (one.found.retires and _says_same(one.statement, best.statement))]
+
+
+def _says_same(one: Statement, other: Statement) -> bool:
+    """Whether each of two statements has most content words of the other, and the same numbers."""
+    cues = _cues_of(f"{one.text} {other.text}")
+    if cues is None:
+        return False
+    mine, theirs = (
+        [token for part in _sentences(_spoken(text), cues) for token in part.content] for text in (one, other)
+    )
+    if not mine or not theirs or _figures(mine) != _figures(theirs):
+        return False
+    return min(_shared(mine, theirs), _shared(theirs, mine)) >= _SAME_TOPIC
+
+
+def _figures(tokens: Sequence[_Token]) -> set[str]:
+    """The numbers, times and dates."""
+    return {token.folded for token in tokens if token.kind not in (_Kind.WORD, _Kind.NAME)}
+
+
+def _shared(part: Sequence[_Token], whole: Sequence[_Token]) -> float:
+    return sum(any(_same(token, one) for one in whole) for token in part) / len(part)
 
 
 def _cues_of(text: str) -> _Cues | None:
@@ -691,6 +716,9 @@ class _Context:
         done = self._done(pair)
         if done is not None:
             return done
+        turned = self._turned(pair)
+        if turned is not None:
+            return turned
         reinstated = self._reinstated(pair)
         if reinstated is not None:
             return reinstated
@@ -753,6 +781,21 @@ class _Context:
                 named = self._words(match["old"], new.cues)
                 if named and not pair.other_numbers(named) and self.share(named, pair.old_all) >= _OWN_WORDS:
                     return self._made(pair, Effect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"')
+        return None
+
+    def _turned(self, pair: _Pair) -> Update | None:
+        """What used to be so is not any more: "I used to like A, but now B"."""
+        new, old = pair.new, pair.old
+        if self.same_speaker is False or not new.within(new.cues.turned) or old.has(old.cues.once):
+            return None
+        for pattern in new.cues.once:
+            for match in pattern.finditer(new.folded):
+                left = self._words(match["old"], new.cues)
+                if not left or pair.other_numbers(left):
+                    continue
+                kept = [one for one in left if not one.is_verb]
+                if kept and self.share(kept, pair.old_all) >= _OWN_WORDS:
+                    return self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
         return None
 
     def _reinstated(self, pair: _Pair) -> Update | None:

@@ -25,6 +25,7 @@ RETIRES = [
     ("Helmets are mandatory in the hall.", "Forget what I said about helmets in the hall."),
     ("The test server is called juno.", "The test server is called vesta, not juno."),
     ("I still need to renew the passport.", "I've finished renewing the passport."),
+    ("I love the Lagavulin.", "I used to love the Lagavulin, but lately I drink no whisky."),
     ("Ich muss noch die Rechnung schreiben.", "Ich habe die Rechnung fertig."),
     ("Der Kurs beginnt um 18 Uhr.", "Der Kurs beginnt jetzt um 19 Uhr."),
     ("Die Kasse führt Frau Lenz.", "Die Kasse führt nicht mehr Frau Lenz, sondern Herr Maas."),
@@ -39,6 +40,7 @@ KEEPS = [
     ("The bakery opens at 6:30.", "In 2019 the bakery opened at 7:00."),
     ("The bakery opens at 6:30.", 'A customer wrote: "the bakery opens at 7:00 now"'),
     ("The bakery opens at 6:30.", "The bakery also opens at 14:00."),
+    ("I love the Lagavulin.", "My father used to love the Lagavulin."),
     ("The bakery opens at 6:30.", "The bakery still opens at 6:30."),
     ("Room 12 has a projector.", "Room 14 has a projector."),
     ("Room 12 is cleaned on Mondays.", "Room 14 is now cleaned on Fridays."),
@@ -138,9 +140,18 @@ def test_of_several_versions_only_the_one_that_held_until_then_is_retired() -> N
         for at, text in enumerate(texts[:2])
         if (found := update(newest, Statement(text), cosine=0.9)) is not None
     ]
-    best = chosen(candidates)
-    assert best is not None
-    assert best.order == (1, 1)
+    assert [one.order for one in chosen(candidates)] == [(1, 1)]
+
+
+def test_all_that_say_the_same_are_retired_together() -> None:
+    texts = ["The door code is 4471.", "Remember, the door code is 4471!", "The alarm code is 4471."]
+    newest = Statement("The door code is now 9002.")
+    candidates = [
+        Candidate(Statement(text), found, (at, at))
+        for at, text in enumerate(texts)
+        if (found := update(newest, Statement(text), cosine=0.9)) is not None
+    ]
+    assert [one.order for one in chosen(candidates)] == [(0, 0), (1, 1)]
 
 
 def test_what_is_only_amended_best_keeps_a_weaker_match_from_being_retired() -> None:
@@ -148,7 +159,7 @@ def test_what_is_only_amended_best_keeps_a_weaker_match_from_being_retired() -> 
     whole = Statement("The cabin is in Lom, sleeps six, costs 90 a night and has a stove.")
     found = update(newer, whole, cosine=0.9)
     if found is not None:
-        assert chosen([Candidate(whole, found, (0, 0))]) is None
+        assert chosen([Candidate(whole, found, (0, 0))]) == []
 
 
 def test_unrelated_vectors_outweigh_common_words() -> None:

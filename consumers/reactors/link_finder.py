@@ -185,7 +185,11 @@ class LinkFinder:
                 candidates.append(Candidate(theirs.statement, found, theirs.order))
             elif found.retires:
                 retired.append(_Retired(theirs, own, found))
-        retired += [_Retired(own, older[one.order], one.found) for one in chosen(candidates)]
+
+        def may_retire(newer: Candidate, earlier: Candidate) -> bool:
+            return _may_retire(older[newer.order], older[earlier.order])
+
+        retired += [_Retired(own, older[one.order], one.found) for one in chosen(candidates, may_retire)]
         return retired
 
     async def _judged(self, workspace_id: str, seen: _Seen) -> Contradiction | None:

@@ -350,17 +350,31 @@ class Candidate:
     order: tuple[int, int]
 
 
-def chosen(candidates: Sequence[Candidate]) -> list[Candidate]:
+def always(_newer: Candidate, _older: Candidate) -> bool:
+    """Any statement may retire any other."""
+    return True
+
+
+def chosen(
+    candidates: Sequence[Candidate], may_retire: Callable[[Candidate, Candidate], bool] = always
+) -> list[Candidate]:
     """The candidates that a newer statement retires: the best, and those that say the same as the best.
 
     The best has the greatest match and confidence; a candidate that another candidate retires gives way to it, because a
     statement replaces what held until then. If the newer statement fits one best that it only amends, it retires none.
+
+    Args:
+        candidates: The older statements, with what the newer one does to each.
+        may_retire: Whether the first of two candidates has the authority to retire the second.
     """
     current = [
         one
         for one in candidates
         if not any(
-            other.order > one.order and (found := update(other.statement, one.statement)) is not None and found.retires
+            other.order > one.order
+            and may_retire(other, one)
+            and (found := update(other.statement, one.statement)) is not None
+            and found.retires
             for other in candidates
             if other.found.retires
         )

@@ -22,7 +22,7 @@ from functools import cache, cached_property
 from importlib import resources
 from typing import Any, Final
 
-from .contradiction_words import MONTHS
+from .contradiction_words import EVENTS, MONTHS
 from .dates import days_named
 from .languages import Language, languages
 from .stop_words import english_stop_words, foreign_language, stop_words_of
@@ -225,6 +225,8 @@ _ABBREVIATED: Final = re.compile(
 _TOKEN: Final = re.compile(r"\d+(?:[.,:/-]\d+)*(?:[-–]?[a-zA-Zµ°%]{1,3}\b)?|[^\W\d_]+(?:'[^\W\d_]+)?|[:,;%€$\"“”„«»]")
 _TIME: Final = re.compile(r"\d{1,2}[:.h]\d{2}$|\d{1,2}(?:am|pm|h|uhr)$")
 _MARKS: Final = frozenset(':,;"“”„«»')
+_GERMAN_VERB: Final = ("t", "en")
+"""Endings of a German verb behind its subject, which has a capital."""
 _DETERMINERS: Final = _list("determiners")
 """Words before a noun, so that "the lead" is not a verb."""
 _INTERJECTIONS: Final = frozenset(["no", "non", "nein"])
@@ -454,21 +456,19 @@ _CLAUSE_END: Final = re.compile(
 )
 _LEAST_CLAUSE: Final = 3
 """Tokens of a clause, at least."""
+_LEAST_SAID: Final = 2
+"""Verbs and content words of a clause, at least."""
 
 
 def _clauses(sentence: _Sentence) -> list[_Sentence]:
-    """The clauses of a sentence that have a verb and a content word; none if it is one clause."""
+    """The clauses of a sentence that say something; none if it is one clause."""
     parts = _CLAUSE_END.split(sentence.shown)
     if len(parts) < 2:
         return []
     found = []
     for part in parts:
         tokens = _tokens(part, sentence.cues)
-        if (
-            len(tokens) >= _LEAST_CLAUSE
-            and any(one.is_verb for one in tokens)
-            and any(one.is_content for one in tokens)
-        ):
+        if len(tokens) >= _LEAST_CLAUSE and sum(one.is_content or one.is_verb for one in tokens) >= _LEAST_SAID:
             folded = part.casefold().strip(" .!")
             found.append(_Sentence(part, folded, tokens, sentence.cues, sentence.whole, sentence.corrects))
     return found
@@ -489,7 +489,7 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
     found: list[_Token] = []
     starts = True
     capital_names = cues.language.code != "de" or cues is not _cues("de")
-    quoted = False
+    quoted = after_noun = False
     for match in _TOKEN.finditer(text):
         word = match[0]
         folded = word.casefold().removesuffix("'")
@@ -501,13 +501,16 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
         kind = _kind(word, folded, cues, names=capital_names and (not starts or quoted), quoted=quoted)
         said_no = folded in _INTERJECTIONS and text[match.end() : match.end() + 1] in (",", ".", "!", "")
         negation = folded in cues.negations and not said_no
-        verb = folded in cues.verbs and not (found and found[-1].folded in _DETERMINERS)
+        german = cues is _cues("de") and word[0].islower() and after_noun and folded.endswith(_GERMAN_VERB)
+        determined = bool(found) and found[-1].folded in _DETERMINERS
+        verb = not determined and (folded in cues.verbs or (german and folded not in cues.stop_words))
         plain = folded in cues.stop_words or folded in cues.ignored or negation
         content = kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) or (
             not plain and (len(folded) > 1 or (word.isupper() and not starts))
         )
         found.append(_Token(folded, _stem(folded), kind, content, verb, negation, starts))
         starts = False
+        after_noun = word[0].isupper()
     return found
 
 
@@ -671,6 +674,8 @@ _JOINS: Final = _list("joins")
 
 _THANKS: Final = _list("thanks")
 _SEEMS: Final = _list("seems")
+_SEVERAL: Final = _list("several")
+"""Verbs whose object is one of several: who likes jazz may like blues, too."""
 _PRONOUNS: Final = _list("pronouns")
 
 
@@ -742,7 +747,7 @@ class _Context:
         ended = self._ended(pair)
         if ended is not None:
             return self._whole(pair, ended)
-        past = new.within(cues.past) or _in_past(new)
+        past = new.within(cues.past) or (_in_past(new) and not new.has(cues.moves))
         stays = new.has(cues.stays)
         adds = new.within(cues.adds)
         if self.is_spoken and not (pair.have_subjects and pair.changed_slots):
@@ -889,10 +894,10 @@ class _Context:
             return None
         if pair.old.negated and not (pair.new.has(pair.new.cues.now) or pair.new.has(pair.new.cues.again)):
             return None
-        if (
-            self.share(pair.old_content, pair.new_all) >= _OWN_WORDS
-            and self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
-        ):
+        topical = self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
+        exchanged = bool(pair.old_only and pair.new_only)
+        least = _SAME_TOPIC if self._topics(pair, _EQUAL_FRAME) and not exchanged else _OWN_WORDS
+        if topical and self.share(pair.old_content, pair.new_all) >= least:
             return self._made(pair, pair.effect, 0.85, "one is the negation of the other")
         return None
 
@@ -923,6 +928,11 @@ class _Context:
         if not self._topics(pair, _EQUAL_FRAME) or pair.new.negated != pair.old.negated:
             return None
         if pair.old.has(pair.old.cues.past) or _in_past(pair.old):
+            return None
+        if any(token.folded in EVENTS and token.folded not in pair.new.cues.verbs for token in pair.new.tokens):
+            return None
+        figures = any(token.kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) for token in pair.changed_slots)
+        if not figures and any(token.folded in _SEVERAL for token in pair.new.tokens):
             return None
         if not pair.old_only or not pair.new_only or not (pair.same_frame or pair.one_word_differs):
             return None

@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from typing import Any, Final
 
@@ -51,6 +51,8 @@ _ALIKE: Final = 0.6
 UNRELATED_COSINE: Final = 0.15
 """Below this cosine, shared words are a coincidence (MiniLM: two random statements of one journal have .1 on average)."""
 _KNOWN: Final = ("en", "de", "fr")
+_TEXTS_KEPT: Final = 512
+"""Number of texts whose sentences are kept, some kilobytes each."""
 
 
 class Effect(StrEnum):
@@ -238,6 +240,8 @@ _PREFIX: Final = 4
 _PREFIX_SHARE: Final = 0.6
 """Minimum share of the longer of two forms of a word that they have in common."""
 _MOST_ENDING: Final = 3
+_BEGINS: Final = 3
+"""Letters that two forms of a word share at least: without one, two statements have no word in common."""
 """Characters in which two forms of a word differ at the end, at most."""
 _CONTRACTED: Final = (
     (
@@ -319,6 +323,12 @@ def update(
         return None
     mine, theirs = _sentences(_spoken(newer), cues), _sentences(_spoken(older), cues)
     if not 0 < len(mine) <= MAX_SENTENCES or not 0 < len(theirs) <= MAX_SENTENCES:
+        return None
+    begins = [
+        {token.folded[:_BEGINS] for part in some for token in part.tokens if token.is_content or token.is_verb}
+        for some in (mine, theirs)
+    ]
+    if begins[0].isdisjoint(begins[1]):
         return None
     chatter = newer.is_turn or older.is_turn or max(len(mine), len(theirs)) > _MOST_RESTATED
     spoken = newer.is_turn or older.is_turn
@@ -432,8 +442,15 @@ def _spoken(statement: Statement) -> str:
     return rest.strip()
 
 
-def _sentences(text: str, cues: _Cues) -> list[_Sentence]:
+def _sentences(text: str, cues: _Cues) -> Sequence[_Sentence]:
+    """The sentences of a text; one text is compared with many, so the newest are kept."""
+    return _read(text, next(code for code in _KNOWN if _cues(code) is cues))
+
+
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _read(text: str, code: str) -> tuple[_Sentence, ...]:
     """The sentences of a text; a cue of correction in one that says nothing else counts for the next."""
+    cues = _cues(code)
     plain = unicodedata.normalize("NFKC", text).replace("’", "'").replace("‘", "'")
     for pattern, written in _CONTRACTED:
         plain = pattern.sub(written, plain)
@@ -448,7 +465,7 @@ def _sentences(text: str, cues: _Cues) -> list[_Sentence]:
         sentence.corrects = corrects or sentence.has(cues.corrects)
         corrects = sentence.corrects
         found.append(sentence)
-    return found
+    return tuple(found)
 
 
 _CLAUSE_END: Final = re.compile(

@@ -437,7 +437,7 @@ def _spoken(statement: Statement) -> str:
     """The text without the name of its speaker before it."""
     text = _ANNOTATION.sub(" ", statement.text)
     name, colon, rest = text.partition(":")
-    if not colon or statement.speaker is None or fold(name).strip() != fold(statement.speaker):
+    if not colon or statement.speaker is None or fold(name).strip() != fold(statement.speaker.replace("_", " ")):
         return text
     return rest.strip()
 
@@ -767,7 +767,9 @@ class _Context:
         past = new.within(cues.past) or (_in_past(new) and not new.has(cues.moves))
         stays = new.has(cues.stays)
         adds = new.within(cues.adds)
-        if self.is_spoken and not (pair.have_subjects and pair.changed_slots):
+        if self.is_spoken and not (
+            pair.have_subjects and pair.changed_slots and any(one.is_verb for one in new.tokens)
+        ):
             return None
         if new.corrects:
             corrected = self._corrected(pair, past=new.within(cues.past) or (self.is_spoken and past))
@@ -859,7 +861,8 @@ class _Context:
                 left = self._words(match["old"], new.cues)
                 if not left or any(token.folded[0].isdecimal() and not pair.old_has(token) for token in left):
                     continue
-                if self.share(left, old.content) < _NAMED_OLD:
+                has = self.share(left, old.content)
+                if has < (_OWN_WORDS if self.is_spoken else _NAMED_OLD) or (self.is_spoken and not self._near(_NEAR)):
                     continue
                 if at == 0 and not (new.has(new.cues.now) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved

@@ -1,4 +1,4 @@
-"""Links each newly embedded entry to its nearest earlier ones, and proposes which of them it contradicts.
+"""Links each newly embedded entry to its nearest earlier ones, and proposes which of them it contradicts or retires.
 
 Invariants: all links of an entry are in the journal before its vector's fact is acked; a link's id follows from its two
 entries, its relation and our version, so running twice publishes once; an entry that fails is put off alone, and nothing
@@ -28,7 +28,7 @@ from ...schemas.errors import BrokerError, FoldError, Unavailable
 from ...schemas.events.derived import encode_link
 from ...schemas.events.envelope import VectorDerived
 from ...schemas.ports import Publisher
-from ...schemas.rules.relations import CONTRADICTS
+from ...schemas.rules.relations import CONTRADICTS, SUPERSEDES
 from ...schemas.settings import JUDGE_TIMEOUT_S
 from ...schemas.subjects import DerivedKind, Family, parse_subject
 from ..feed.jetstream import LINK_ACK_PENDING
@@ -111,7 +111,7 @@ class LinkReactor(PullReactor):
             max_ack_pending=limits.max_ack_pending,
             description="vectors whose entries are to be linked",
         )
-        counted = ("proposed", "written", "contradictions", "repeated", "skipped", "failed")
+        counted = ("proposed", "written", "contradictions", "updates", "repeated", "skipped", "failed")
         super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=counted)
         self._finder = finder
         self._judge = judge
@@ -166,6 +166,7 @@ class LinkReactor(PullReactor):
         for link, result in zip(links, results, strict=True):
             self._counts["repeated" if result.duplicate else "written"] += 1
             self._counts["contradictions"] += link.relation == CONTRADICTS and not result.duplicate
+            self._counts["updates"] += link.relation == SUPERSEDES and not result.duplicate
         await self._leases.ack(cause.message)
 
     async def _put_off(self, cause: _Cause, error: BaseException) -> None:

@@ -1,7 +1,8 @@
-"""Finds the links of a newly embedded entry: its nearest earlier entries, and those of them that it contradicts.
+"""Finds the links of a newly embedded entry: its nearest earlier entries, those it contradicts, and the one it retires.
 
 Invariant: a function of the fact and of what came before it; every link leads from the newer entry to the older. A
-correction (``refs.parent_entry_id``) supersedes what it corrects and does not contradict it.
+correction (``refs.parent_entry_id``) supersedes what it corrects and does not contradict it. Newer is, for an update, what
+holds from a later time (``valid_at``, else ``ts``): a history may be imported after what followed it.
 """
 
 from __future__ import annotations
@@ -13,18 +14,32 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
+from ...schemas.catalogue import Publisher, info_of
+from ...schemas.entry import Priority
 from ...schemas.events.envelope import LinkDerived, VectorDerived
 from ...schemas.ports import SimilarEntry, SimilarReader, ViewReader
+from ...schemas.rules.actors import author_of, is_user
 from ...schemas.rules.contradiction import Contradiction, contradiction
 from ...schemas.rules.embed_text import embedded_text
-from ...schemas.rules.relations import CONTRADICTS, SIMILAR
-from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES
-from ...schemas.views import ENTRIES
+from ...schemas.rules.relations import CONTRADICTS, SIMILAR, SUPERSEDES
+from ...schemas.rules.updates import UNRELATED_COSINE, Candidate, Statement, Update, chosen, update
+from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES, UPDATE_CANDIDATES
+from ...schemas.timestamps import DAY_MS
+from ...schemas.views import ENTRIES, LIVE_PRIORITIES
+from ...schemas.views.table import PRESENT
 from ..reacting.judge import Judge
 
 PARENT_REF: Final = "parent_entry_id"
-_TEXTS: Final = f"""SELECT seq, id, summary, payload, refs FROM (SELECT unnest(?::UBIGINT[]) AS wanted)
-    JOIN {ENTRIES} ON seq = wanted WHERE workspace_id = ?"""
+_TEXTS: Final = f"""SELECT seq, id, summary, payload, refs, entry_type, agent_id, actor_type, actor_id,
+        coalesce(valid_ms, ts_ms), coalesce(live.priority, entry.priority)
+    FROM (SELECT unnest($1::UBIGINT[]) AS wanted) JOIN {ENTRIES} AS entry ON seq = wanted
+    LEFT JOIN (SELECT entry_id, priority FROM {LIVE_PRIORITIES} WHERE workspace_id = $2 AND {PRESENT}) AS live
+        ON live.entry_id = entry.id
+    WHERE workspace_id = $2"""
+_STATED_IN: Final = frozenset(["memory", "communication"])
+"""Groups of entry types that state what is so; others report what happened."""
+_KEPT: Final = frozenset([Priority.PIN, Priority.PERMANENT])
+_NOTES: Final = frozenset(["note.written"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,40 @@ class _Text:
     seq: int
     text: str
     corrects: Any
+    entry_type: str
+    agent_id: str | None
+    author: str
+    actor_id: str | None
+    holds_ms: int
+    priority: str
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Orders entries by the time from which they hold."""
+        return self.holds_ms, self.seq
+
+    @property
+    def statement(self) -> Statement:
+        """The text as the rule of updates takes it."""
+        is_turn = info_of(self.entry_type).conversation
+        return Statement(self.text, self.holds_ms // DAY_MS, self.actor_id, is_turn)
+
+    @property
+    def states(self) -> bool:
+        """Whether the entry is one of those that state what is so."""
+        info = info_of(self.entry_type)
+        return self.entry_type in _NOTES or (
+            info.group in _STATED_IN and info.publisher is Publisher.AGENTS and not info.noise
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Retired:
+    """An entry that the rule takes to be retired by another one."""
+
+    newer: _Text
+    older: _Text
+    found: Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +120,77 @@ class LinkFinder:
         Raises:
             ViewsBehind: If the views do not pass the fact in time.
         """
-        near = await self._similar.similar(fact, CONTRADICTION_CANDIDATES, self._threshold)
-        if not near:
+        least = min(UNRELATED_COSINE, self._threshold)
+        related = await self._similar.similar(fact, max(UPDATE_CANDIDATES, CONTRADICTION_CANDIDATES), least)
+        if not related:
             return []
+        near = [other for other in related if other.cosine >= self._threshold][:CONTRADICTION_CANDIDATES]
         links = [_link(fact, other, SIMILAR, other.cosine, "", reactor) for other in near[:SIMILAR_EDGES]]
         for seen in await asyncio.to_thread(self._contradicted, fact, near):
             found = await self._judged(fact.workspace_id, seen)
             if found is not None:
                 links.append(_link(fact, seen.other, CONTRADICTS, found.confidence, found.reason, reactor))
+        for retired in await asyncio.to_thread(self._retired, fact, related):
+            links += await self._update(fact, retired, reactor)
         return links
+
+    async def _update(self, fact: VectorDerived, retired: _Retired, reactor: str) -> list[LinkDerived]:
+        """The link of an update; none if the judge denies it."""
+        found, newer, older = retired.found, retired.newer, retired.older
+        if found.is_borderline and self._judge is not None:
+            verdict = await self._judge.contradicts(fact.workspace_id, newer.text, older.text)
+            if verdict is False:
+                return []
+            found = found.confirmed() if verdict else found
+        return [
+            LinkDerived(
+                0,
+                fact.workspace_id,
+                newer.entry_id,
+                newer.seq,
+                older.entry_id,
+                older.seq,
+                SUPERSEDES,
+                found.confidence,
+                0,
+                reactor,
+                fact.crew_id,
+                found.reason,
+                None if found.since_day is None else found.since_day * DAY_MS,
+            )
+        ]
+
+    def _retired(self, fact: VectorDerived, related: Sequence[SimilarEntry]) -> list[_Retired]:
+        """The entry that this one retires, and those that hold from a later time and retire this one; blocking."""
+        texts = self._texts(fact, related)
+        own = texts.get(fact.entry_seq)
+        if own is None or not own.states:
+            return []
+        older: dict[tuple[int, int], _Text] = {}
+        candidates: list[Candidate] = []
+        retired: list[_Retired] = []
+        for other in related:
+            theirs = texts.get(other.seq)
+            if theirs is None or not theirs.states or theirs.agent_id != own.agent_id:
+                continue
+            pair = (own, theirs) if own.order > theirs.order else (theirs, own)
+            if not _may_retire(*pair):
+                continue
+            alike = pair[0].author == pair[1].author
+            found = update(pair[0].statement, pair[1].statement, cosine=other.cosine, same_speaker=alike)
+            if found is None:
+                continue
+            if pair[0] is own:
+                older[theirs.order] = theirs
+                candidates.append(Candidate(theirs.statement, found, theirs.order))
+            elif found.retires:
+                retired.append(_Retired(theirs, own, found))
+
+        def may_retire(newer: Candidate, earlier: Candidate) -> bool:
+            return _may_retire(older[newer.order], older[earlier.order])
+
+        retired += [_Retired(own, older[one.order], one.found) for one in chosen(candidates, may_retire)]
+        return retired
 
     async def _judged(self, workspace_id: str, seen: _Seen) -> Contradiction | None:
         found = seen.found
@@ -110,10 +221,34 @@ class LinkFinder:
         rows = self._views.rows(_TEXTS, [[fact.entry_seq, *(other.seq for other in near)], fact.workspace_id])
         return {
             int(seq): _Text(
-                entry_id, int(seq), embedded_text(summary, from_json(payload)), from_json(refs).get(PARENT_REF)
+                entry_id,
+                int(seq),
+                embedded_text(summary, from_json(payload)),
+                from_json(refs).get(PARENT_REF),
+                entry_type,
+                agent_id,
+                author_of(actor_type, actor_id),
+                actor_id,
+                holds_ms,
+                priority,
             )
-            for seq, entry_id, summary, payload, refs in rows
+            for seq, entry_id, summary, payload, refs, entry_type, agent_id, actor_type, actor_id, holds_ms, priority in rows
         }
+
+
+def _may_retire(newer: _Text, older: _Text) -> bool:
+    """Whether a newer entry may retire an older one of its agent by what it says.
+
+    Corrections name what they replace. An agent retires nothing that is pinned or permanent, unless it wrote it; its turns
+    in a conversation retire nothing.
+    """
+    if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
+        return False
+    if is_user(newer.author):
+        return True
+    if info_of(newer.entry_type).conversation:
+        return False
+    return older.priority not in _KEPT or newer.author == older.author
 
 
 def _link(

@@ -116,7 +116,8 @@ def _edges(batch: Batch) -> Iterator[RelationRow]:
 
 
 def _found(fact: LinkDerived) -> RelationRow:
-    return _edge(fact, fact, fact.weight, found_state(fact.relation), fact.crew_id, Authority.REACTOR)
+    edge = _edge(fact, fact, fact.weight, found_state(fact.relation), fact.crew_id, Authority.REACTOR)
+    return edge._replace(since_ms=fact.since_ms)
 
 
 def _spoken(

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ..errors import FoldError
 from ..ids import derived_id, is_id, message_id
@@ -19,7 +19,7 @@ from . import headers as h
 from .envelope import LinkDerived, TokenBitsDerived, VectorDerived
 
 FLOAT_BYTES: Final = 4
-RELATIONS: Final = frozenset({"similar", "supports", "contradicts"})
+RELATIONS: Final = frozenset({"similar", "supports", "contradicts", "supersedes"})
 MAX_DIM: Final = 16_384
 """Maximum number of dimensions; no known embedding model has more."""
 
@@ -122,19 +122,19 @@ def encode_link(event: LinkDerived, version: int) -> OutgoingMessage:
     name = event.reactor.partition("@")[0]
     cause = f"{event.workspace_id}/{event.src_entry_id}"
     fact_id = derived_id(name, version, cause, f"{event.relation}/{event.dst_entry_id}")
-    body = json.dumps(
-        {
-            "src_entry_id": event.src_entry_id,
-            "src_seq": event.src_seq,
-            "dst_entry_id": event.dst_entry_id,
-            "dst_seq": event.dst_seq,
-            "relation": event.relation,
-            "weight": event.weight,
-            "reason": event.reason,
-            "derived_from": [event.src_entry_id, event.dst_entry_id],
-        },
-        separators=(",", ":"),
-    ).encode()
+    fields: dict[str, Any] = {
+        "src_entry_id": event.src_entry_id,
+        "src_seq": event.src_seq,
+        "dst_entry_id": event.dst_entry_id,
+        "dst_seq": event.dst_seq,
+        "relation": event.relation,
+        "weight": event.weight,
+        "reason": event.reason,
+        "derived_from": [event.src_entry_id, event.dst_entry_id],
+    }
+    if event.since_ms is not None:
+        fields["since"] = format_ms(event.since_ms)
+    body = json.dumps(fields, separators=(",", ":")).encode()
     headers = {
         h.MSG_ID: message_id(event.workspace_id, fact_id),
         h.FORMAT: h.FORMAT_VERSION,
@@ -168,6 +168,7 @@ def decode_link(seq: int, workspace_id: str, headers: Mapping[str, str], body: b
             reactor=headers.get(h.REACTOR, ""),
             crew_id=headers.get(h.CREW),
             reason=str(raw.get("reason", "")),
+            since_ms=to_ms(parse_ts(str(raw["since"]))) if "since" in raw else None,
         )
     except (ValueError, KeyError, TypeError, OverflowError) as bad:
         raise FoldError(f"the link fact at {seq} is malformed: {type(bad).__name__}") from None

@@ -124,9 +124,11 @@ class LinkDerived:
     Attributes:
         src_entry_id: The newer entry, or the rule.
         dst_entry_id: The older entry, or the evidence.
-        weight: Cosine for similar, confidence for a proposed contradicts.
+        weight: Cosine for similar, confidence for a proposed contradicts or supersedes.
         crew_id: The crew of both entries, None if they have none.
-        reason: Explanation for people: which rule found a contradiction.
+        reason: Explanation for people: which rule found a contradiction or an update.
+        since_ms: For supersedes: the time from which the newer entry holds, if its text names one; milliseconds since
+            1970-01-01.
     """
 
     seq: int
@@ -141,6 +143,7 @@ class LinkDerived:
     reactor: str
     crew_id: str | None = None
     reason: str = ""
+    since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

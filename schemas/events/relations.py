@@ -9,7 +9,7 @@ from pydantic import Field
 from ..entry import Id
 from .payload import ControlPayload
 
-Relation = Literal["similar", "supports", "contradicts"]
+Relation = Literal["similar", "supports", "contradicts", "supersedes"]
 
 
 class RelationAsserted(ControlPayload):

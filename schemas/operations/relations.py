@@ -39,12 +39,13 @@ RelationName = Annotated[Relation, BeforeValidator(_named, json_schema_input_typ
 class RelateRequest(Request):
     """Assert a relation between two entries; it overrides what reactors found.
 
-    An AGENT may assert contradicts and supports, between entries that it may read.
+    An AGENT may assert contradicts and supports, between entries that it may read. ``supersedes`` leads from the entry that
+    holds now to the one that it retires.
     """
 
     entry_id: Id = Field(description="Id of the entry.")
     dst_entry_id: Id = Field(description="Id of the other one.")
-    relation: RelationName = Field(description="similar, supports or contradicts (also: refutes).")
+    relation: RelationName = Field(description="similar, supports, contradicts (also: refutes) or supersedes.")
     weight: float = Field(
         default=1.0, gt=0.0, le=1.0, allow_inf_nan=False, description="Weight of the relation, above 0 and at most 1."
     )
@@ -61,7 +62,7 @@ class UnrelateRequest(Request):
 
     entry_id: Id = Field(description="Id of the entry.")
     dst_entry_id: Id = Field(description="Id of the other one.")
-    relation: RelationName = Field(description="similar, supports or contradicts (also: refutes).")
+    relation: RelationName = Field(description="similar, supports, contradicts (also: refutes) or supersedes.")
     reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None

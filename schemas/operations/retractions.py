@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, StrictBool
 
 from ..entry import Id
-from ..views import ENTRIES_PROJECTION, STANDINGS_PROJECTION
+from ..views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, STANDINGS_PROJECTION
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 
 
@@ -65,10 +65,10 @@ class RetractRequest(Request):
 
 
 class RestoreRequest(Request):
-    """Restore a retracted entry: it counts again.
+    """Restore a retracted entry, or one that the update rule found outdated: it counts again.
 
     For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
-    retracted itself.
+    retracted itself. No reactor finds the same update again.
     """
 
     entry_id: str = Field(description="The entry.")
@@ -102,7 +102,7 @@ RESTORE: Final = Operation(
     answer=RetractionAnswer,
     route="POST /v1/journal/{entry_id}/restore",
     effect=Effect.CHANGES,
-    views=(ENTRIES_PROJECTION, STANDINGS_PROJECTION),
+    views=(ENTRIES_PROJECTION, STANDINGS_PROJECTION, RELATIONS_PROJECTION),
     errors=(404,),
 )
 OPERATIONS: Final = (RETRACT, RESTORE)

@@ -17,6 +17,11 @@ def author_of(actor_type: str, actor_id: str | None) -> str:
     return f"{actor_type}:{actor_id or ''}"
 
 
+def is_user(author: str) -> bool:
+    """Whether an author, as ``author_of`` writes it, is a user."""
+    return author.startswith("user:")
+
+
 def is_by_operator(agent_id: str | None, entry_type: str, actor_type: str) -> bool:
     """Whether only an OWNER or ADMIN, or a token with a grant from them, can have published the entry.
 

@@ -48,6 +48,28 @@ def explicit_days(folded: str, language: Language) -> list[Days]:
     return list(_read(folded[:MAX_TEXT], None, dates, language))
 
 
+def days_asked(folded: str, own_day: int, language: Language) -> Days | None:
+    """The past or future time that a question is about, if it names one date or distance in time.
+
+    Weekdays and "today", "this week", "next month" are left out: they say when something recurs or is planned rather than as
+    of when the question is meant.
+    """
+    kinds = [kind for kind in language.dates if kind.rule in _OF_REFERENCE or (kind.rule == "day" and kind.offset < 0)]
+    kinds = [kind for kind in kinds if "weekday" not in kind.pattern.groupindex]
+    days = next(_read(folded[:MAX_TEXT], own_day, kinds, language), None)
+    if days is None or days.length < _PARTED:
+        return days
+    third = days.length // 3
+    if language.begins.search(folded):
+        return Days(days.first, days.first + third)
+    return Days(days.last - third, days.last) if language.closes.search(folded) else days
+
+
+_PARTED: Final = 20
+"""Days from which "early" and "late" name a part of an interval."""
+_OF_REFERENCE: Final = frozenset(["date", "ago", "previous"])
+
+
 def _read(
     folded: str, own_day: int | None, kinds: tuple[DatePattern, ...] | list[DatePattern], language: Language
 ) -> Iterator[Days]:

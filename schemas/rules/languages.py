@@ -56,6 +56,8 @@ class Language:
         opens_question: Words with which a question or a request begins.
         subjects: Words that make a sentence of a list of words: pronouns, and verbs that have few forms.
         asks_indirectly: Matches a sentence that asks without a question mark ("I wonder where").
+        begins: Matches words for the first part of a month or year ("early").
+        closes: Matches words for its last part ("late").
     """
 
     code: str
@@ -77,6 +79,8 @@ class Language:
     opens_question: frozenset[str]
     subjects: frozenset[str]
     asks_indirectly: re.Pattern[str]
+    begins: re.Pattern[str]
+    closes: re.Pattern[str]
 
 
 @cache
@@ -135,6 +139,8 @@ def _read(data: dict[str, Any]) -> Language:
         opens_question=_folded(data["opens_question"]),
         subjects=_folded(data["subjects"]),
         asks_indirectly=re.compile(data["asks_indirectly"]),
+        begins=re.compile(data["begins"]),
+        closes=re.compile(data["closes"]),
     )
 
 

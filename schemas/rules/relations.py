@@ -13,11 +13,13 @@ from typing import Final
 
 from ..entry import ActorType
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 SIMILAR: Final = "similar"
 SUPPORTS: Final = "supports"
 CONTRADICTS: Final = "contradicts"
+SUPERSEDES: Final = "supersedes"
+"""From the newer statement to the older one that it retires (``rules/updates``); newer by the time from which it holds."""
 SYMMETRIC: Final = frozenset({SIMILAR, CONTRADICTS})
 """Symmetric relations: one edge per pair, stored from the newer entry to the older (seed 1)."""
 EVIDENCE_REF: Final = "evidence"
@@ -52,8 +54,8 @@ def authority_of(actor: ActorType) -> Authority:
 
 
 def found_state(relation: str) -> RelationState:
-    """The state of an edge that a reactor found; a contradiction is only proposed."""
-    return RelationState.PROPOSED if relation == CONTRADICTS else RelationState.DERIVED
+    """The state of an edge that a reactor found; contradictions and updates are only proposed."""
+    return RelationState.PROPOSED if relation in (CONTRADICTS, SUPERSEDES) else RelationState.DERIVED
 
 
 def outweighs(new: Authority, known: Authority | None) -> bool:

@@ -46,6 +46,12 @@ def english_stop_words() -> frozenset[str]:
 
 
 @cache
+def stop_words_of(code: str) -> frozenset[str]:
+    """Stop words of a language by its ISO 639-1 code, English included."""
+    return frozenset(_data()[code]["words"].split())
+
+
+@cache
 def _english() -> frozenset[str]:
     """Words of English and of programs. If another language has the same word, it is evidence for neither."""
     return english_stop_words().union(_data()["en"]["ambiguous"].split())

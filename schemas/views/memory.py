@@ -48,8 +48,8 @@ class RelationRow(NamedTuple):
     workspace_id: str
     src_entry_id: str  # of a symmetric relation the newer entry
     dst_entry_id: str
-    relation: str  # similar, contradicts (both symmetric) or supports (rule to evidence)
-    weight: float  # cosine of similar, confidence of a proposed contradicts, else 1.0 or as asserted
+    relation: str  # similar, contradicts (both symmetric), supports (rule to evidence) or supersedes (newer to older)
+    weight: float  # cosine of similar, confidence of a proposed contradicts or supersedes, else 1.0 or as asserted
     state: str  # derived, proposed, asserted or retracted (the edge does not count)
     src_seq: Seq
     dst_seq: Seq | None  # NULL where the event did not say (evidence of a rule)
@@ -58,6 +58,7 @@ class RelationRow(NamedTuple):
     created_at: Ms  # the broker's time of the edge's first event
     seq: Seq  # of the event that made the row what it is
     authority: Annotated[int, "UTINYINT"]  # whose word that is (``rules/relations``): a reactor, an agent, an operator
+    since_ms: Ms | None = None  # of supersedes: the time from which the newer entry holds, if its text names one
     key: Seq = 0  # hash of its name, once it is known
 
 

@@ -660,10 +660,10 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RetractionAnswer:
-        """Restore a retracted entry: it counts again.
+        """Restore a retracted entry, or one that the update rule found outdated: it counts again.
 
         For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
-        retracted itself.
+        retracted itself. No reactor finds the same update again.
 
         Args:
             entry_id: The entry.
@@ -718,7 +718,7 @@ class Operations:
         self,
         entry_id: str,
         dst_entry_id: str,
-        relation: Literal["similar", "supports", "contradicts"],
+        relation: Literal["similar", "supports", "contradicts", "supersedes"],
         *,
         weight: float = 1.0,
         reason: str = "",
@@ -727,12 +727,13 @@ class Operations:
     ) -> RelationAnswer:
         """Assert a relation between two entries; it overrides what reactors found.
 
-        An AGENT may assert contradicts and supports, between entries that it may read.
+        An AGENT may assert contradicts and supports, between entries that it may read. ``supersedes`` leads from
+        the entry that holds now to the one that it retires.
 
         Args:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
-            relation: similar, supports or contradicts (also: refutes).
+            relation: similar, supports, contradicts (also: refutes) or supersedes.
             weight: Weight of the relation, above 0 and at most 1.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
@@ -744,7 +745,7 @@ class Operations:
         self,
         entry_id: str,
         dst_entry_id: str,
-        relation: Literal["similar", "supports", "contradicts"],
+        relation: Literal["similar", "supports", "contradicts", "supersedes"],
         *,
         reason: str = "",
         min_seq: int | None = None,
@@ -757,7 +758,7 @@ class Operations:
         Args:
             entry_id: Id of the entry.
             dst_entry_id: Id of the other one.
-            relation: similar, supports or contradicts (also: refutes).
+            relation: similar, supports, contradicts (also: refutes) or supersedes.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -769,7 +770,7 @@ class Operations:
         entry_id: str,
         *,
         depth: int = 1,
-        relation: Literal["similar", "supports", "contradicts"] | None = None,
+        relation: Literal["similar", "supports", "contradicts", "supersedes"] | None = None,
         limit: int = 50,
         min_seq: int | None = None,
         workspace_id: str | None = None,

@@ -17,7 +17,7 @@ from ...schemas.events.relations import RelationAsserted, RelationRetracted
 from ...schemas.operations.relations import RelateRequest, RelationAnswer, UnrelateRequest
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
-from ...schemas.rules.relations import SIMILAR, Authority, RelationState, is_turned
+from ...schemas.rules.relations import SIMILAR, SUPERSEDES, Authority, RelationState, is_turned
 from ...schemas.views import ENTRIES, RELATIONS
 from ..desk import Caller
 from ..journal.intake.append import Appended
@@ -75,10 +75,11 @@ class Relations:
                 another.
             InvalidQuery: If both entries are one.
         """
-        if asked.relation == SIMILAR and caller.principal.role is Role.AGENT:
+        if asked.relation in (SIMILAR, SUPERSEDES) and caller.principal.role is Role.AGENT:
             raise NotAllowed(
                 "a token of role AGENT may assert contradicts and supports",
-                hint="similar follows from the vectors; ask a LEAD, ADMIN or OWNER",
+                hint="similar follows from the vectors, and an agent names what an entry supersedes when it writes it; "
+                "ask a LEAD, ADMIN or OWNER",
                 field="relation",
             )
         ends = await self._ends(caller, asked)

@@ -12,14 +12,16 @@ import contextlib
 from ...schemas.catalogue import SERVICE_ALONE, Publisher, info_of
 from ...schemas.entry import ActorType
 from ...schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
+from ...schemas.events.relations import RelationRetracted
 from ...schemas.events.retractions import RetractionMade, RetractionRestored, TargetKind
 from ...schemas.operations.retractions import RestoreRequest, RetractionAnswer, RetractRequest
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
 from ...schemas.rules.consolidation import LEARNED, LESSON
+from ...schemas.rules.relations import CONTRADICTS, SUPERSEDES, RelationState
 from ...schemas.sequence_set import SequenceSet
 from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.views import RETRACTIONS, STANDINGS_PROJECTION, RetractionRow
+from ...schemas.views import RELATIONS, RELATIONS_PROJECTION, RETRACTIONS, STANDINGS_PROJECTION, RetractionRow
 from ...schemas.views.table import PRESENT
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
@@ -29,6 +31,11 @@ from ..query.entries.rows import StoredEntry
 _PRESENT = (
     f"SELECT {RETRACTIONS.names} FROM {RETRACTIONS} WHERE workspace_id = ? AND kind = ? AND target_id = ? AND {PRESENT}"
 )
+
+_PROPOSED = f"""SELECT relation, src_entry_id, src_seq, dst_entry_id, dst_seq FROM {RELATIONS}
+    WHERE workspace_id = ? AND relation IN ('{SUPERSEDES}', '{CONTRADICTS}') AND state = '{RelationState.PROPOSED}'
+    AND dst_entry_id = ?"""
+"""By which relations an entry is outdated that only a reactor found."""
 
 
 class Retractions:
@@ -74,7 +81,7 @@ class Retractions:
         return await self._record(caller, entry, made, "retracted")
 
     async def restore(self, caller: Caller, asked: RestoreRequest) -> RetractionAnswer:
-        """Record that a retracted entry counts again.
+        """Record that a retracted entry counts again, or one that a reactor found outdated.
 
         Raises:
             NotFound: If there is no such entry, or none that the token may read.
@@ -82,12 +89,39 @@ class Retractions:
         """
         entry = await self._entry(caller, asked.entry_id)
         known = await self._present(caller, entry.id)
-        if known is None:
-            return RetractionAnswer(entry_id=entry.id, retracted=False, changed=False, seq=None)
-        _check_authority(caller, known)
-        return await self._record(
-            caller, entry, RetractionRestored(targets=_only(entry), reason=asked.reason), "restored"
-        )
+        if known is not None:
+            _check_authority(caller, known)
+        denied = await self._deny_updates(caller, entry, asked.reason)
+        if known is not None:
+            restored = RetractionRestored(targets=_only(entry), reason=asked.reason)
+            return await self._record(caller, entry, restored, "restored")
+        if denied is not None:
+            with contextlib.suppress(ViewsBehind):  # the event is recorded all the same
+                await self._views.wait_for(denied, self._wait_s, RELATIONS_PROJECTION)
+        return RetractionAnswer(entry_id=entry.id, retracted=False, changed=denied is not None, seq=denied)
+
+    async def _deny_updates(self, caller: Caller, entry: StoredEntry, reason: str) -> int | None:
+        """Retract every relation by which a reactor found the entry outdated; the last sequence, None without any."""
+        proposed = await asyncio.to_thread(self._views.rows, _PROPOSED, [caller.workspace_id, entry.id])
+        if proposed and caller.principal.role is Role.AGENT and entry.record["agent_id"] != caller.principal.agent_id:
+            raise NotAllowed(
+                f"{entry.id} is not an entry of this agent", hint="ask a LEAD of the crew, an OWNER or ADMIN"
+            )
+        seq: int | None = None
+        for relation, src, src_seq, dst, dst_seq in proposed:
+            denied = RelationRetracted(
+                src_entry_id=src, src_seq=src_seq, dst_entry_id=dst, dst_seq=dst_seq, relation=relation, reason=reason
+            )
+            recorded = await self._journal.record(
+                caller.workspace_id,
+                denied,
+                summary=f"{relation} is retracted: {src} and {dst}",
+                **caller.actor_fields,
+                crew_id=entry.record["crew_id"],
+                agent_id=caller.principal.agent_id,
+            )
+            seq = recorded.seq
+        return seq
 
     async def _entry(self, caller: Caller, entry_id: str) -> StoredEntry:
         entry = (await self._queries.get(caller.principal, entry_id, workspace=caller.workspace_id)).entry

@@ -104,6 +104,10 @@ class Shown(NamedTuple):
     via: Via | None
     standing: Standing | None
     repeats: int = 0
+    below: str | None = None
+    """Id of the entry that holds in its place at the time asked about."""
+    held_then: bool = False
+    """Whether it held at the time asked about, though another entry has replaced it since."""
 
     def fields(self, now_ms: int) -> dict[str, Any]:
         """The fields of a ``RecallHit``: the answer validates all its hits at once."""
@@ -232,14 +236,19 @@ def _one_of(members: Sequence[Shown]) -> Shown:
 
 def in_order(hits: list[Shown]) -> list[Shown]:
     """Hits, best first, in the order in which they count."""
-    if all(hit.standing is None and hit.record.entry_type != LEARNED for hit in hits):
+    if all(hit.standing is None and hit.below is None and hit.record.entry_type != LEARNED for hit in hits):
         return hits
     place = {hit.record.entry_id: float(at) for at, hit in enumerate(hits)}
     for hit in sorted(hits, key=lambda hit: hit.seq, reverse=True):  # what replaces comes after what it replaces
-        if hit.standing is not None:
+        if hit.standing is not None and hit.below is None and not hit.held_then:
             above = len(hits) if hit.standing.state in _LAST else place.get(hit.standing.by or "", -1)
             if above >= place[hit.record.entry_id]:
                 place[hit.record.entry_id] = above + 0.5
+    for holder, instead in _replaced(hits, place).items():  # what holds has the best place of all it replaces
+        first = min(place[holder], *(place[one] for one in instead))
+        place[holder] = first - 0.25
+        for at, one in enumerate(sorted(instead, key=place.__getitem__), 1):
+            place[one] = first + at / (4 * len(hits))
     for hit in hits:
         learned = hit.record.entry_type == LEARNED and hit.standing is None
         evidence = hit.record.payload.get("evidence") if learned else None
@@ -247,6 +256,15 @@ def in_order(hits: list[Shown]) -> list[Shown]:
             first = min((place[one] for one in evidence if one in place), default=len(hits))
             place[hit.record.entry_id] = min(place[hit.record.entry_id], first - 0.25)
     return sorted(hits, key=lambda hit: place[hit.record.entry_id])
+
+
+def _replaced(hits: Sequence[Shown], place: Mapping[str, float]) -> dict[str, list[str]]:
+    """Entry → the entries among the hits in whose place it holds."""
+    groups: dict[str, list[str]] = {}
+    for hit in hits:
+        if hit.below is not None and hit.below in place:
+            groups.setdefault(hit.below, []).append(hit.record.entry_id)
+    return groups
 
 
 def _explain(why: Explanation) -> HitExplanation:

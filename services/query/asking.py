@@ -11,9 +11,12 @@ from typing import Final
 import numpy as np
 
 from ...schemas.ports import TokenBits
+from ...schemas.rules.dates import days_asked
+from ...schemas.rules.languages import language_of, languages
 from ...schemas.rules.statements import Told, parts_of, told_by
 from ...schemas.rules.stop_words import foreign_language
-from ...schemas.rules.text import Analyzer, with_named_months, words_of
+from ...schemas.rules.text import Analyzer, fold, with_named_months, words_of
+from ...schemas.rules.updates import with_english_months
 from ...schemas.rules.word_forms import pairs_of, without_marks
 from ...schemas.rules.word_pieces import pieces_of
 from .arms.late import LateQuery
@@ -99,7 +102,13 @@ def query_of(
     pairs_of_words = [pair for word, _ in keyed for pair in pairs_of(word)]
     names = dict(zip(analyzer.keys_of(pairs_of_words), pairs_of_words, strict=True))
     names |= {key: word for word, key in reversed(keyed)}
-    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told, queries)
+    spoken = language_of(words)
+    dated = fold(text)
+    if language is not None and language.code == "fr":
+        dated, spoken = with_english_months(dated), languages()[0]
+    as_of = None if day is None or told is not Told.ASKS else days_asked(dated, day, spoken)
+    as_of_day = None if as_of is None else (as_of.first + as_of.last) // 2
+    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told, queries, as_of_day)
 
 
 def _capped(tokens: TokenBits | None) -> TokenBits | None:

@@ -7,7 +7,7 @@ model, recall answers without the dense arm.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -24,13 +24,13 @@ from ...schemas.operations.recall import (
     RecallRequest,
     Via,
 )
-from ...schemas.operations.retractions import Standing
+from ...schemas.operations.retractions import Standing, State
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal
 from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.timestamps import to_ms
+from ...schemas.timestamps import DAY_MS, to_ms
 from ...schemas.views import NUDGES_PROJECTION
 from .arms.walk import Walked, walk
 from .arranging import Shown, arranged, in_order
@@ -46,6 +46,7 @@ from .hot.load import INDEXED_PROJECTIONS
 from .hot.records import FETCH_SQL, EntryRecord
 from .hot.scope import Scope, ScopeKind, resolve_scope
 from .hot.scope_names import refuse_unknown
+from .hot.scoped import ScopedDocuments
 from .hot.token_store import Words
 from .hot.vector_matrix import Vectors
 from .query_embedding import (
@@ -258,10 +259,13 @@ class RecallService:
         while True:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
+            moment = Moment.of(query.as_of_day, day, now_ms)
             judged, shown = await self._hits(
-                index, workspace_id, scope, request, query, result, calibration, floor, near=near > 0
+                index, workspace_id, scope, request, query, result, calibration, floor, moment, near=near > 0
             )
             hits = in_order(shown) if near else arranged(shown, self._analyzer)
+            if request.mode == INJECT:
+                hits = [hit for hit in hits if hit.below is None]
             direct = [hit for hit in hits if hit.via is None][:most]
             if near or len(direct) == most or len(found) < asked or not any(hit.repeats for hit in hits):
                 break
@@ -298,13 +302,20 @@ class RecallService:
         result: Searched,
         calibration: Calibration | None,
         floor: float | None,
+        moment: Moment,
         *,
         near: bool = False,
     ) -> tuple[Judgement, list[Shown]]:
-        """What was found and has evidence, and its neighbours, with their records; ``near``: what has none, too."""
+        """What was found and has evidence, what holds in its place, and its neighbours, with their records.
+
+        ``near``: also what was found without evidence.
+        """
         found = result.hits
         walked = _neighbours(index, scope, request, found)
-        every: list[Found | Walked] = [*found, *walked]
+        direct, beside = [hit.doc for hit in found], [hit.doc for hit in walked]
+        holders = {doc: index.standings.holder(doc, moment.ms) for doc in (*direct, *beside)}
+        brought = _brought(index.scoped(scope), found, holders)
+        every: list[Found | Walked] = [*found, *walked, *brought]
         live = _live_priorities(index, every)
         standings = [index.standings.of(hit.doc) for hit in every]
         ways = [_via(index, neighbour) for neighbour in walked]
@@ -320,14 +331,23 @@ class RecallService:
         kept = {found[at].doc for at in judged.kept}
         if near:
             speaks |= {at: (evidence.confidence[at], NEAR, None) for at in range(len(found)) if at not in speaks}
+        of_holder = {holders[found[place].doc]: place for place in reversed(judged.kept)}
+        for at, hit in enumerate(every):
+            if at not in speaks and hit.doc in of_holder:
+                speaks[at] = (speaks[of_holder[hit.doc]][0], "holds in the place of a hit", None)
         for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
-            if neighbour.via in kept:
+            if neighbour.via in kept and at not in speaks:
                 speaks[at] = (None, "similar to a hit", via)
-        return judged, [
-            _shown(shown[at][0], shown[at][1], record, every[at], live[at], speaks[at], standings[at])
-            for at in speaks
-            if (record := shown[at][2]) is not None  # erased between the search and now: it must not be shown
-        ]
+        hits: list[Shown] = []
+        for at in speaks:
+            doc, record, standing = every[at].doc, shown[at][2], standings[at]
+            if record is None:  # erased between the search and now: it must not be shown
+                continue
+            holder = holders.get(doc, doc)
+            below = index.documents.id_of(holder) if holder != doc else None
+            one = _shown(shown[at][0], shown[at][1], record, every[at], live[at], speaks[at], standing)
+            hits.append(one._replace(below=below, held_then=below is None and _is_superseded(standing)))
+        return judged, hits
 
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.
@@ -386,6 +406,34 @@ def _neighbours(index: HotIndex, scope: Scope, request: RecallRequest, found: Se
         depth = index.walk_depths.get(scope.agent_id, (0, 0))[0]
     most = max(request.k, len(found))
     return walk(index, scope, [hit.doc for hit in found], most) if depth else []
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The time as of which a question is meant: milliseconds since 1970-01-01."""
+
+    ms: int
+
+    @classmethod
+    def of(cls, as_of_day: int | None, asked_day: int | None, now_ms: int) -> Moment:
+        """The end of the day that the question names or, failing that, of the day on which it is asked."""
+        day = asked_day if as_of_day is None else as_of_day
+        return cls(now_ms if day is None else (day + 1) * DAY_MS - 1)
+
+
+def _is_superseded(standing: Standing | None) -> bool:
+    return standing is not None and standing.state is State.SUPERSEDED
+
+
+def _brought(scoped: ScopedDocuments, found: Sequence[Found], holders: Mapping[int, int]) -> list[Walked]:
+    """What holds in the place of hits and is in scope, but was not found; with the score of the first such hit."""
+    brought: dict[int, Walked] = {}
+    for hit in found:
+        holder = holders[hit.doc]
+        in_scope = scoped.mask is None or (holder < scoped.count and bool(scoped.mask[holder]))
+        if holder not in holders and in_scope:
+            brought.setdefault(holder, Walked(holder, hit.doc, hit.score))
+    return list(brought.values())
 
 
 def _via(index: HotIndex, neighbour: Walked) -> Via:

@@ -135,7 +135,9 @@ def _memory(hit: RecallHit, standing_text: Callable[[Standing], str]) -> Memory:
 
 
 def _standing_text(standing: Standing) -> str:
-    """``superseded 2026-11-21 by j_1``."""
+    """``until 2026-11-21: superseded by j_1``; ``retracted 2026-11-21 by ada``."""
+    if standing.state == State.SUPERSEDED:
+        return _until_text(standing)
     return " ".join(
         part for part in (standing.state, standing.at[:DATE_CHARS], standing.by and f"by {standing.by}") if part
     )

@@ -55,6 +55,7 @@ class Query:
         words: Term key → the folded word of the query that it stands for.
         told: Whether it asks, states or quotes.
         queries: (d,) float32 mean vector of all sorts of queries under the same model; None if it was not measured.
+        as_of_day: The day that the question is about, if it names one; days since 1970-01-01.
     """
 
     text: str
@@ -66,6 +67,7 @@ class Query:
     words: Mapping[int, str] = field(default_factory=dict)
     told: Told = Told.ASKS
     queries: Vectors | None = None
+    as_of_day: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

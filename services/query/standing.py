@@ -5,6 +5,9 @@ neither what another agent wrote nor what a keeper decided about it. An entry by
 the agent that it names, or of the workspace if it names none. A LEAD retracts entries of its crew, naming what replaces
 them. A retracted entry supersedes and contradicts nothing.
 
+What a reactor takes for an update (``supersedes`` in ``memory_relations``) counts between entries of one agent, from the
+time from which the newer one holds. One that an OWNER, ADMIN or LEAD asserted counts for every entry.
+
 Of two contradicting entries, the one with the later ``valid_at`` (``ts`` if absent) counts. A contradiction that only a
 reactor proposes counts between entries of one agent; between agents it is a dispute, which leaves nothing out.
 """
@@ -43,6 +46,19 @@ class Contradiction(NamedTuple):
     seq: int
 
 
+class Replacement(NamedTuple):
+    """An edge ``supersedes`` from a newer entry; ``seq`` is that of the event that made it what it is.
+
+    ``from_ms`` is the time from which the newer entry holds.
+    """
+
+    other: Subject
+    state: str
+    reason: str
+    from_ms: int
+    seq: int
+
+
 @dataclass(slots=True)
 class Facts:
     """The recorded decisions about entries of one workspace, by the id of the entry."""
@@ -50,6 +66,9 @@ class Facts:
     retractions: dict[str, RetractionRow] = field(default_factory=dict)
     supersessions: dict[str, dict[str, SupersessionRow]] = field(default_factory=dict)
     contradictions: dict[str, dict[str, Contradiction]] = field(default_factory=dict)
+    replacements: dict[str, dict[str, Replacement]] = field(default_factory=dict)
+    replaced: dict[str, set[str]] = field(default_factory=dict)
+    """Entry → the entries that it may supersede."""
 
     def retract(self, row: RetractionRow) -> None:
         """Take in a retraction, open or ended, unless a later state is known."""
@@ -60,6 +79,14 @@ class Facts:
     def supersede(self, row: SupersessionRow) -> None:
         """Take in a supersession."""
         self.supersessions.setdefault(row.target_id, {})[row.by_id] = row
+        self.replaced.setdefault(row.by_id, set()).add(row.target_id)
+
+    def replace(self, older: Subject, edge: Replacement) -> None:
+        """Take in an edge ``supersedes``, unless a later state of it is known."""
+        known = self.replacements.get(older.entry_id, {}).get(edge.other.entry_id)
+        if known is None or known.seq < edge.seq:
+            self.replacements.setdefault(older.entry_id, {})[edge.other.entry_id] = edge
+            self.replaced.setdefault(edge.other.entry_id, set()).add(older.entry_id)
 
     def contradict(self, one: Subject, other: Subject, state: str, reason: str, seq: int) -> None:
         """Take in an edge ``contradicts``, unless a later state of it is known."""
@@ -90,7 +117,21 @@ class Facts:
         if by:
             last = max(by, key=lambda row: row.by_seq)
             return Standing(state=State.SUPERSEDED, by=last.by_id, at=format_ms(last.by_ms), reason="")
-        return self._contradicted(one)
+        return self._replaced(one) or self._contradicted(one)
+
+    def _replaced(self, one: Subject) -> Standing | None:
+        """By the first entry that retires it: a later one retires what that entry says."""
+        edges = [
+            edge
+            for edge in self.replacements.get(one.entry_id, {}).values()
+            if replaces(one, edge) and not self.retracted(edge.other.entry_id)
+        ]
+        if not edges:
+            return None
+        first = min(edges, key=lambda edge: (edge.from_ms, edge.other.seq))
+        return Standing(
+            state=State.SUPERSEDED, by=first.other.entry_id, at=format_ms(first.from_ms), reason=first.reason
+        )
 
     def _contradicted(self, one: Subject) -> Standing | None:
         later = [
@@ -114,6 +155,15 @@ def supersedes(row: SupersessionRow, one: Subject) -> bool:
     if row.by_seq <= one.seq or row.by_agent not in (None, one.agent_id):
         return False
     return row.by_operator or row.by_actor == one.author
+
+
+def replaces(one: Subject, edge: Replacement) -> bool:
+    """Whether an edge ``supersedes`` counts for the older entry."""
+    if edge.state == RelationState.RETRACTED:
+        return False
+    if edge.state == RelationState.ASSERTED:
+        return True
+    return one.agent_id == edge.other.agent_id and (edge.from_ms, edge.other.seq) > (one.holds_ms, one.seq)
 
 
 def _counts(one: Subject, edge: Contradiction) -> bool:

@@ -122,7 +122,8 @@ class Texts:
     generation = 0
 
     def __init__(self, newer: str, older: str) -> None:
-        self._rows = [(2, "new", newer, "{}", "{}"), (1, "old", older, "{}", "{}")]
+        about = "{}", "{}", "peer.escalation", "ada", "agent", "ada"
+        self._rows = [(2, "new", newer, *about, 2, "normal"), (1, "old", older, *about, 1, "normal")]
 
     def rows(self, sql: str, params: Any = ()) -> list[tuple[Any, ...]]:
         return list(self._rows)

@@ -23,6 +23,7 @@ from crew_journal.schemas.errors import BrokerUnavailable
 from crew_journal.schemas.events.derived import encode_vector
 from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.operations.recall import RecallRequest
 from crew_journal.schemas.ports import Published, SimilarEntry
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.subjects import JOURNAL_STREAM
@@ -233,6 +234,85 @@ async def test_a_contradiction_is_found_among_many_that_are_alike(linking: Linki
     await linking.idle(await linking.reactor())
     assert ("new", "old", "contradicts", 0.9, "proposed") in linking.edges()
     assert len([edge for edge in linking.edges() if edge[0] == "new" and edge[2] == "similar"]) == 3
+
+
+def updates(linking: Linking) -> dict[str, str]:
+    """Older entry → the newer one that retires it, where the relation counts."""
+    return {edge[1]: edge[0] for edge in linking.edges() if edge[2] == "supersedes" and edge[4] != "retracted"}
+
+
+async def shown(linking: Linking, query: str, mode: Any = "search", **also: Any) -> list[tuple[str, str | None]]:
+    """(id, the entry by which it is superseded) of each hit."""
+    request = RecallRequest(query=query, workspace_id="w1", mode=mode, recipe="lexical", **also)
+    owner = linking.stack.tokens.authenticate(linking.stack.owner)
+    answer = await linking.stack.recall.recall(owner, request)
+    return [(hit.entry_id, None if hit.standing is None else hit.standing.by) for hit in answer.hits]
+
+
+SAID: dict[str, Any] = {"entry_type": "memory.remembered", "agent_id": "ada", "actor_type": "user", "actor_id": "maria"}
+
+
+async def test_a_newer_statement_retires_the_older_one_whatever_comes_first(linking: Linking) -> None:
+    await linking.both("new", 20, "The bakery now opens at 7:00", ts="2026-03-01T00:00:00Z", **SAID)
+    await linking.both("old", 0, "The bakery opens at 6:30.", ts="2026-02-01T00:00:00Z", **SAID)
+    await linking.both("also", 10, "The butcher opens at 6:30.", ts="2026-04-01T00:00:00Z", **SAID)
+    await linking.idle(await linking.reactor())
+    assert updates(linking) == {"old": "new"}
+    assert await shown(linking, "bakery opens 6:30", k=3) == [("new", None), ("old", "new"), ("also", None)]
+    assert ("old", "new") not in await shown(linking, "bakery opens 6:30", "inject", k=3)
+
+
+async def test_a_question_about_a_past_date_gets_what_held_then(linking: Linking) -> None:
+    await linking.both("old", 0, "The bakery opens at 6:30.", ts="2026-02-01T00:00:00Z", **SAID)
+    await linking.both("new", 20, "From 10 March on the bakery opens at 7:00.", ts="2026-03-01T00:00:00Z", **SAID)
+    await linking.idle(await linking.reactor())
+    asked = {"asked_at": "2026-06-30T00:00:00Z", "k": 2}
+    assert [hit[0] for hit in await shown(linking, "When does the bakery open?", **asked)] == ["new", "old"]
+    then = "When did the bakery open on 5 March?"
+    assert [hit[0] for hit in await shown(linking, then, **asked)] == ["old", "new"]
+    assert "new" not in dict(await shown(linking, then, "inject", **asked))
+    early = {"asked_at": "2026-03-05T00:00:00Z", "k": 2}
+    assert [hit[0] for hit in await shown(linking, "When does the bakery open?", **early)] == ["old", "new"]
+
+
+async def test_the_replacement_comes_in_where_only_the_older_statement_was_found(linking: Linking) -> None:
+    await linking.both("old", 0, "Invoices are paid by Sven.", ts="2026-02-01T00:00:00Z", **SAID)
+    await linking.both("new", 20, "Mira handles them instead of Sven, the invoices.", ts="2026-03-01T00:00:00Z", **SAID)
+    await linking.idle(await linking.reactor())
+    assert updates(linking) == {"old": "new"}
+    assert await shown(linking, "paid", k=5) == [("new", None), ("old", "new")]
+
+
+async def test_a_restored_entry_counts_again_and_is_not_retired_a_second_time(linking: Linking) -> None:
+    await linking.both("old", 0, "The bakery opens at 6:30.", ts="2026-02-01T00:00:00Z", **SAID)
+    await linking.both("new", 20, "The bakery now opens at 7:00", ts="2026-03-01T00:00:00Z", **SAID)
+    await linking.idle(await linking.reactor())
+    client = linking.stack.client(linking.stack.owner)
+    done = await client.restore("old", reason="two branches", workspace_id="w1")
+    assert (done.changed, done.retracted) == (True, False)
+    assert updates(linking) == {}
+    assert sorted(await shown(linking, "bakery opens", k=2)) == [("new", None), ("old", None)]
+    assert not (await client.restore("old", reason="again", workspace_id="w1")).changed
+    jetstream = linking.stack.client_of_broker.jetstream()
+    for reactor in linking.reactors:
+        await reactor.stop()
+    await jetstream.delete_consumer(JOURNAL_STREAM, "link-v1")
+    await linking.idle(await linking.reactor())
+    assert updates(linking) == {}
+    await client.close()
+
+
+async def test_no_agent_retires_what_another_agent_or_a_pin_says(linking: Linking) -> None:
+    agent = {"entry_type": "memory.remembered", "actor_type": "agent", "actor_id": "ada", "agent_id": "ada"}
+    await linking.both("theirs", 0, "The bakery opens at 6:30.", **{**SAID, "agent_id": "bruno"})
+    await linking.both("pinned", 5, "The door code is 4471.", priority="permanent", **SAID)
+    await linking.both("mine", 10, "The bakery now opens at 7:00", **agent)
+    await linking.both("code", 15, "The door code is now 9002.", **agent)
+    await linking.idle(await linking.reactor())
+    assert updates(linking) == {}
+    await linking.both("owner", 18, "The door code is now 5555.", **SAID)
+    await linking.idle(linking.reactors[-1])
+    assert updates(linking)["pinned"] == "owner"
 
 
 class Faulty:

@@ -136,6 +136,21 @@ VECTOR = VectorDerived(
     "embed@1",
 )
 LINK = LinkDerived(SEQ, "default", "j_2", 41, "j_1", 40, "similar", 0.91, PUBLISHED, "link@1", "platform")
+UPDATE = LinkDerived(
+    SEQ,
+    "default",
+    "j_3",
+    41,
+    "j_1",
+    40,
+    "supersedes",
+    0.85,
+    PUBLISHED,
+    "link@1",
+    "platform",
+    'says what is so now: "6:30 → 7:00"',
+    1_764_547_200_000,
+)
 TOKEN_BITS = TokenBitsDerived(
     SEQ, "default", "j_1", 41, "all-MiniLM-L6-v2", 1, 128, bytes(range(32)), 1, PUBLISHED, "embed@1"
 )
@@ -181,6 +196,7 @@ FACTS = [
     ("derived.token_bits.v1", TOKEN_BITS, encode_token_bits(TOKEN_BITS, 1)),
     ("derived.chunk_vector.v1", CHUNK_VECTOR, encode_chunk_vector(CHUNK_VECTOR, 1)),
     ("derived.link.v1", LINK, encode_link(LINK, 1)),
+    ("derived.link.supersedes.v1", UPDATE, encode_link(UPDATE, 1)),
     ("document.replace.v1", DOCUMENT, encode_document(DOCUMENT)),
     ("document.append.v1", LINE, encode_document(LINE)),
     ("document.retract.v1", RETRACTED, encode_document(RETRACTED)),

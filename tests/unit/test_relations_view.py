@@ -68,7 +68,7 @@ async def test_a_similar_fact_becomes_one_derived_edge_however_often_it_comes(tm
         {
             "workspace_id": "w1", "src_entry_id": "e2", "dst_entry_id": "e1", "relation": "similar", "weight": 0.9,
             "state": "derived", "src_seq": 2, "dst_seq": 1, "crew_id": "c1", "reason": "",
-            "created_at": EPOCH_MS + 40, "seq": 6,
+            "created_at": EPOCH_MS + 40, "seq": 6, "since_ms": None,
         }
     ]  # fmt: skip
     assert not parked

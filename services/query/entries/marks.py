@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ....schemas.ports import ViewReader
 from ....schemas.rules.actors import author_of
-from ....schemas.rules.relations import CONTRADICTS
+from ....schemas.rules.relations import CONTRADICTS, SUPERSEDES
 from ....schemas.timestamps import parse_ts, to_ms
 from ....schemas.views import (
     ENTRIES,
@@ -22,7 +22,7 @@ from ....schemas.views import (
     SupersessionRow,
 )
 from ....schemas.views.table import PRESENT, as_of
-from ..standing import Facts, Subject
+from ..standing import Facts, Replacement, Subject
 from .rows import StoredEntry
 from .visibility import Condition
 
@@ -40,6 +40,10 @@ _OTHER: Final = f"""SELECT edge.here, edge.state, edge.reason, edge.seq, other.i
         UNION ALL SELECT dst_entry_id AS here, src_seq AS there, * FROM {RELATIONS}) AS edge
     JOIN {ENTRIES} AS other ON other.seq = edge.there
     WHERE edge.workspace_id = ? AND edge.relation = '{CONTRADICTS}' AND edge.here {_AMONG}"""
+_NEWER: Final = f"""SELECT edge.dst_entry_id, edge.state, edge.reason, edge.since_ms, edge.seq, other.id, other.seq,
+        other.agent_id, coalesce(other.valid_ms, other.ts_ms), other.actor_type, other.actor_id
+    FROM {RELATIONS} AS edge JOIN {ENTRIES} AS other ON other.seq = edge.src_seq
+    WHERE edge.workspace_id = ? AND edge.relation = '{SUPERSEDES}' AND edge.dst_entry_id {_AMONG}"""
 
 
 def live_priority_condition(workspace_id: str, priorities: Sequence[str]) -> Condition:
@@ -79,6 +83,11 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry], past_seq: int |
         subject = Subject(other[0], other[1], agent_id, holds_ms, author_of(actor_type, actor_id))
         facts.contradict(subjects[here], subject, state, reason, seq)
         about.append(subject.entry_id)
+    for here, state, reason, since_ms, seq, *other, agent_id, holds_ms, actor_type, actor_id in rows(_NEWER, ids):
+        newer = Subject(other[0], other[1], agent_id, holds_ms, author_of(actor_type, actor_id))
+        from_ms = holds_ms if since_ms is None else max(since_ms, holds_ms)
+        facts.replace(subjects[here], Replacement(newer, state, reason, from_ms, seq))
+        about.append(newer.entry_id)
     for row in rows(_RETRACTED, about):
         facts.retract(RetractionRow(*row))
     for entry in entries:

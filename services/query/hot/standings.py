@@ -6,15 +6,18 @@ reloaded.
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import numpy as np
 import numpy.typing as npt
 
 from ....schemas.operations.retractions import Standing, State
 from ....schemas.rules.actors import author_of
-from ....schemas.rules.relations import CONTRADICTS
+from ....schemas.rules.relations import CONTRADICTS, SUPERSEDES
+from ....schemas.timestamps import parse_ts, to_ms
 from ....schemas.views import NO_VALID_MS, RELATIONS, RETRACTIONS, SUPERSESSIONS
 from ....schemas.views.table import R, Table
-from ..standing import Facts, Subject
+from ..standing import Facts, Replacement, Subject
 from .arrow import present, sequences, values_of
 from .columns import HotColumn
 from .documents import Documents
@@ -47,7 +50,7 @@ class Standings:
         for superseded in _each(rows, SUPERSESSIONS, "by_seq"):
             self._facts.supersede(superseded)
             changed.add(superseded.target_id)
-        changed |= self._contradictions(rows, seqs)
+        changed |= self._contradictions(rows, seqs) | self._replacements(rows, seqs)
         retracted: set[str] = set()
         for row in _each(rows, RETRACTIONS, "since_seq"):
             self._facts.retract(row)
@@ -58,7 +61,7 @@ class Standings:
         """The entries that one of these supersedes or contradicts."""
         if not entry_ids:
             return set()
-        facts = (self._facts.supersessions, self._facts.contradictions)
+        facts = (self._facts.supersessions, self._facts.contradictions, self._facts.replacements)
         return {target for known in facts for target, by in known.items() if not entry_ids.isdisjoint(by)}
 
     def _contradictions(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> set[str]:
@@ -74,6 +77,22 @@ class Standings:
                 one, other = self._subject(src), self._subject(dst)
                 self._facts.contradict(one, other, state, reason, seq)
                 changed |= {one.entry_id, other.entry_id}
+        return changed
+
+    def _replacements(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> set[str]:
+        found = rows.of(RELATIONS, "src_seq", "dst_seq", "state", "reason", "since_ms", "seq", relation=SUPERSEDES)
+        if found is None:
+            return set()
+        found = present(present(found, "src_seq"), "dst_seq")  # an end may be unknown
+        ends = [places_of(seqs, sequences(found, name)).tolist() for name in ("src_seq", "dst_seq")]
+        details = (values_of(found, name) for name in ("state", "reason", "since_ms", "seq"))
+        changed: set[str] = set()
+        for src, dst, state, reason, since_ms, seq in zip(*ends, *details, strict=True):
+            if ABSENT not in (src, dst):
+                newer, older = self._subject(src), self._subject(dst)
+                from_ms = newer.holds_ms if since_ms is None else max(since_ms, newer.holds_ms)
+                self._facts.replace(older, Replacement(newer, state, reason, from_ms, seq))
+                changed.add(older.entry_id)
         return changed
 
     def _subject(self, doc: int) -> Subject:
@@ -99,14 +118,61 @@ class Standings:
     def of(self, doc: int) -> Standing | None:
         """Why a document does not count as it is; None if it counts."""
         facts = self._facts
-        if not (facts.retractions or facts.supersessions or facts.contradictions):
+        if not (facts.retractions or facts.supersessions or facts.contradictions or facts.replacements):
             return None
         return facts.standing(self._subject(doc))
 
     def leaves_out(self, doc: int) -> bool:
-        """Whether a document does not count; a disputed one still does."""
+        """Whether a document never counts.
+
+        A disputed one does, and a superseded one did until another entry replaced it, to which it leads (``holder``).
+        """
         standing = self.of(doc)
-        return standing is not None and standing.state is not State.DISPUTED
+        if standing is None or standing.state is State.DISPUTED:
+            return False
+        return not (standing.state is State.SUPERSEDED and self._doc_of(standing.by) != ABSENT)
+
+    def holder(self, doc: int, moment_ms: int) -> int:
+        """The document that holds at a time in the place of another; that document itself if it holds then.
+
+        Args:
+            doc: The document.
+            moment_ms: Milliseconds since 1970-01-01.
+        """
+        seen: set[int] = set()
+        while doc not in seen:
+            seen.add(doc)
+            standing = self.of(doc)
+            if _superseded(standing) and _at(standing) <= moment_ms:
+                following = self._doc_of(standing.by)
+            else:
+                following = self._before(doc, moment_ms)
+            if following == ABSENT:
+                return doc
+            doc = following
+        return doc
+
+    def _before(self, doc: int, moment_ms: int) -> int:
+        """What a document that replaces something only later replaces, ``ABSENT`` if it holds at that time."""
+        entry_id = self._documents.id_of(doc)
+        for target in sorted(self._facts.replaced.get(entry_id, ())):
+            older = self._doc_of(target)
+            if older != ABSENT:
+                standing = self.of(older)
+                if _superseded(standing) and standing.by == entry_id and _at(standing) > moment_ms:
+                    return older
+        return ABSENT
+
+    def _doc_of(self, entry_id: str | None) -> int:
+        return ABSENT if entry_id is None else int(self._documents.find_ids([entry_id])[0])
+
+
+def _superseded(standing: Standing | None) -> TypeGuard[Standing]:
+    return standing is not None and standing.state is State.SUPERSEDED
+
+
+def _at(standing: Standing) -> int:
+    return to_ms(parse_ts(standing.at))
 
 
 def _each(rows: Rows, table: Table[R], order: str) -> list[R]:

@@ -1,0 +1,1238 @@
+"""Decides without a model whether a newer statement retires an older one about the same thing.
+
+Two statements concern the same thing if their topics (what stands before the verb, or after it where the subject is a
+pronoun) cover each other. The newer one retires the older one if it names what no longer holds ("from A to B", "instead
+of A", "no longer A", "forget A"), corrects it ("actually", "typo"), says that something is so now or from a date on, or
+repeats its sentence with another value of the same kind. Questions, conjectures, quotations, reports of the past,
+additions and what "stays" retire nothing. A change of one of several items or attributes amends the older statement,
+which holds in its other parts.
+
+Invariant: pure; it prefers precision to recall. A changed rule or list (``updates.toml``) is a new ``VERSION``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache, cached_property, lru_cache
+from importlib import resources
+from typing import Any, Final
+
+from .contradiction_words import EVENTS, MONTHS
+from .dates import days_named
+from .languages import Language, languages
+from .stop_words import english_stop_words, foreign_language, stop_words_of
+from .text import fold, tokens_of
+
+VERSION: Final = 1
+
+ACCEPTED: Final = 0.7
+"""Minimum confidence of an update that is published."""
+BORDERLINE: Final = 0.8
+"""Below this confidence, a language model is asked if one is configured."""
+CONFIRMED: Final = 0.9
+"""Confidence of a borderline update that the language model confirmed."""
+MAX_CHARS: Final = 600
+"""Characters of a statement; a longer text is not one statement, and no sentence retires the whole of it."""
+MAX_SENTENCES: Final = 4
+MOST_OLD_SENTENCES: Final = 3
+_MOST_RESTATED: Final = 2
+"""Sentences of a text, at most, of which one may replace another without a cue."""
+MAX_TOKENS: Final = 60
+"""Maximum number of tokens of a sentence that is compared."""
+_NEAR: Final = 0.4
+"""Cosine from which two statements concern the same thing, if one names words of the other as outdated."""
+_ALIKE: Final = 0.6
+"""Cosine from which a common date is no coincidence."""
+UNRELATED_COSINE: Final = 0.15
+"""Below this cosine, shared words are a coincidence (MiniLM: two random statements of one journal have .1 on average)."""
+_KNOWN: Final = ("en", "de", "fr")
+_TEXTS_KEPT: Final = 512
+"""Number of texts whose sentences are kept, some kilobytes each."""
+
+
+class Effect(StrEnum):
+    """The effect of a newer statement on an older one."""
+
+    REPLACES = "replaces"
+    AMENDS = "amends"
+    """The older statement holds in its other parts."""
+    WITHDRAWS = "withdraws"
+    REINSTATES = "reinstates"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement.
+
+    Attributes:
+        text: Its text.
+        day: The day it was made, days since 1970-01-01 (UTC), for relative dates; None if not known.
+        speaker: The name of the person who made it, to whom "I" refers; None if not known.
+        is_turn: Whether it is a turn of a conversation. Of two such texts, or of one and a note, only one that names what
+            no longer holds or another number, date or name retires the other: much in a conversation sounds alike.
+    """
+
+    text: str
+    day: int | None = None
+    speaker: str | None = None
+    is_turn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A newer statement that retires or amends an older one.
+
+    Attributes:
+        effect: Its effect.
+        confidence: Confidence of the rule, in (0, 1].
+        reason: The reason, for people.
+        since_day: Day from which the newer statement holds, days since 1970-01-01, if its text names one later than the
+            day it was made.
+        match: How much the two have in common, to choose among several older statements: the highest.
+    """
+
+    effect: Effect
+    confidence: float
+    reason: str
+    since_day: int | None
+    match: float
+
+    @property
+    def retires(self) -> bool:
+        """Whether the older statement holds no longer."""
+        return self.effect is not Effect.AMENDS and self.confidence >= ACCEPTED
+
+    @property
+    def is_borderline(self) -> bool:
+        """Whether to ask a language model."""
+        return self.confidence < BORDERLINE
+
+    def confirmed(self) -> Update:
+        """The same after a model agreed."""
+        return replace(self, confidence=CONFIRMED, reason=f"{self.reason}; confirmed by a language model")
+
+
+Weight = Callable[[str], float]
+"""Weight of a folded word in (0, 1]: 1 if it is rare where both statements come from, near 0 if it is in most texts."""
+
+
+def equal_weights(_word: str) -> float:
+    """Every word weighs the same."""
+    return 1.0
+
+
+class _Kind(StrEnum):
+    WORD = "word"
+    NAME = "name"
+    NUMBER = "number"
+    TIME = "time"
+    DATE = "date"
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    folded: str
+    stem: str
+    kind: _Kind
+    is_content: bool
+    is_verb: bool
+    is_negation: bool
+    starts_clause: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Cues:
+    """The lists of one language."""
+
+    language: Language
+    leaves: tuple[re.Pattern[str], ...]
+    ends: tuple[re.Pattern[str], ...]
+    withdraws: tuple[re.Pattern[str], ...]
+    corrects: tuple[re.Pattern[str], ...]
+    now: tuple[re.Pattern[str], ...]
+    moves: tuple[re.Pattern[str], ...]
+    again: tuple[re.Pattern[str], ...]
+    hypothetical: tuple[re.Pattern[str], ...]
+    reports: tuple[re.Pattern[str], ...]
+    past: tuple[re.Pattern[str], ...]
+    adds: tuple[re.Pattern[str], ...]
+    stays: tuple[re.Pattern[str], ...]
+    rest: tuple[re.Pattern[str], ...]
+    once: tuple[re.Pattern[str], ...]
+    turned: tuple[re.Pattern[str], ...]
+    done: tuple[re.Pattern[str], ...]
+    intends: tuple[re.Pattern[str], ...]
+    since: tuple[re.Pattern[str], ...]
+    anaphora: re.Pattern[str]
+    past_verbs: frozenset[str]
+    negations: frozenset[str]
+    verbs: frozenset[str]
+    ignored: frozenset[str]
+    stop_words: frozenset[str]
+    known: frozenset[str]
+    """Words by which the language is recognised."""
+
+
+_DATA: Final[dict[str, Any]] = tomllib.loads(
+    resources.files("crew_journal.schemas.rules").joinpath("updates.toml").read_text("utf-8")
+)
+
+
+def with_english_months(folded: str) -> str:
+    """The folded text with French months in English, and "1er" as a number, because ``dates`` knows no French."""
+    return _FRENCH.sub(lambda found: _FRENCH_DATES[found[0]], folded)
+
+
+_FRENCH_DATES: Final[dict[str, str]] = _DATA["french_dates"]
+_FRENCH: Final = re.compile(rf"\b(?:{'|'.join(_FRENCH_DATES)})\b")
+
+
+def _list(name: str) -> frozenset[str]:
+    return frozenset(_DATA["every"][name].split())
+
+
+@cache
+def _cues(code: str) -> _Cues:
+    data = _DATA[code]
+    named = {language.code: language for language in languages()}
+    values: dict[str, Any] = {name: tuple(map(re.compile, data[name])) for name in _PATTERNS}
+    values |= {name: frozenset(data[name].casefold().split()) for name in _WORDS}
+    stop_words = english_stop_words() if code == "en" else stop_words_of(code)
+    return _Cues(
+        language=named.get(code, named["en"]),
+        anaphora=re.compile(data["anaphora"]),
+        stop_words=stop_words,
+        known=stop_words.union(*(values[name] for name in _WORDS)),
+        **values,
+    )
+
+
+_PATTERNS: Final = (
+    *("leaves", "ends", "withdraws", "corrects", "now", "moves", "again", "hypothetical", "reports", "past", "adds"),
+    *("stays", "rest", "done", "intends", "once", "turned", "since"),
+)
+_WORDS: Final = ("past_verbs", "negations", "verbs", "ignored")
+_SENTENCE_END: Final = re.compile(
+    r"(?<=[^\d\s.][.!?;])\s+|(?<=\d[.!?;])\s+(?=[A-ZÄÖÜÉÀ][a-zäöüß]+ )(?!"
+    rf"(?i:{MONTHS})\b)|\n+"
+)
+_ABBREVIATED: Final = re.compile(
+    r"\b(?:mr|mrs|ms|dr|st|no|nr|prof|approx|ca|z\.b|e\.g|i\.e|vs|mme|m)\.$", re.IGNORECASE
+)
+_TOKEN: Final = re.compile(r"\d+(?:[.,:/-]\d+)*(?:[-–]?[a-zA-Zµ°%]{1,3}\b)?|[^\W\d_]+(?:'[^\W\d_]+)?|[:,;%€$\"“”„«»]")
+_TIME: Final = re.compile(r"\d{1,2}[:.h]\d{2}$|\d{1,2}(?:am|pm|h|uhr)$")
+_MARKS: Final = frozenset(':,;"“”„«»')
+_GERMAN_VERB: Final = ("t", "en")
+"""Endings of a German verb behind its subject, which has a capital."""
+_DETERMINERS: Final = _list("determiners")
+"""Words before a noun, so that "the lead" is not a verb."""
+_INTERJECTIONS: Final = frozenset(["no", "non", "nein"])
+_QUOTES: Final = re.compile(r"[\"“„«‚](?P<said>[^\"”“»]{3,300})[\"”“»]")
+_LEAST_QUOTED_WORDS: Final = 3
+"""Minimum number of words of a quotation; a title in quotes is a value."""
+_PREFIX: Final = 4
+"""Characters two inflected forms of a word have in common, at least."""
+_PREFIX_SHARE: Final = 0.6
+"""Minimum share of the longer of two forms of a word that they have in common."""
+_MOST_ENDING: Final = 3
+_BEGINS: Final = 3
+"""Letters that two forms of a word share at least: without one, two statements have no word in common."""
+"""Characters in which two forms of a word differ at the end, at most."""
+_CONTRACTED: Final = (
+    (
+        re.compile(r"\b(can|could|should|would|do|does|did|is|are|was|were|has|have|had|must|wo|need)n't\b", re.I),
+        r"\1 not",
+    ),
+    (re.compile(r"\bcannot\b", re.I), "can not"),
+    (re.compile(r"\b(it|that|there|what|who|he|she|this)'s\b", re.I), r"\1 is"),
+    (re.compile(r"\b(we|you|they)'re\b", re.I), r"\1 are"),
+    (re.compile(r"\bi'm\b", re.I), "i am"),
+    (re.compile(r"\b([ldjnmtsc]|qu)'(?=\w)", re.I), r"\1' "),
+    (re.compile(r"(?<=\w)'s\b", re.I), ""),
+)
+_LABEL_WORDS: Final = 6
+"""Words before a colon, at most, that name the topic or say what follows."""
+_ITEM_ENDS: Final = _list("item_ends")
+_LEAST_ITEMS: Final = 3
+"""Items or attributes from which a statement is a list that can change in part."""
+_SAME_TOPIC: Final = 0.6
+"""Minimum weight share of a topic that the other statement has, where a cue says that something changed."""
+_NAMED_OLD: Final = 0.5
+"""Minimum weight share of the words after "instead of" or "from" that the older statement has."""
+_SAME_CLAUSE: Final = 0.6
+"""Minimum weight share of a clause with "no longer" that the older statement has."""
+_EQUAL_FRAME: Final = 0.99
+_OWN_WORDS: Final = 0.75
+
+
+@dataclass(slots=True)
+class _Sentence:
+    """A sentence; ``folded`` is compared with the cues."""
+
+    shown: str
+    folded: str
+    tokens: Sequence[_Token]
+    cues: _Cues
+    whole: str
+    """The folded sentence that a clause is part of."""
+    corrects: bool = False
+
+    def has(self, patterns: Iterable[re.Pattern[str]]) -> bool:
+        """Whether a cue stands in it."""
+        return any(pattern.search(self.folded) for pattern in patterns)
+
+    def within(self, patterns: Iterable[re.Pattern[str]]) -> bool:
+        """Whether a cue stands in the sentence that it is part of."""
+        return any(pattern.search(self.whole) for pattern in patterns)
+
+    @property
+    def content(self) -> list[_Token]:
+        return [token for token in self.tokens if token.is_content]
+
+    @property
+    def negated(self) -> bool:
+        return sum(token.is_negation for token in self.tokens) % 2 == 1
+
+
+def update(
+    newer: Statement,
+    older: Statement,
+    *,
+    cosine: float | None = None,
+    weight: Weight = equal_weights,
+    same_speaker: bool | None = None,
+) -> Update | None:
+    """What a newer statement does to an older one; None if it leaves it as it is.
+
+    Args:
+        newer: The statement of the later time.
+        older: The statement of the earlier time.
+        cosine: Cosine of their vectors; None without vectors.
+        weight: Weight of a word by its rarity.
+        same_speaker: Whether one person or agent made both; None if not known.
+    """
+    if len(newer.text) > MAX_CHARS or len(older.text) > MAX_CHARS or (cosine is not None and cosine < UNRELATED_COSINE):
+        return None
+    cues = _cues_of(f"{newer.text} {older.text}")
+    if cues is None:
+        return None
+    mine, theirs = _sentences(_spoken(newer), cues), _sentences(_spoken(older), cues)
+    if not 0 < len(mine) <= MAX_SENTENCES or not 0 < len(theirs) <= MAX_SENTENCES:
+        return None
+    begins = [
+        {token.folded[:_BEGINS] for part in some for token in part.tokens if token.is_content or token.is_verb}
+        for some in (mine, theirs)
+    ]
+    if begins[0].isdisjoint(begins[1]):
+        return None
+    chatter = newer.is_turn or older.is_turn or max(len(mine), len(theirs)) > _MOST_RESTATED
+    spoken = newer.is_turn or older.is_turn
+    context = _Context(newer, cosine, weight, same_speaker, chatter, spoken)
+    found = [
+        one
+        for new in (*mine, *(clause for sentence in mine for clause in _clauses(sentence)))
+        for old in theirs
+        if _asserts_anything(old) and (one := context.compared(new, old)) is not None
+    ]
+    if not found:
+        return None
+    best = max(found, key=lambda one: (one.retires, one.confidence, one.match))
+    if len(theirs) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
+        best = replace(best, effect=Effect.AMENDS)
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An older statement that a newer one may retire.
+
+    Attributes:
+        statement: The statement.
+        found: What ``update`` says about it and the newer one.
+        order: Orders statements by the time from which they hold, ties included.
+    """
+
+    statement: Statement
+    found: Update
+    order: tuple[int, int]
+
+
+def always(_newer: Candidate, _older: Candidate) -> bool:
+    """Any statement may retire any other."""
+    return True
+
+
+def chosen(
+    candidates: Sequence[Candidate], may_retire: Callable[[Candidate, Candidate], bool] = always
+) -> list[Candidate]:
+    """The candidates that a newer statement retires: the best, and those that say the same as the best.
+
+    The best has the greatest match and confidence; a candidate that another candidate retires gives way to it, because a
+    statement replaces what held until then. If the newer statement fits one best that it only amends, it retires none.
+
+    Args:
+        candidates: The older statements, with what the newer one does to each.
+        may_retire: Whether the first of two candidates has the authority to retire the second.
+    """
+    current = [
+        one
+        for one in candidates
+        if not any(
+            other.order > one.order
+            and may_retire(other, one)
+            and (found := update(other.statement, one.statement)) is not None
+            and found.retires
+            for other in candidates
+            if other.found.retires
+        )
+    ]
+    best = max(current, key=lambda one: (one.found.match + one.found.confidence, one.order), default=None)
+    if best is None or not best.found.retires:
+        return []
+    return [one for one in current if one is best or (one.found.retires and _says_same(one.statement, best.statement))]
+
+
+def _says_same(one: Statement, other: Statement) -> bool:
+    """Whether each of two statements has most content words of the other, and the same numbers."""
+    cues = _cues_of(f"{one.text} {other.text}")
+    if cues is None:
+        return False
+    mine, theirs = (
+        [token for part in _sentences(_spoken(text), cues) for token in part.content] for text in (one, other)
+    )
+    if not mine or not theirs or _figures(mine) != _figures(theirs):
+        return False
+    return min(_shared(mine, theirs), _shared(theirs, mine)) >= _SAME_TOPIC
+
+
+def _figures(tokens: Sequence[_Token]) -> set[str]:
+    """The numbers, times and dates."""
+    return {token.folded for token in tokens if token.kind not in (_Kind.WORD, _Kind.NAME)}
+
+
+def _shared(part: Sequence[_Token], whole: Sequence[_Token]) -> float:
+    return sum(any(_same(token, one) for one in whole) for token in part) / len(part)
+
+
+def _cues_of(text: str) -> _Cues | None:
+    """The lists of the language of two statements; None for a language without lists."""
+    tokens = tokens_of(text)
+    foreign = foreign_language(tokens)
+    if foreign is not None and foreign.code not in _KNOWN:
+        return None
+    every = [_cues(code) for code in _KNOWN]
+    return max(every, key=lambda cues: sum(token in cues.known for token in tokens))
+
+
+_ANNOTATION: Final = re.compile(r"\[[^\]]{0,300}\]")
+"""What was added to a message, such as the description of a picture."""
+
+
+def _spoken(statement: Statement) -> str:
+    """The text without the name of its speaker before it."""
+    text = _ANNOTATION.sub(" ", statement.text)
+    name, colon, rest = text.partition(":")
+    if not colon or statement.speaker is None or fold(name).strip() != fold(statement.speaker.replace("_", " ")):
+        return text
+    return rest.strip()
+
+
+def _sentences(text: str, cues: _Cues) -> Sequence[_Sentence]:
+    """The sentences of a text; one text is compared with many, so the newest are kept."""
+    return _read(text, next(code for code in _KNOWN if _cues(code) is cues))
+
+
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _read(text: str, code: str) -> tuple[_Sentence, ...]:
+    """The sentences of a text; a cue of correction in one that says nothing else counts for the next."""
+    cues = _cues(code)
+    plain = unicodedata.normalize("NFKC", text).replace("’", "'").replace("‘", "'")
+    for pattern, written in _CONTRACTED:
+        plain = pattern.sub(written, plain)
+    found: list[_Sentence] = []
+    corrects = False
+    for part in _parts(plain):
+        folded = part.casefold().strip(" .!")
+        tokens = _tokens(part, cues)
+        if not tokens or len(tokens) > MAX_TOKENS:
+            continue
+        sentence = _Sentence(part, folded, tokens, cues, folded)
+        sentence.corrects = corrects or sentence.has(cues.corrects)
+        corrects = sentence.corrects
+        found.append(sentence)
+    return tuple(found)
+
+
+_CLAUSE_END: Final = re.compile(
+    r"[,;]\s+(?:(?:and|but|so|und|aber|et|mais)\s+)?|\s+[–—-]+\s+|\s+(?:so|but|aber|mais|sondern)\s+"
+)
+_LEAST_CLAUSE: Final = 3
+"""Tokens of a clause, at least."""
+_LEAST_SAID: Final = 2
+"""Verbs and content words of a clause, at least."""
+
+
+def _clauses(sentence: _Sentence) -> list[_Sentence]:
+    """The clauses of a sentence that say something; none if it is one clause."""
+    parts = _CLAUSE_END.split(sentence.shown)
+    if len(parts) < 2:
+        return []
+    found = []
+    for part in parts:
+        tokens = _tokens(part, sentence.cues)
+        if len(tokens) >= _LEAST_CLAUSE and sum(one.is_content or one.is_verb for one in tokens) >= _LEAST_SAID:
+            folded = part.casefold().strip(" .!")
+            found.append(_Sentence(part, folded, tokens, sentence.cues, sentence.whole, sentence.corrects))
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    """The text in sentences; one that ends with an abbreviation is joined with the next."""
+    parts: list[str] = []
+    for part in _SENTENCE_END.split(text):
+        if parts and _ABBREVIATED.search(parts[-1]):
+            parts[-1] = f"{parts[-1]} {part}"
+        elif part.strip():
+            parts.append(part.strip())
+    return parts
+
+
+def _tokens(text: str, cues: _Cues) -> list[_Token]:
+    found: list[_Token] = []
+    starts = True
+    capital_names = cues.language.code != "de" or cues is not _cues("de")
+    quoted = after_noun = False
+    for match in _TOKEN.finditer(text):
+        word = match[0]
+        folded = word.casefold().removesuffix("'")
+        if word in _MARKS:
+            quoted = (not quoted) if word in '"“”„«»' else quoted
+            starts = word == ":"
+            found.append(_Token(word, word, _Kind.WORD, False, False, False, starts))
+            continue
+        kind = _kind(word, folded, cues, names=capital_names and (not starts or quoted), quoted=quoted)
+        said_no = folded in _INTERJECTIONS and text[match.end() : match.end() + 1] in (",", ".", "!", "")
+        negation = folded in cues.negations and not said_no
+        german = cues is _cues("de") and word[0].islower() and after_noun and folded.endswith(_GERMAN_VERB)
+        determined = bool(found) and found[-1].folded in _DETERMINERS
+        verb = not determined and (folded in cues.verbs or (german and folded not in cues.stop_words))
+        plain = folded in cues.stop_words or folded in cues.ignored or negation
+        content = kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) or (
+            not plain and (len(folded) > 1 or (word.isupper() and not starts))
+        )
+        found.append(_Token(folded, _stem(folded), kind, content, verb, negation, starts))
+        starts = False
+        after_noun = word[0].isupper()
+    return found
+
+
+def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> _Kind:
+    if folded[0].isdecimal():
+        return _Kind.TIME if _TIME.match(folded) else _Kind.NUMBER
+    language = cues.language
+    bare = folded.removesuffix("s")
+    if folded in language.weekdays or bare in language.weekdays:
+        return _Kind.DATE
+    if (
+        folded in language.months and (folded not in language.ambiguous_months or word[0].isupper())
+    ) or folded in _MONTHS:
+        return _Kind.DATE
+    if folded in language.number_words or (folded in language.numbers and len(folded) > 2):
+        return _Kind.NUMBER
+    if quoted or (names and word[0].isupper()):
+        return _Kind.NAME
+    return _Kind.WORD
+
+
+_MONTHS: Final = _list("months")
+_ENDINGS: Final = ("ings", "ing", "edly", "ed", "ies", "es", "en", "ern", "er", "em", "e", "s", "n", "x", "y")
+
+
+def _stem(word: str) -> str:
+    """A word without one ending of inflection; at least three letters remain."""
+    if word[0].isdecimal():
+        return word.strip("-–")
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            rest = word.removesuffix(ending)
+            return rest[:-1] if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "aeious" else rest
+    return word
+
+
+def _same(one: _Token, other: _Token) -> bool:
+    """Whether two tokens are forms of one word, or the same number."""
+    if one.stem == other.stem or one.folded == other.folded:
+        return True
+    if one.folded[0].isdecimal() or other.folded[0].isdecimal():
+        return _number(one.folded) == _number(other.folded) is not None
+    short, long = sorted((one.folded, other.folded), key=len)
+    common = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    return common >= max(_PREFIX, _PREFIX_SHARE * len(long)) and len(long) - common <= _MOST_ENDING
+
+
+_ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th|er|e|ème|\.)?$")
+
+
+def _number(folded: str) -> str | None:
+    plain = folded.replace(",", "") if re.fullmatch(r"\d{1,3}(?:,\d{3})+", folded) else folded
+    ordinal = _ORDINAL.match(plain)
+    return ordinal[1] if ordinal else plain if plain[0].isdecimal() else None
+
+
+def _asserts_anything(old: _Sentence) -> bool:
+    """Whether an older sentence states something that can be retired."""
+    return not _asks(old) and not old.has(old.cues.hypothetical) and bool(old.content) and not _comments(old)
+
+
+def _comments(sentence: _Sentence) -> bool:
+    """Whether a sentence is about what was said before ("That's great", "It sounds like …"), or thanks for it."""
+    tokens = [token for token in sentence.tokens if token.folded not in _MARKS]
+    if any(token.folded in _THANKS for token in tokens):
+        return True
+    if len(tokens) < 2 or tokens[0].folded not in _PRONOUNS:
+        return False
+    second = tokens[1]
+    return second.is_verb or not second.is_content or second.folded in _SEEMS
+
+
+def _asks(sentence: _Sentence) -> bool:
+    if sentence.shown.rstrip(' "”»)').endswith("?"):
+        return True
+    first = sentence.tokens[0].folded
+    return (
+        first in sentence.cues.language.opens_question
+        and sentence.cues.language.asks_indirectly.search(sentence.folded) is not None
+    )
+
+
+def _in_past(sentence: _Sentence) -> bool:
+    """Whether a verb stands in the past: "we painted", but not "is played"."""
+    tokens = sentence.tokens
+    for at, token in enumerate(tokens):
+        before = [one.folded for one in tokens[max(0, at - 3) : at]]
+        if token.folded in sentence.cues.past_verbs and not _PRESENT.intersection(before):
+            return True
+        if token.folded.endswith("ed") and _SUBJECTS.intersection(before[-2:]) and not _PRESENT.intersection(before):
+            return True
+    return False
+
+
+_SUBJECTS: Final = _list("subjects")
+_PRESENT: Final = _list("present")
+
+
+def _quotes(sentence: _Sentence) -> bool:
+    """Whether a sentence reports what somebody said or what stands somewhere."""
+    end = sentence.whole.find(sentence.folded) + len(sentence.folded)
+    if any(pattern.search(sentence.whole[:end]) for pattern in sentence.cues.reports):
+        return True  # behind the clause it names the source
+    return any(
+        len(tokens_of(match["said"])) >= _LEAST_QUOTED_WORDS for match in _QUOTES.finditer(sentence.shown)
+    ) and any(mark in sentence.shown for mark in (":", ","))
+
+
+def _has_subject(sentence: _Sentence) -> bool:
+    """Whether a noun stands before the verb or before a colon, rather than "I" or "we"."""
+    for token in sentence.tokens[_begin(sentence.tokens) :]:
+        if token.folded == ":":
+            return True
+        if token.is_verb:
+            return False
+        if token.is_content and token.kind not in (_Kind.DATE, _Kind.TIME, _Kind.NUMBER):
+            return True
+    return False
+
+
+def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_Token]:
+    """The words that say what a sentence is about.
+
+    They stand before the verb, or before a colon; after the verb if only a pronoun stands before it. Dates and times
+    are not part of it, numbers only behind a noun ("house 9").
+    """
+    tokens = [token for at, token in enumerate(sentence.tokens) if at not in skipped]
+    begin = _begin(tokens)
+    before: list[_Token] = []
+    verb = None
+    for at, token in enumerate(tokens[begin:], begin):
+        if token.folded == ":" and before and at - begin <= _LABEL_WORDS:
+            return before
+        if token.is_verb and not (token.kind is _Kind.NAME and before):
+            verb = at
+            break
+        if token.folded in (",", ";") and len(before) > 1:
+            continue
+        _add(before, token, tokens[at - 1] if at else None)
+    if verb is not None and before:
+        return before
+    after: list[_Token] = []
+    start = begin if verb is None else verb + 1
+    for at, token in enumerate(tokens[start:], start):
+        if not token.is_content:
+            if after and (token.folded not in _JOINS or verb is None):
+                break
+            continue
+        if token.is_verb and not after:
+            continue
+        if not _add(after, token, tokens[at - 1] if at else None) and after:
+            break
+        if verb is None and len(after) >= 3:
+            break
+    return after or before
+
+
+_JOINS: Final = _list("joins")
+"""Words within a noun phrase."""
+
+
+_THANKS: Final = _list("thanks")
+_SEEMS: Final = _list("seems")
+_SEVERAL: Final = _list("several")
+"""Verbs whose object is one of several: who likes jazz may like blues, too."""
+_PRONOUNS: Final = _list("pronouns")
+
+
+def _begin(tokens: Sequence[_Token]) -> int:
+    """The place after an introduction such as "Correction:" or "After the fire:", which does not name the topic."""
+    for at, token in enumerate(tokens[:_LABEL_WORDS]):
+        if token.folded == ":":
+            head = [one for one in tokens[:at] if one.is_content]
+            if any(one.is_verb for one in tokens[:at]):
+                return 0
+            rest = tokens[at + 1 :]
+            named = bool(rest) and rest[0].folded in _PRONOUNS and len(head) > 1
+            return at + 1 if not head or (any(one.is_verb for one in rest) and not named) else 0
+    return 0
+
+
+def _add(topic: list[_Token], token: _Token, before: _Token | None) -> bool:
+    if not token.is_content or token.kind in (_Kind.DATE, _Kind.TIME):
+        return False
+    if token.kind is _Kind.NUMBER and (before is None or not before.is_content or before.kind is _Kind.NUMBER):
+        return False
+    topic.append(token)
+    return True
+
+
+@dataclass(frozen=True)
+class _Context:
+    """The newer statement and the figures of the caller."""
+
+    statement: Statement
+    cosine: float | None
+    weight: Weight
+    same_speaker: bool | None
+    is_chatter: bool
+    """Whether one of the texts says several things, so that two of its sentences are alike by chance."""
+    is_spoken: bool
+    """Whether one of them is a turn of a conversation."""
+
+    def share(self, part: Sequence[_Token], whole: Sequence[_Token]) -> float:
+        """The weight share of ``part`` that ``whole`` has; 0 for nothing."""
+        total = sum(self.weight(token.folded) for token in part)
+        if not total:
+            return 0.0
+        return sum(self.weight(token.folded) for token in part if any(_same(token, one) for one in whole)) / total
+
+    def compared(self, new: _Sentence, old: _Sentence) -> Update | None:
+        """The effect of one sentence on another."""
+        cues = new.cues
+        if _asks(new) or new.within(cues.hypothetical):
+            return None
+        pair = _Pair(new, old, self)
+        withdrawn = self._withdrawn(pair)
+        if withdrawn is not None:
+            return withdrawn
+        if _quotes(new) or pair.other_entity or pair.other_person:
+            return None
+        done = self._done(pair)
+        if done is not None:
+            return done
+        turned = self._turned(pair)
+        if turned is not None:
+            return turned
+        reinstated = self._reinstated(pair)
+        if reinstated is not None:
+            return reinstated
+        leaves = self._leaves(pair)
+        if leaves is not None:
+            return self._whole(pair, leaves)
+        ended = self._ended(pair)
+        if ended is not None:
+            return self._whole(pair, ended)
+        past = new.within(cues.past) or (_in_past(new) and not new.has(cues.moves))
+        stays = new.has(cues.stays)
+        adds = new.within(cues.adds)
+        if self.is_spoken and not (
+            pair.have_subjects and pair.changed_slots and any(one.is_verb for one in new.tokens)
+        ):
+            return None
+        if new.corrects:
+            corrected = self._corrected(pair, past=new.within(cues.past) or (self.is_spoken and past))
+            if corrected is not None:
+                return corrected
+        if past or stays or adds or _comments(new):
+            return None
+        negated = self._negated(pair)
+        if negated is not None:
+            return self._whole(pair, negated)
+        changed = self._changed(pair)
+        if changed is not None:
+            return self._whole(pair, changed)
+        return self._whole(pair, self._restated(pair))
+
+    def _made(self, pair: _Pair, effect: Effect, confidence: float, reason: str) -> Update:
+        if self.same_speaker is False:
+            confidence -= 0.03
+        return Update(effect, round(confidence, 3), reason, self._since(pair.new), round(pair.likeness, 4))
+
+    def _whole(self, pair: _Pair, found: Update | None) -> Update | None:
+        """The update; an amendment if it changes one of several items or attributes."""
+        if found is None or not pair.changes_a_part:
+            return found
+        return replace(found, effect=Effect.AMENDS)
+
+    def _withdrawn(self, pair: _Pair) -> Update | None:
+        new, old = pair.new, pair.old
+        for pattern in new.cues.withdraws:
+            for match in pattern.finditer(new.folded):
+                named = self._words(match["old"], new.cues)
+                if not named or pair.other_numbers(named) or old.folded == new.folded:
+                    continue
+                has = self.share(named, pair.old_all)
+                if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
+                    found = self._made(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+                    return self._whole(pair, found)
+        return None
+
+    def _done(self, pair: _Pair) -> Update | None:
+        """What was still to be done is done."""
+        new, old = pair.new, pair.old
+        if not old.has(old.cues.intends) or old.has(old.cues.ends) or new.negated:
+            return None
+        for pattern in new.cues.done:
+            for match in pattern.finditer(new.folded):
+                named = self._words(match["old"], new.cues)
+                if named and not pair.other_numbers(named) and self.share(named, pair.old_all) >= _OWN_WORDS:
+                    return self._made(pair, Effect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"')
+        return None
+
+    def _turned(self, pair: _Pair) -> Update | None:
+        """What used to be so is not any more: "I used to like A, but now B"."""
+        new, old = pair.new, pair.old
+        if self.same_speaker is False or not new.within(new.cues.turned) or old.has(old.cues.once):
+            return None
+        for pattern in new.cues.once:
+            for match in pattern.finditer(new.folded):
+                left = self._words(match["old"], new.cues)
+                if not left or pair.other_numbers(left):
+                    continue
+                kept = [one for one in left if not one.is_verb]
+                if kept and self.share(kept, pair.old_all) >= _OWN_WORDS:
+                    return self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
+        return None
+
+    def _reinstated(self, pair: _Pair) -> Update | None:
+        """What was withdrawn or ended holds again."""
+        new, old = pair.new, pair.old
+        if not new.has(new.cues.again) or not (old.has(old.cues.withdraws) or old.has(old.cues.ends)):
+            return None
+        named = [
+            token
+            for pattern in old.cues.withdraws
+            for match in pattern.finditer(old.folded)
+            for token in self._words(match["old"], old.cues)
+        ] or pair.old_topic
+        topical = any(_same(token, one) for token in named for one in pair.new_topic)
+        if topical and self.share(named, pair.new_all) >= _SAME_TOPIC:
+            return self._made(pair, Effect.REINSTATES, 0.88, "says that what was withdrawn holds again")
+        return None
+
+    def _leaves(self, pair: _Pair) -> Update | None:
+        new, old = pair.new, pair.old
+        if self.is_spoken and _comments(new):
+            return None
+        for at, pattern in enumerate(new.cues.leaves):
+            for match in pattern.finditer(new.folded):
+                left = self._words(match["old"], new.cues)
+                if not left or any(token.folded[0].isdecimal() and not pair.old_has(token) for token in left):
+                    continue
+                has = self.share(left, old.content)
+                if has < (_OWN_WORDS if self.is_spoken else _NAMED_OLD) or (self.is_spoken and not self._near(_NEAR)):
+                    continue
+                if at == 0 and not (new.has(new.cues.now) or new.corrects or new.has(new.cues.moves)):
+                    continue  # "from A to B" is a range unless something moved
+                rest = [token for token in pair.new_content if not any(_same(token, one) for one in left)]
+                dated = not self._near(_ALIKE)
+                common = [one for one in rest if pair.old_has(one) and not (dated and one.kind is _Kind.DATE)]
+                topical = self.share(pair.old_topic, pair.new_content) >= _NAMED_OLD and pair.old_topic
+                named = any(token.kind in (_Kind.NAME, _Kind.WORD) and len(token.folded) > 2 for token in left)
+                if common or topical or (named and self._near(_NEAR)):
+                    confidence = 0.95 if common or topical else 0.8
+                    return self._made(
+                        pair, pair.effect, confidence, f'names what it replaces: "{match["old"].strip()}"'
+                    )
+        return None
+
+    def _ended(self, pair: _Pair) -> Update | None:
+        new, _old = pair.new, pair.old
+        if not new.has(new.cues.ends) or (pair.old.negated and new.negated):
+            return None
+        clause = _clause_of(new, new.cues.ends)
+        if len(clause) < 2:
+            return None
+        topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
+        has = self.share(clause, pair.old_all)
+        if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
+            return self._made(pair, pair.effect, 0.9, "says that this is no longer so")
+        return None
+
+    def _corrected(self, pair: _Pair, *, past: bool) -> Update | None:
+        if past:
+            return None
+        sure = f'corrects: "{pair.shown_change}"'
+        if pair.anaphoric:
+            slots = pair.changed_slots
+            common = [token for token in pair.new_content if pair.old_has(token)]
+            if slots and (common or self._near(0.5)):
+                return self._made(pair, Effect.REPLACES, 0.8, sure)
+            return None
+        mutual = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC and (
+            self.share(pair.old_topic, pair.new_all) >= _NAMED_OLD
+            or (bool(pair.changed_slots) and self.share(pair.new_topic, pair.old_topic) >= _SAME_TOPIC)
+        )
+        if mutual and pair.new_only and (pair.have_subjects or pair.changed_slots):
+            return self._made(pair, Effect.REPLACES, 0.92, sure)
+        return None
+
+    def _negated(self, pair: _Pair) -> Update | None:
+        if self.is_spoken or pair.new.negated == pair.old.negated or _comments(pair.new):
+            return None
+        if pair.old.negated and not (pair.new.has(pair.new.cues.now) or pair.new.has(pair.new.cues.again)):
+            return None
+        topical = self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
+        exchanged = bool(pair.old_only and pair.new_only)
+        least = _SAME_TOPIC if self._topics(pair, _EQUAL_FRAME) and not exchanged else _OWN_WORDS
+        if topical and self.share(pair.old_content, pair.new_all) >= least:
+            return self._made(pair, pair.effect, 0.85, "one is the negation of the other")
+        return None
+
+    def _changed(self, pair: _Pair) -> Update | None:
+        """Something is so now, again, or from a date on."""
+        new = pair.new
+        if not (new.has(new.cues.now) or self._since(new) is not None or new.has(new.cues.again)):
+            return None
+        if not pair.old_only and not pair.old_negates:
+            return None
+        if not pair.have_subjects and not pair.changed_slots and not pair.old_negates:
+            return None
+        moment = new.has(new.cues.now) or self._since(new) is not None
+        if not moment and not pair.changed_slots and not pair.old_negates:
+            return None  # "again" without another value
+        if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
+            return self._made(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
+        if pair.other_measure and self.share(pair.new_topic, pair.old_content) >= _EQUAL_FRAME:
+            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+        if self._other_holder(pair):
+            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+        return None
+
+    def _restated(self, pair: _Pair) -> Update | None:
+        """The same sentence with another value of the same kind."""
+        if self.is_chatter or any("!" in one.shown for one in (pair.new, pair.old)):
+            return None
+        if not self._topics(pair, _EQUAL_FRAME) or pair.new.negated != pair.old.negated:
+            return None
+        if pair.old.has(pair.old.cues.past) or _in_past(pair.old):
+            return None
+        if any(token.folded in EVENTS and token.folded not in pair.new.cues.verbs for token in pair.new.tokens):
+            return None
+        figures = any(token.kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) for token in pair.changed_slots)
+        if not figures and any(token.folded in _SEVERAL for token in pair.new.tokens):
+            return None
+        if not pair.old_only or not pair.new_only or not (pair.same_frame or pair.one_word_differs):
+            return None
+        return self._made(pair, Effect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
+
+    def _topics(self, pair: _Pair, least: float) -> bool:
+        mine, theirs = pair.new_topic, pair.old_topic
+        if not mine or not theirs:
+            return False
+        return self.share(theirs, pair.new_content) >= least and self.share(mine, pair.old_content) >= least
+
+    def _other_holder(self, pair: _Pair) -> bool:
+        """Another person in the role: the value is the subject of the newer sentence."""
+        mine = pair.new_topic
+        if not mine or not all(token.kind is _Kind.NAME or token.starts_clause for token in mine):
+            return False
+        if any(pair.old_has(token) for token in mine):
+            return False
+        rest = [
+            token
+            for token in pair.new_content
+            if token not in mine and token.kind is not _Kind.DATE and token.kind is not _Kind.NUMBER
+        ]
+        theirs = [token for token in pair.old_content if token.kind is not _Kind.NAME and not (token.starts_clause)]
+        names = [token for token in pair.old_content if token.kind is _Kind.NAME or token.starts_clause]
+        return (
+            bool(rest and theirs and names)
+            and self.share(rest, pair.old_content) >= _OWN_WORDS
+            and self.share(theirs, pair.new_content) >= _NAMED_OLD
+        )
+
+    def _near(self, least: float) -> bool:
+        return self.cosine is not None and self.cosine >= least
+
+    def _words(self, text: str, cues: _Cues) -> list[_Token]:
+        """The words of a part of a folded sentence that say something."""
+        return [
+            token
+            for token in _tokens(text, cues)
+            if token.is_content and not (token.is_verb and token.folded in _LIGHT)
+        ]
+
+    def _since(self, new: _Sentence) -> int | None:
+        """The day from which a sentence says that it holds, if it is after the day it was made."""
+        own = self.statement.day
+        if own is None:
+            return None
+        for pattern in new.cues.since:
+            for match in pattern.finditer(new.folded):
+                words = with_english_months(match["date"]).split()[:5]
+                for day in days_named(" ".join(words), own, new.cues.language):
+                    first = day.first
+                    if (
+                        first < own
+                        and own - first <= 7
+                        and any(word.strip(",.") in new.cues.language.weekdays for word in words)
+                    ):
+                        first += 7  # a weekday on its own is the next one
+                    if first > own:
+                        return first
+        return None
+
+
+_LIGHT: Final = _list("light")
+
+
+def _clause_of(sentence: _Sentence, patterns: Iterable[re.Pattern[str]]) -> list[_Token]:
+    """The content words of the part of a sentence, between commas, in which a cue stands."""
+    for part in re.split(r"[,;:]", sentence.folded):
+        if any(pattern.search(part) for pattern in patterns):
+            return [token for token in _tokens(part, sentence.cues) if token.is_content]
+    return sentence.content
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two sentences side by side."""
+
+    new: _Sentence
+    old: _Sentence
+    context: _Context
+
+    @cached_property
+    def new_content(self) -> list[_Token]:
+        return self.new.content
+
+    @cached_property
+    def old_content(self) -> list[_Token]:
+        return self.old.content
+
+    @cached_property
+    def new_all(self) -> list[_Token]:
+        """With verbs."""
+        return [token for token in self.new.tokens if token.is_content or token.is_verb]
+
+    @cached_property
+    def old_all(self) -> list[_Token]:
+        return [token for token in self.old.tokens if token.is_content or token.is_verb]
+
+    @cached_property
+    def new_topic(self) -> list[_Token]:
+        return _topic(self.new)
+
+    @cached_property
+    def old_topic(self) -> list[_Token]:
+        return _topic(self.old)
+
+    @cached_property
+    def new_only(self) -> list[_Token]:
+        return [token for token in self.new_content if not self.old_has(token) and not token.is_verb]
+
+    @cached_property
+    def old_only(self) -> list[_Token]:
+        return [
+            token
+            for token in self.old_content
+            if not any(_same(token, one) for one in self.new_content) and not token.is_verb
+        ]
+
+    def old_has(self, token: _Token) -> bool:
+        """Whether the older sentence has a word."""
+        return any(_same(token, one) for one in self.old_content)
+
+    @property
+    def old_negates(self) -> bool:
+        return self.new.negated != self.old.negated
+
+    @property
+    def effect(self) -> Effect:
+        return Effect.REINSTATES if self.new.has(self.new.cues.again) else Effect.REPLACES
+
+    @cached_property
+    def likeness(self) -> float:
+        """Weight share of both that they have in common, and their cosine."""
+        share = self.context.share
+        both = (share(self.new_all, self.old_all) + share(self.old_all, self.new_all)) / 2
+        return both + (self.context.cosine or 0.0)
+
+    @property
+    def have_subjects(self) -> bool:
+        """Whether both sentences name their subject."""
+        return _has_subject(self.new) and _has_subject(self.old)
+
+    @property
+    def anaphoric(self) -> bool:
+        found = self.new.cues.anaphora.search
+        return found(self.new.folded) is not None or (
+            self.new.corrects and found(self.new.folded.rsplit(": ", 1)[-1]) is not None and len(self.new_topic) < 2
+        )
+
+    @property
+    def shown_change(self) -> str:
+        old = " ".join(token.folded for token in self.old_only) or "…"
+        new = " ".join(token.folded for token in self.new_only) or "…"
+        return f"{old} → {new}"
+
+    @cached_property
+    def changed_slots(self) -> list[_Token]:
+        """Numbers, times, dates and names of the newer sentence that differ from one of the same kind in the older."""
+        kinds = {token.kind for token in self.old_only}
+        return [token for token in self.new_only if token.kind is not _Kind.WORD and token.kind in kinds]
+
+    @cached_property
+    def same_frame(self) -> bool:
+        """Whether both sentences are the same up to the first word that differs, which ends no topic.
+
+        The words before it have a subject and a verb or a colon, so that what differs is a value.
+        """
+        mine, theirs = _frame(self.new, self.new_only), _frame(self.old, self.old_only)
+        if mine is None or theirs is None:
+            return False
+        (one, before), (other, before_other) = mine, theirs
+        kinds = {one.kind, other.kind}
+        if len(kinds) > 1 and _Kind.WORD in kinds and _Kind.NAME not in kinds:
+            return False
+        return before == before_other
+
+    @cached_property
+    def one_word_differs(self) -> bool:
+        """Whether both are the same but for one number, time, date or name."""
+        mine, theirs = ([token for token in one.tokens if token.folded not in _MARKS] for one in (self.new, self.old))
+        if len(mine) != len(theirs):
+            return False
+        differ = [(one, other) for one, other in zip(mine, theirs, strict=True) if not _same(one, other)]
+        alike = [token for token in mine if token.is_content and self.old_has(token)]
+        first = next((token for token in mine if token.is_content), None)
+        if len(differ) != 1 or differ[0][0] is first:
+            return False
+        return len(alike) >= 2 and all(one.kind is not _Kind.WORD for one in differ[0])
+
+    @cached_property
+    def other_entity(self) -> bool:
+        """Whether the newer sentence is about another of several of a kind: "house 11" and "house 9"."""
+        for at, token in enumerate(self.new_topic):
+            if token.kind is _Kind.NUMBER and at and not self.old_has(token):
+                noun = self.new_topic[at - 1]
+                if self.old_has(noun) and any(one.kind is _Kind.NUMBER for one in self.old_topic):
+                    return True
+        return False
+
+    @cached_property
+    def other_measure(self) -> bool:
+        """Whether both give a number of one unit for one verb, and the numbers differ: "runs 97 minutes"."""
+        verbs = {token.stem for token in self.new.tokens if token.is_verb} & {
+            token.stem for token in self.old.tokens if token.is_verb
+        }
+        return bool(verbs) and any(
+            unit == other and not _same(number, value)
+            for number, unit in _measured(self.new)
+            for value, other in _measured(self.old)
+        )
+
+    @cached_property
+    def other_person(self) -> bool:
+        """Whether the newer sentence is about its speaker, and the older one about somebody else by name."""
+        speaker = self.context.statement.speaker
+        first = next((token.folded for token in self.new.tokens if not token.is_content), "")
+        if first not in _FIRST_PERSON or not self.old_topic:
+            return False
+        subject = self.old.tokens[0]
+        named = subject.is_content and not subject.is_verb and self.old_topic[0] is subject and self.names_person
+        return named and (speaker is None or fold(speaker) != subject.folded) and not self.new_has(subject)
+
+    @property
+    def names_person(self) -> bool:
+        """Whether the first word of the older sentence, a word of its own topic, is a name: not in its plural."""
+        return len(self.old_topic) == 1 and not self.old.tokens[0].folded.endswith("s")
+
+    def new_has(self, token: _Token) -> bool:
+        """Whether the newer sentence has a word of the older."""
+        return any(_same(token, one) for one in self.new_content)
+
+    def other_numbers(self, named: Sequence[_Token]) -> bool:
+        """Whether words name a number that the older sentence has not."""
+        return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in named)
+
+    @cached_property
+    def changes_a_part(self) -> bool:
+        """Whether the older sentence has several items or attributes, most of which the newer one leaves unmentioned."""
+        if self.new.within(self.new.cues.rest):
+            return True
+        unmentioned = {id(token) for token in self.old_only}
+        items, at = [0], 0
+        for token in self.old.tokens:
+            if token.folded in _ITEM_ENDS:
+                items.append(0)
+                at += 1
+            items[at] += id(token) in unmentioned
+        kinds = {token.kind for token in self.old_only} - {_Kind.WORD}
+        return sum(count > 0 for count in items) >= _LEAST_ITEMS or len(kinds) >= _LEAST_ITEMS
+
+
+_FIRST_PERSON: Final = _list("first_person")
+
+
+def _measured(sentence: _Sentence) -> list[tuple[_Token, str]]:
+    """Each number of a sentence that a word follows, and the stem of the word."""
+    pairs = zip(sentence.tokens, sentence.tokens[1:], strict=False)
+    return [(one, next_one.stem) for one, next_one in pairs if one.kind is _Kind.NUMBER and next_one.kind is _Kind.WORD]
+
+
+_COPULAS: Final = _list("copulas")
+_SKIPPED_BEFORE: Final = _list("articles_and_titles")
+
+
+def _frame(sentence: _Sentence, values: Sequence[_Token]) -> tuple[_Token, tuple[str, ...]] | None:
+    """The first of the values, and the stems before it: None without a subject and a verb before it."""
+    begin = _begin(sentence.tokens)
+    before: list[str] = []
+    subject = verb = False
+    labelled = not any(token.is_verb for token in sentence.tokens)
+    for token in sentence.tokens[begin:]:
+        if any(token is one for one in values):
+            return (token, tuple(before)) if subject and verb else None
+        if token.folded in _SKIPPED_BEFORE:
+            continue
+        copula = token.folded in _COPULAS and (labelled or token.folded != ":")
+        if token.folded in _MARKS and not copula:
+            return None
+        verb = verb or ((copula or token.is_verb) and subject)
+        subject = subject or (token.is_content and not token.is_verb and not verb)
+        before.append("=" if copula else token.stem)
+    return None

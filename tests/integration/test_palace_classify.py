@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +17,7 @@ from crew_journal.consumers.reacting.durable import remaining
 from crew_journal.consumers.reactors.palace_classify import ClassifyLimits, PalaceClassifyReactor
 from crew_journal.schemas.events.drawers import DrawerDeleted, DrawerFiled, DrawerRestored, DrawerState, PipelineTier
 from crew_journal.schemas.ids import hash64
+from crew_journal.schemas.ports import Published
 from crew_journal.schemas.timestamps import to_ms
 
 TIMES = {name: value for name, value in QUICK_TIMES.items() if not name.startswith("retry")}
@@ -394,3 +396,27 @@ async def test_a_drawer_that_the_model_does_not_answer_about_stops_no_other_and_
     await live.caught_up(done.seq)
     await settled(live, reactor)
     assert {state for _, state in rows(live)} == {"processed"}
+
+
+class Refusing(Flaky):
+    """A publisher that has a fault with one workspace."""
+
+    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
+        if f".{WORKSPACE}." in subject:
+            raise ValueError(subject)
+        return await self._live.writer.publish(subject, body, headers)
+
+
+async def test_a_fault_in_one_workspace_does_not_stop_another(live: MemoryNode) -> None:
+    await file(live, "the disk of one")
+    payload = DrawerFiled(drawer_id="d", wing="w", room="r", content="the queue of two", memory_type="general")
+    done = await live.journal.record("elsewhere", payload, summary="filed")
+    await live.caught_up(done.seq)
+    await start(live, None, Refusing(live))
+
+    async def elsewhere() -> object:
+        sql = "SELECT state FROM drawers WHERE workspace_id = 'elsewhere' AND until_seq IS NULL"
+        return live.store.rows(sql) == [("processed",)]
+
+    await until(elsewhere, "the drawer of the other workspace")
+    assert [state for (state,) in live.store.rows("SELECT state FROM drawers WHERE workspace_id = 'acme'")] == ["raw"]

@@ -39,10 +39,10 @@ _NUMBERS: Final = 1.0
 _NAMES: Final = 0.5
 _DEFINES: Final = 1.0
 _ASKS: Final = 3.0
-"""Score of ``CHATTER`` for a text that only asks."""
-_FEW_WORDS: Final = 4
-"""Words up to which a text without numbers is rather chatter."""
-_FEW: Final = 2.0
+"""Score of ``CHATTER`` for a text that only asks and requests nothing."""
+_FEW_WORDS: Final = 5
+"""Words up to which a text without numbers is rather chatter; with 4 more chatter is kept, with 6 more else is lost."""
+_FEW: Final = 1.0
 _ALONE: Final = 4.0
 """Score of ``CHATTER`` for a text of greetings, thanks and the like with at most so many words beside them."""
 _MARKS: Final = 1.5
@@ -105,7 +105,8 @@ def scores_of(text: str) -> dict[str, float]:
     scores[FACT] += _NAMES * min(_EACH, len(_NAME.findall(text)))
     if _DEFINITION.match(said):
         scores[FACT] += _DEFINES
-    if sentences and all(one.rstrip(" )").endswith("?") for one in sentences):
+    requests = scores[TASK] >= _WEIGHTS["clear"]
+    if sentences and not requests and all(one.rstrip(" )").endswith("?") for one in sentences):
         scores[CHATTER] += _ASKS
     rest = _WORD.findall(cues.alone.sub(" ", said))
     if len(rest) <= _FEW_WORDS and not any(char.isdigit() for char in said):

@@ -205,7 +205,7 @@ async def _speed(report: Report, node: _Node, texts: Sequence[str], corpus: Corp
 async def _hot_path(report: Report, node: _Node, texts: Sequence[str]) -> None:
     workspace = "talk"
     turns = [
-        Turn(n, f"t{n}", "s", USER_TURN if n % 2 == 0 else AGENT_TURN, "ada", text, "", 0)
+        Turn(n, f"t{n}", "s", USER_TURN if n % 2 == 0 else AGENT_TURN, "ada", text, "", 0, 0)
         for n, text in enumerate(texts)
     ]
     exchanges = [one for one in exchanges_of(turns, 1 << 50) if one.ended]
@@ -269,7 +269,7 @@ def _exchanges(records: Sequence[dict[str, Any]]) -> list[Exchange]:
     for seq, one in enumerate(records):
         turns = sessions.setdefault(str(one["trace_id"]), [])
         kind = AGENT_TURN if len(turns) % 2 else USER_TURN
-        turns.append(Turn(seq, str(one["id"]), str(one["trace_id"]), kind, "", str(one["summary"]), "", 0))
+        turns.append(Turn(seq, str(one["id"]), str(one["trace_id"]), kind, "", str(one["summary"]), "", 0, 0))
     return [one for turns in sessions.values() for one in exchanges_of(turns, 1 << 50)]
 
 

@@ -23,7 +23,7 @@ _ID_CHARS: Final = 32
 _HASH_DIGITS: Final = 8
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 _TIME: Final = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(Z|\+00:00)\Z", re.ASCII)
-_SECOND_MS: Final = 1_000
+SECOND_MS: Final = 1_000
 DATE_FIX: Final = "write a date such as 2026-11-21 or a UTC time such as 2026-11-21T09:30:00Z"
 
 
@@ -66,13 +66,24 @@ def span_of(text: str) -> Span:
         if _DATE.match(text):
             day = date.fromisoformat(text)
             first = to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC))
-            return Span(first, first + DAY_MS - _SECOND_MS)
+            return Span(first, first + DAY_MS - SECOND_MS)
         if found := _TIME.match(text):
             moment = to_ms(datetime.fromisoformat(found[1]).replace(tzinfo=UTC))
             return Span(moment, moment)
     except ValueError:
         raise ValueError("the date does not exist") from None
     raise ValueError("neither a full date nor a UTC time to the second")
+
+
+def second_of(ms: int) -> str:
+    """The UTC second of a time in milliseconds since the epoch, such as ``2026-11-21T09:30:00Z``."""
+    return datetime.fromtimestamp(ms // SECOND_MS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def before(text: str) -> str:
+    """The day before a date, or the second before a time."""
+    span = span_of(text)
+    return second_of(span.first_ms - SECOND_MS)[: len(text)]
 
 
 def check_interval(valid_from: str | None, valid_to: str | None) -> None:

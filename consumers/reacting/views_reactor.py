@@ -141,9 +141,19 @@ class ViewsReactor(PullReactor):
         await self._views.wait_for(max(seq, self._written), self._limits.views_wait_s, *self.needs)
 
     async def handle_all(self, of: Mapping[str, Sequence[Msg]]) -> None:
-        """Handle the messages of each workspace, one workspace after the other."""
+        """Handle the messages of each workspace, one workspace after the other; an error in one does not stop the others.
+
+        Raises:
+            Exception: The first error, after all workspaces.
+        """
+        failed: Exception | None = None
         for workspace_id, messages in of.items():
-            await self._settle(workspace_id, messages)
+            try:
+                await self._settle(workspace_id, messages)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     @abstractmethod
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:

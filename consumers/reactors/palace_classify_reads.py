@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from ...schemas.rules.palace.upkeep import (
     Fading,
     source_hash,
 )
+from ...schemas.rules.single_values import counted, is_single
+from ...schemas.rules.updates import Statement, update
 from ...schemas.timestamps import DAY_MS
 from ...schemas.views import (
     CHUNK_VECTORS,
@@ -38,6 +40,8 @@ from ...schemas.views.facts import FACTS, KG_ENTITIES
 NEEDS: Final = (DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, VECTORS_PROJECTION, FACTS_PROJECTION)
 ENRICH_FROM: Final = 3.0
 """Importance from which a drawer that no model classified gets its entities (contract of the palace, §4)."""
+SAME_SUBJECT: Final = 0.5
+"""Cosine that stands for "about the same thing" in the rule for updates: two facts of one subject and predicate are."""
 _VECTOR: Final = f"""LEFT JOIN {CHUNK_VECTORS} AS v ON v.workspace_id = drawer.workspace_id AND v.model = ?
         AND v.text_hash = drawer.text_hash"""
 _WAITING: Final = f"""SELECT drawer.drawer_id, drawer.entry_id, content, memory_type, importance, pipeline_tier, state,
@@ -45,15 +49,20 @@ _WAITING: Final = f"""SELECT drawer.drawer_id, drawer.entry_id, content, memory_
         coalesce(linked, false)
     FROM {DRAWERS} AS drawer {UPKEEP}
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND drawer.entry_id IN (SELECT unnest(?))"""
-_PROCESSED: Final = f"""SELECT drawer.drawer_id, filed_ms, coalesce(v.vector, ''), if(v.vector IS NULL, content, '')
+_PROCESSED: Final = f"""SELECT drawer.drawer_id, filed_ms, memory_type, coalesce(v.vector, ''),
+        if(v.vector IS NULL, content, '')
     FROM {DRAWERS} AS drawer {_VECTOR}
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
         AND coalesce(v.dim, 1) > 0 ORDER BY drawer.since_seq"""
 _TEXTS: Final = f"""SELECT drawer_id, content FROM {DRAWERS}
     WHERE workspace_id = ? AND {LIVE_DRAWER} AND drawer_id IN (SELECT unnest(?))"""
-_ENTITIES: Final = f"SELECT entity_id FROM {KG_ENTITIES} WHERE workspace_id = ? AND until_seq IS NULL"
-_FACTS: Final = f"""SELECT subject_id, predicate, object_id, valid_to IS NULL FROM {FACTS}
-    WHERE workspace_id = ? AND until_seq IS NULL"""
+_RAW: Final = f"""SELECT drawer_id, entry_id FROM {DRAWERS}
+    WHERE workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.RAW}' AND drawer_id IN (SELECT unnest(?))"""
+_ENTITIES: Final = f"SELECT entity_id, name FROM {KG_ENTITIES} WHERE workspace_id = ? AND until_seq IS NULL"
+_FACTS: Final = f"""SELECT subject_id, predicate, object_id, fact_id, from_ms, asserted_by_type, source_drawer_id
+    FROM {FACTS} WHERE workspace_id = ? AND until_seq IS NULL AND valid_to IS NULL AND namespace = ''
+    ORDER BY asserted_seq"""
+_FACT_COUNT: Final = f"SELECT count(*) FROM {FACTS} WHERE workspace_id = ? AND until_seq IS NULL"
 _FADING: Final = f"""SELECT drawer.drawer_id, {IMPORTANCE_NOW}, coalesce(access_count, 0) FROM {DRAWERS} AS drawer {UPKEEP}
     LEFT JOIN {DRAWER_USES} AS uses ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
@@ -105,7 +114,12 @@ class Waiting:
     @property
     def to_compare(self) -> bool:
         """Whether, once it is classified, it is compared with its neighbours."""
-        return self.state == DrawerState.PROCESSED and self.tier == PipelineTier.LLM and self.memory_type != DIARY
+        return self.state == DrawerState.PROCESSED and self.memory_type != DIARY
+
+    @property
+    def by_model(self) -> bool:
+        """Whether a model classified it, so that a model compares it, too."""
+        return self.tier == PipelineTier.LLM
 
 
 @dataclass(slots=True)
@@ -114,17 +128,56 @@ class Neighbour:
 
     drawer_id: str
     filed_ms: int
+    memory_type: str
     vector: bytes
     text: str
 
 
+Triple = tuple[str, str, str]
+"""Subject, predicate and object, entities by their ids."""
+
+
+class OpenFact(NamedTuple):
+    """A fact of the graph without an end; ``asserted_by`` is the type of its actor."""
+
+    fact_id: str
+    from_ms: int | None
+    asserted_by: str
+    drawer_id: str | None
+
+
 @dataclass(slots=True)
 class Graph:
-    """The part of the knowledge graph that decides whether a statement is new."""
+    """What decides whether a statement is new to the knowledge graph, and which facts it ends.
 
-    entities: set[str]
-    open: set[tuple[str, str, str]]
+    Attributes:
+        entities: Their names by their ids.
+    """
+
+    entities: dict[str, str]
+    open: dict[Triple, OpenFact]
     facts: int
+
+    def rivals(self, triple: Triple, text: str) -> list[Triple]:
+        """The facts with another object of the same subject and predicate that a new one ends.
+
+        Args:
+            triple: The new fact.
+            text: The text that states it. If the predicate has several objects at a time, those end that the text says
+                hold no longer ("Postgres instead of MySQL").
+        """
+        subject, predicate, object_ = triple
+        others = [one for one in self.open if one[:2] == (subject, predicate) and one[2] != object_]
+        same = counted((one, of) for one, name, of in self.open if name == predicate) if others else {}
+        if is_single(predicate, same):
+            return others
+        return [one for one in others if self._retired(one, text)]
+
+    def _retired(self, triple: Triple, text: str) -> bool:
+        subject, predicate, object_ = triple
+        stated = f"{self.entities.get(subject, '')} {predicate.replace('_', ' ')} {self.entities.get(object_, '')}"
+        found = update(Statement(text), Statement(stated), cosine=SAME_SUBJECT)
+        return found is not None and found.retires
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +195,11 @@ def waiting_in(views: ViewReader, workspace_id: str, entry_ids: Sequence[str]) -
     return {row[1]: Waiting(*row) for row in views.rows(_WAITING, [workspace_id, list(entry_ids)])}
 
 
+def raw_entries_of(views: ViewReader, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, str]:
+    """The entries that filed raw drawers, by drawer."""
+    return dict(views.rows(_RAW, [workspace_id, list(drawer_ids)])) if drawer_ids else {}
+
+
 def neighbours_in(views: ViewReader, workspace_id: str, model: str) -> list[Neighbour]:
     """The processed drawers, the one that changed last at the end; without those that the model rejects."""
     return [Neighbour(*row) for row in views.rows(_PROCESSED, [model, workspace_id])]
@@ -155,8 +213,9 @@ def texts_of(views: ViewReader, workspace_id: str, drawer_ids: Sequence[str]) ->
 def graph_of(views: ViewReader, workspace_id: str) -> Graph:
     """The knowledge graph of a workspace."""
     facts = views.rows(_FACTS, [workspace_id])
-    entities = {row[0] for row in views.rows(_ENTITIES, [workspace_id])}
-    return Graph(entities, {row[:3] for row in facts if row[3]}, len(facts))
+    entities = dict(views.rows(_ENTITIES, [workspace_id]))
+    [(count,)] = views.rows(_FACT_COUNT, [workspace_id])
+    return Graph(entities, {row[:3]: OpenFact(*row[3:]) for row in facts}, int(count))
 
 
 def fading_in(views: ViewReader, workspace_id: str, now_ms: int) -> tuple[list[Fading], int]:

@@ -1,14 +1,18 @@
 """Compares a classified drawer with its neighbours: contradictions first, then clusters (contract of the palace, §3).
 
-Invariant: at most one call a drawer, and none without a near neighbour; if two drawers contradict each other, the older is
-superseded, whichever was classified later; without a usable answer nothing is superseded or merged.
+The rule for updates (``rules/updates``) looks at the ten nearest drawers, a chat model at the five nearest, whatever their
+cosine: a statement and its correction often share few words. The contract compares within [0.75, 0.90) only; there
+were 3 of 14 real pairs.
+
+Invariant: at most one call a drawer; if two drawers contradict each other, the older is superseded, whichever was classified
+later; without a usable answer the model supersedes and merges nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -18,6 +22,9 @@ import structlog
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.chat import ChatError, ChatUnavailable
 from ...schemas.ports import Embedder, ViewReader
+from ...schemas.rules.palace.exchanges import turns_in
+from ...schemas.rules.updates import Statement, update
+from ...schemas.timestamps import DAY_MS
 from ..prompts.drawers import Comparison, comparison, contradicted, summary_of
 from ..reacting.llm_calls import MeteredChat
 from .embed_batch import Embedded, embed_in_pieces
@@ -25,14 +32,16 @@ from .index_rows import known
 from .palace_classify_reads import Neighbour, Waiting, matrix_of, neighbours_in, texts_of
 from .palace_record import PalaceRecord
 
-CONFLICT_FROM, CONFLICT_BELOW = 0.75, 0.90
-"""Cosines of drawers that are compared for contradictions (contract, §3)."""
 CONFLICTS_AMONG: Final = 5
+"""Nearest drawers that a model compares for contradictions (contract, §3)."""
 SAME_FROM: Final = 0.85
 """Cosine above which drawers are a cluster (likewise)."""
-SAME_AMONG: Final = 10
+NEAREST: Final = 10
+"""Nearest drawers that may be a cluster, and that the rule for updates looks at."""
 LEAST_MEMBERS: Final = 2
 """Neighbours that a cluster needs (likewise)."""
+MOMENTARY: Final = frozenset({"task", "milestone", "problem", "emotional"})
+"""Types of what was so at one moment; a model may find that such drawers contradict others, the rule does not look."""
 MOST_EMBEDDED: Final = 256
 """Drawers without a vector that a comparison embeds, those that were classified last: about a second with MiniLM."""
 PURPOSE: Final = "palace_compare"
@@ -54,7 +63,24 @@ class _Near:
 
     drawer_id: str
     filed_ms: int
+    memory_type: str
     cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Retired:
+    """Two drawers that contradict each other, the older one, and when the newer one began to hold."""
+
+    older: str
+    newer: str
+    until_ms: int
+
+    @classmethod
+    def of(cls, drawer: Waiting, other: _Near) -> _Retired:
+        """A drawer and its neighbour; of one time, the neighbour is older."""
+        if other.filed_ms <= drawer.filed_ms:
+            return cls(other.drawer_id, drawer.drawer_id, drawer.filed_ms)
+        return cls(drawer.drawer_id, other.drawer_id, other.filed_ms)
 
 
 class Comparing:
@@ -62,7 +88,7 @@ class Comparing:
 
     Args:
         views: Where drawers and vectors are read.
-        chat: Says which contradict each other.
+        chat: Says which contradict each other; None leaves that to the rule.
         record: Publishes.
         embedder_for: What runs a model, None if nothing does.
     """
@@ -70,7 +96,7 @@ class Comparing:
     def __init__(
         self,
         views: ViewReader,
-        chat: MeteredChat,
+        chat: MeteredChat | None,
         record: PalaceRecord,
         embedder_for: Callable[[str], Embedder | None],
     ) -> None:
@@ -110,26 +136,41 @@ class Comparing:
         if drawer.drawer_id in around.gone:
             return
         near = _near(drawer.drawer_id, around)
-        conflicts = [one for one in near[:CONFLICTS_AMONG] if CONFLICT_FROM <= one.cosine < CONFLICT_BELOW]
+        texts = await asyncio.to_thread(texts_of, self._views, workspace_id, [one.drawer_id for one in near])
+        near = [one for one in near if one.drawer_id in texts]
+        retired = [found for one in near if (found := retired_by_rule(drawer, one, texts[one.drawer_id])) is not None]
+        if not await self._supersede(workspace_id, drawer, retired, around):
+            return
+        if self._chat is not None and drawer.by_model:
+            near = [one for one in near if one.drawer_id not in around.gone]
+            await self._ask(workspace_id, self._chat, drawer, near, texts, around)
+
+    async def _ask(
+        self,
+        workspace_id: str,
+        chat: MeteredChat,
+        drawer: Waiting,
+        near: Sequence[_Near],
+        texts: Mapping[str, str],
+        around: _Neighbourhood,
+    ) -> None:
+        conflicts = near[:CONFLICTS_AMONG]
         same = [one for one in near if one.cosine > SAME_FROM]
         cluster = same if len(same) >= LEAST_MEMBERS else []
         asked = list({one.drawer_id: one for one in (*conflicts, *cluster)}.values())
         if not asked:
             return
-        texts = await asyncio.to_thread(texts_of, self._views, workspace_id, [one.drawer_id for one in asked])
-        asked = [one for one in asked if one.drawer_id in texts]
         prompt = comparison(drawer.content, [texts[one.drawer_id] for one in asked])
         try:
-            answer = await self._chat.complete(workspace_id, PURPOSE, prompt, Comparison)
+            answer = await chat.complete(workspace_id, PURPOSE, prompt, Comparison)
         except ChatUnavailable:
             raise
         except ChatError as error:
             _log.warning("palace.not_compared", workspace=workspace_id, error=type(error).__name__)
             return
         against = {asked[at].drawer_id for at in contradicted(answer, len(asked))}
-        newer = await self._supersede(
-            workspace_id, drawer, [one for one in conflicts if one.drawer_id in against], around
-        )
+        pairs = [_Retired.of(drawer, one) for one in conflicts if one.drawer_id in against]
+        newer = await self._supersede(workspace_id, drawer, pairs, around)
         members = [one.drawer_id for one in cluster if one.drawer_id not in against]
         summary = summary_of(answer.summary)
         if newer and len(members) >= LEAST_MEMBERS and summary:
@@ -137,15 +178,35 @@ class Comparing:
             around.gone |= set(members)
 
     async def _supersede(
-        self, workspace_id: str, drawer: Waiting, conflicts: Sequence[_Near], around: _Neighbourhood
+        self, workspace_id: str, drawer: Waiting, pairs: Sequence[_Retired], around: _Neighbourhood
     ) -> bool:
         """Supersede the older of each pair; False if that is the drawer itself."""
-        for one in conflicts:
-            pair = (one.drawer_id, drawer.drawer_id)
-            older, newer = pair if one.filed_ms <= drawer.filed_ms else pair[::-1]
-            await self._record.superseded(workspace_id, drawer, older, newer)
-            around.gone.add(older)
+        for pair in pairs:
+            if pair.older not in around.gone:
+                await self._record.superseded(workspace_id, drawer, pair.older, pair.newer, pair.until_ms)
+                around.gone.add(pair.older)
         return drawer.drawer_id not in around.gone
+
+
+def retired_by_rule(drawer: Waiting, other: _Near, text: str) -> _Retired | None:
+    """The older of two drawers, if the rule for updates says that the newer one retires it.
+
+    What was to be done, happened, failed or was felt stays so: the rule compares what holds for a while.
+    """
+    if drawer.memory_type in MOMENTARY or other.memory_type in MOMENTARY:
+        return None
+    pair = _Retired.of(drawer, other)
+    mine, theirs = _statement(drawer.content, drawer.filed_ms), _statement(text, other.filed_ms)
+    newer, older = (mine, theirs) if pair.newer == drawer.drawer_id else (theirs, mine)
+    found = update(newer, older, cosine=other.cosine)
+    if found is None or not found.retires:
+        return None
+    since_ms = pair.until_ms if found.since_day is None else found.since_day * DAY_MS
+    return replace(pair, until_ms=max(since_ms, pair.until_ms))
+
+
+def _statement(content: str, filed_ms: int) -> Statement:
+    return Statement("\n".join(part.strip() for part in turns_in(content)), filed_ms // DAY_MS)
 
 
 def _near(drawer_id: str, around: _Neighbourhood) -> list[_Near]:
@@ -156,9 +217,9 @@ def _near(drawer_id: str, around: _Neighbourhood) -> list[_Near]:
     cosines = around.vectors @ around.vectors[own]
     near: list[_Near] = []
     for at in np.argsort(-cosines, kind="stable").tolist():
-        if cosines[at] < CONFLICT_FROM or len(near) == SAME_AMONG:
+        if len(near) == NEAREST:
             break
         one = around.drawers[at]
         if at != own and one.drawer_id not in around.gone:
-            near.append(_Near(one.drawer_id, one.filed_ms, float(cosines[at])))
+            near.append(_Near(one.drawer_id, one.filed_ms, one.memory_type, float(cosines[at])))
     return near

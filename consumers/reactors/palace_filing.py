@@ -10,23 +10,27 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 import structlog
+from nats.errors import Error as NatsError
 
 from ...schemas.active_models import active_in, read_active_models
-from ...schemas.errors import EmbedderError
+from ...schemas.errors import BrokerError, EmbedderError
 from ...schemas.events.derived import FLOAT_BYTES, OutgoingMessage
 from ...schemas.events.drawers import MOST_DRAWERS, DrawerFiled
 from ...schemas.ids import derived_id, hash64
 from ...schemas.ports import Embedder, Published, ViewReader
+from ...schemas.rules.marks import same_marks
 from ...schemas.rules.palace.exchanges import SAME_COSINE, WING, Chunk, Exchange, Thresholds, chunk_of, filed_chunks
 from ...schemas.rules.palace.places import drawer_id
 from ..reacting.control_facts import encode_control
 from .embed_batch import Embedded, embed_in_pieces
 from .embed_chunks import vector_fact
 from .index_rows import known
+from .palace_classify_reads import texts_of
 from .palace_reads import Filed, centroids_in, filed_in
 
 ADDED_BY: Final = "auto-ingest"
@@ -61,9 +65,16 @@ class _Live:
     """The filed drawers and the pieces that are added.
 
     Cosines are computed for all pieces together, which reads the vectors of the drawers once.
+
+    Args:
+        filed: The drawers.
+        pieces: The chunks to file.
+        contents: The texts of drawers by id; called once, with those that are near a piece.
     """
 
-    def __init__(self, filed: Filed, pieces: Sequence[_Piece]) -> None:
+    def __init__(
+        self, filed: Filed, pieces: Sequence[_Piece], contents: Callable[[Sequence[str]], Mapping[str, str]]
+    ) -> None:
         self._filed = filed
         self._pieces = pieces
         self._ids: set[str] = set()
@@ -75,23 +86,27 @@ class _Live:
             if piece.vector:
                 vectors[at] = np.frombuffer(piece.vector, "<f4")
         self._among = vectors @ vectors.T
-        self._nearest = np.zeros(len(pieces), np.float32)
+        self._near: list[list[str]] = [[] for _ in pieces]
         if filed.vectors is not None and filed.vectors.shape[1] == width:
-            for at in range(0, len(filed.vectors), BLOCK):
-                cosines = filed.vectors[at : at + BLOCK] @ vectors.T
-                np.maximum(self._nearest, cosines.max(axis=0), out=self._nearest)
+            for begin in range(0, len(filed.vectors), BLOCK):
+                cosines = filed.vectors[begin : begin + BLOCK] @ vectors.T
+                for row, at in np.argwhere(cosines > SAME_COSINE).tolist():
+                    self._near[at].append(filed.embedded[begin + row])
+        self._contents = contents(sorted({one for near in self._near for one in near}))
 
     def has(self, at: int) -> bool:
-        """Whether a live drawer has the text of the piece at a position, or nearly the same text."""
+        """Whether a live drawer has the text of the piece at a position, or nearly the same text.
+
+        A text with other numbers, dates, names or negations says something else, however near its vector is.
+        """
         piece = self._pieces[at]
-        return (
-            piece.drawer_id in self._filed.live
-            or piece.drawer_id in self._ids
-            or piece.text_hash in self._filed.texts
-            or piece.text_hash in self._texts
-            or float(self._nearest[at]) > SAME_COSINE
-            or float(self._among[at, self._added].max(initial=0.0)) > SAME_COSINE
-        )
+        if piece.drawer_id in self._filed.live or piece.drawer_id in self._ids:
+            return True
+        if piece.text_hash in self._filed.texts or piece.text_hash in self._texts:
+            return True
+        near = [self._contents[one] for one in self._near[at] if one in self._contents]
+        near += [self._pieces[one].text for one in self._added if self._among[at, one] > SAME_COSINE]
+        return any(same_marks(piece.text, text) for text in near)
 
     def add(self, at: int) -> None:
         """Count the piece at a position as filed."""
@@ -147,7 +162,8 @@ class Filing:
             centroids = await asyncio.to_thread(centroids_in, self._views, workspace_id, model)
             for piece in fresh:
                 self._ask_centroids(piece, centroids)
-        live = await asyncio.to_thread(_Live, filed, fresh)
+        contents = partial(texts_of, self._views, workspace_id)
+        live = await asyncio.to_thread(_Live, filed, fresh, contents)
         chosen: list[_Piece] = []
         for at, piece in enumerate(fresh):
             if live.has(at):
@@ -161,7 +177,14 @@ class Filing:
         counts["without_vector"] = sum(not piece.vector for piece in chosen)
         if counts["put_off"]:
             _log.warning("palace.full", workspace=workspace_id, put_off=counts["put_off"])
-        await asyncio.gather(*(self._file(workspace_id, model, generation, piece) for piece in chosen))
+        work = [self._file(workspace_id, model, generation, piece) for piece in chosen]
+        for piece, error in zip(chosen, await asyncio.gather(*work, return_exceptions=True), strict=True):
+            if isinstance(error, BrokerError | NatsError) or not isinstance(error, Exception | None):
+                raise error
+            if error is not None:  # a fault about one chunk stops no other
+                _log.error("palace.not_filed", drawer=piece.drawer_id, error=type(error).__name__)
+                counts["faults"] += 1
+                counts["filed"] -= 1
         return counts
 
     def _pieces(self, workspace_id: str, exchanges: Sequence[Exchange]) -> list[list[_Piece]]:
@@ -223,6 +246,7 @@ class Filing:
             conversation=head.session[:_SESSION_CHARS],
             pipeline_tier=chunk.tier,
             state=chunk.state,
+            filed_ms=exchange.said_ms,
         )
         await self._publish(
             encode_control(

@@ -66,7 +66,7 @@ class PalaceIngestReactor(ViewsReactor):
     )
     description = "turns of conversations to file as drawers"
     needs = NEEDS
-    counted = ("completed", "filed", "duplicates", "noise", "put_off", "without_vector", "skipped")
+    counted = ("completed", "filed", "duplicates", "noise", "put_off", "without_vector", "faults", "skipped")
     max_ack_pending = 4_096
     """More sessions at a time than this wait until some have ended their exchange."""
     default_limits = IngestLimits()

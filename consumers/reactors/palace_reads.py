@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.ports import ViewReader
-from ...schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, Turn
+from ...schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, Turn, may_answer
 from ...schemas.views import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,
@@ -38,7 +38,7 @@ NEEDS: Final = (
 LOOK_BACK_MS: Final = 3_600_000
 """How far before a turn the exchange is looked for that it ends; a longer one comes by its own first turn."""
 _SESSION: Final = "coalesce(agent_id, '') || '/' || coalesce(trace_id, run_id, '')"
-_TURN: Final = f"seq, id, {_SESSION} AS session, entry_type, agent_id, summary, payload, published_ms"
+_TURN: Final = f"seq, id, {_SESSION} AS session, entry_type, agent_id, summary, payload, published_ms, ts_ms"
 _OF_TYPE: Final = f"workspace_id = $workspace AND entry_type IN ('{USER_TURN}', '{AGENT_TURN}')"
 _AROUND: Final = f"""WITH taken AS (SELECT {_SESSION} AS session, published_ms FROM {ENTRIES}
         WHERE {_OF_TYPE} AND seq IN (SELECT unnest($seqs::UBIGINT[])))
@@ -62,12 +62,14 @@ class Filed:
         live: Ids of live drawers.
         texts: Hashes of the texts of live drawers.
         vectors: (n, d) float32 of live drawers, L2-normalised; None without any.
+        embedded: Ids of the drawers of ``vectors``, in order.
     """
 
     entries: frozenset[str]
     live: frozenset[str]
     texts: frozenset[int]
     vectors: npt.NDArray[np.float32] | None
+    embedded: tuple[str, ...] = ()
 
 
 def files_chat(views: ViewReader, workspace_id: str) -> bool:
@@ -97,12 +99,14 @@ def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
     """The drawers of a workspace, with the vectors of a model."""
     found = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
     live = found.filter(found["live"])
-    vectors = live["vector"].combine_chunks().drop_null()
+    with_vector = live.filter(live["vector"].is_valid())
+    vectors = with_vector["vector"].combine_chunks()
     return Filed(
         frozenset(found["entry_id"].to_pylist()),
         frozenset(live["drawer_id"].to_pylist()),
         frozenset(live["text_hash"].to_pylist()),
-        np.frombuffer(vectors.buffers()[2], "<f4").reshape(len(vectors), -1) if len(vectors) else None,
+        np.frombuffer(b"".join(vectors.to_pylist()), "<f4").reshape(len(vectors), -1) if len(vectors) else None,
+        tuple(with_vector["drawer_id"].to_pylist()),
     )
 
 
@@ -120,14 +124,14 @@ def _first_whole(turns: Sequence[Turn], begin_ms: int, quiet_ms: int) -> int:
     """The first turn that certainly begins an exchange."""
     for at, turn in enumerate(turns):
         before_ms = turns[at - 1].published_ms if at else begin_ms
-        if turn.is_user or turn.published_ms - before_ms > quiet_ms:
+        if (turn.is_user and not may_answer(turn)) or turn.published_ms - before_ms > quiet_ms:
             return at
     return len(turns)
 
 
 def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[Turn]]:
     sessions: dict[str, list[Turn]] = {}
-    for seq, entry_id, session, entry_type, agent_id, summary, payload, published_ms in rows:
+    for seq, entry_id, session, entry_type, agent_id, summary, payload, published_ms, ts_ms in rows:
         said = from_json(payload)
         text, kind = said.get("text"), said.get("kind")
         turn = Turn(
@@ -139,6 +143,7 @@ def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[Turn]]:
             text if isinstance(text, str) and text else summary,
             kind if isinstance(kind, str) else "",
             int(published_ms),
+            int(ts_ms),
         )
         sessions.setdefault(session, []).append(turn)
     return list(sessions.values())

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from ...schemas.entry import MAX_SUMMARY
+from ...schemas.entry import MAX_SUMMARY, ActorType
 from ...schemas.events.derived import OutgoingMessage
 from ...schemas.events.drawers import (
     DrawerAnswerRejected,
@@ -21,18 +21,21 @@ from ...schemas.events.drawers import (
     DrawerSuperseded,
     PipelineTier,
 )
-from ...schemas.events.facts import FactAsserted, FactEntity
+from ...schemas.events.facts import FactAsserted, FactEnded, FactEntity, FactVerified
 from ...schemas.events.payload import ControlPayload
-from ...schemas.facts import MAX_ENTITIES, MAX_FACTS, entity_id
+from ...schemas.facts import MAX_ENTITIES, MAX_FACTS, SECOND_MS, entity_id, second_of
 from ...schemas.ids import derived_id
 from ...schemas.ports import Published
 from ...schemas.rules.palace.classifier import room_of
+from ...schemas.rules.palace.exchanges import turns_in
 from ...schemas.rules.palace.upkeep import DIARY
 from ..prompts.drawers import Understood
 from ..reacting.control_facts import encode_control
-from .palace_classify_reads import Graph, Waiting
+from .palace_classify_reads import Graph, OpenFact, Triple, Waiting
 from .palace_filing import ADDED_BY
 
+ENDED_BY_AGENTS: Final = frozenset({ActorType.AGENT.value, ActorType.SYSTEM.value})
+"""Authors whose facts an agent or a reactor may end; those of an OWNER or ADMIN only they end."""
 _VERSION: Final = 1
 
 
@@ -99,9 +102,9 @@ class PalaceRecord:
         name = f"rejected/{first.since_seq}/{len(drawers)}/{first.rejected}/{alone}"
         await self._say(workspace_id, first, said, name, f"An answer about {len(drawers)} drawers could not be used")
 
-    async def superseded(self, workspace_id: str, cause: Waiting, older: str, newer: str) -> None:
-        """A newer drawer contradicts an older one."""
-        said = DrawerSuperseded(drawer_id=older, superseded_by=newer)
+    async def superseded(self, workspace_id: str, cause: Waiting, older: str, newer: str, until_ms: int) -> None:
+        """A newer drawer contradicts an older one, which held until a time."""
+        said = DrawerSuperseded(drawer_id=older, superseded_by=newer, until_ms=until_ms)
         await self._say(workspace_id, cause, said, f"superseded/{older}/{newer}", f"{newer} supersedes {older}")
 
     async def merged(self, workspace_id: str, into: Waiting, drawer_ids: Sequence[str], summary: str) -> None:
@@ -116,27 +119,63 @@ class PalaceRecord:
         for one in found.statements:
             named = (entity_id(one.subject), one.predicate, entity_id(one.object))
             ends = {named[0], named[2]}
-            if named in graph.open:
+            if (known := graph.open.get(named)) is not None:
                 held += 1
+                await self._stated_again(workspace_id, drawer, known)
                 continue
-            if graph.facts >= MAX_FACTS or len(graph.entities | ends) > MAX_ENTITIES:
+            if graph.facts >= MAX_FACTS or len(graph.entities.keys() | ends) > MAX_ENTITIES:
                 self._counts["facts_left_out"] += 1
                 continue
+            fact_id = derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(named))
+            until_ms = await self._end_rivals(workspace_id, drawer, named, graph)
             said = FactAsserted(
-                fact_id=derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(named)),
+                fact_id=fact_id,
                 subject=FactEntity(entity_id=named[0], name=one.subject, type=one.subject_type),
                 predicate=one.predicate,
                 object=FactEntity(entity_id=named[2], name=one.object, type=one.object_type),
+                valid_from=second_of(drawer.filed_ms),
+                valid_to=None if until_ms is None else second_of(until_ms),
                 source_drawer_id=drawer.drawer_id,
                 source_entry_id=drawer.entry_id,
             )
             text = f"{one.subject} {one.predicate} {one.object}"
             await self._say(workspace_id, drawer, said, f"fact/{'/'.join(named)}", text)
-            graph.open.add(named)
-            graph.entities |= ends
+            if until_ms is None:
+                graph.open[named] = OpenFact(fact_id, drawer.filed_ms, ActorType.SYSTEM.value, drawer.drawer_id)
+            for end, name in ((named[0], one.subject), (named[2], one.object)):
+                graph.entities.setdefault(end, name)
             graph.facts += 1
             held += 1
         return held
+
+    async def _end_rivals(self, workspace_id: str, drawer: Waiting, named: Triple, graph: Graph) -> int | None:
+        """End the facts that a newer statement replaces; returns the end of the statement itself if it is the older one.
+
+        What an OWNER or ADMIN asserted stays.
+        """
+        ended, until_ms = [], None
+        for rival in graph.rivals(named, "\n".join(turns_in(drawer.content))):
+            known = graph.open[rival]
+            if known.from_ms is not None and known.from_ms > drawer.filed_ms:
+                until_ms = min(until_ms or known.from_ms, known.from_ms)
+            elif known.asserted_by in ENDED_BY_AGENTS:
+                ended.append(rival)
+        if ended and until_ms is None:
+            former = [graph.open.pop(rival) for rival in ended]
+            facts = tuple(one.fact_id for one in former)
+            last_ms = max(drawer.filed_ms - SECOND_MS, *(one.from_ms or 0 for one in former))
+            said = FactEnded(
+                fact_ids=facts, ended=second_of(last_ms), reason=f"{drawer.drawer_id} states another value"
+            )
+            await self._say(workspace_id, drawer, said, f"ended/{'/'.join(named)}", f"{len(facts)} facts end")
+        return None if until_ms is None else max(until_ms - SECOND_MS, drawer.filed_ms)
+
+    async def _stated_again(self, workspace_id: str, drawer: Waiting, known: OpenFact) -> None:
+        """A later drawer states a fact once more: it is the fact's source from now on, so that it outlives the first one."""
+        later = known.from_ms is None or known.from_ms <= drawer.filed_ms
+        if known.asserted_by == ActorType.SYSTEM.value and known.drawer_id != drawer.drawer_id and later:
+            said = FactVerified(fact_id=known.fact_id, source_drawer_id=drawer.drawer_id)
+            await self._say(workspace_id, drawer, said, f"again/{known.fact_id}", f"{known.fact_id} is stated again")
 
     async def _say(self, workspace_id: str, drawer: Waiting, said: ControlPayload, name: str, summary: str) -> None:
         fact = encode_control(

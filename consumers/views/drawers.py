@@ -210,7 +210,7 @@ def _merged(event: EntryRecorded, tx: FoldTransaction) -> None:
 def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, DrawerSuperseded)
     if said.drawer_id != said.superseded_by:
-        _change(event, tx, said.drawer_id, superseded_by=said.superseded_by)
+        _change(event, tx, said.drawer_id, superseded_by=said.superseded_by, held_until_ms=said.until_ms)
 
 
 def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:
@@ -233,12 +233,22 @@ def _restored(event: EntryRecorded, tx: FoldTransaction) -> None:
     if not rows:
         return
     last = max(rows, key=lambda row: (row.until_seq is None, row.until_seq or 0))
-    if last.until_seq is None and _counts(last):
+    failed = last.state == DrawerState.FAILED
+    if last.until_seq is None and _counts(last) and not failed:
         return
-    state = DrawerState.PROCESSED.value if last.state == DrawerState.MERGED else last.state
-    reverted = last._replace(state=state, superseded_by=None, cluster_id=None, since_seq=event.seq, until_seq=None)
+    states = {DrawerState.MERGED.value: DrawerState.PROCESSED.value, DrawerState.FAILED.value: DrawerState.RAW.value}
+    reverted = last._replace(
+        state=states.get(last.state, last.state),
+        superseded_by=None,
+        cluster_id=None,
+        held_until_ms=None,
+        since_seq=event.seq,
+        until_seq=None,
+    )
     succeed(tx, DRAWERS, [reverted])
     begin_again(event, tx, drawer_id)
+    if failed:
+        keep_up(event, tx, drawer_id, rejected=0)
 
 
 def _identity(event: EntryRecorded, tx: FoldTransaction) -> None:

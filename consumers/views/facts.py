@@ -1,7 +1,8 @@
 """``kg_entities`` and ``kg_facts``: the knowledge graph, and what it was at any sequence.
 
 Invariant: the first assertion of a fact id counts, and so does its first end. An assertion makes a known entity more
-specific and never less: only ``kg.entity_named`` replaces a name or a type that is not the general one.
+specific and never less: only ``kg.entity_named`` replaces a name or a type that is not the general one. What a reactor
+asserted from a drawer ends when the drawer is superseded or deleted, and holds again once the drawer is restored.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
+from ...schemas.entry import ActorType
+from ...schemas.events.drawers import DrawerDeleted, DrawerRestored, DrawerSuperseded
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.facts import (
     EntityNamed,
@@ -18,22 +21,37 @@ from ...schemas.events.facts import (
     FactVerified,
     VerificationRequested,
 )
-from ...schemas.facts import GENERAL_TYPE, span_of
+from ...schemas.facts import GENERAL_TYPE, SECOND_MS, second_of, span_of
 from ...schemas.ids import hash64, name_key
 from ...schemas.views.facts import FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow
 from ...schemas.views.table import Tables
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 
-_Said = FactAsserted | FactEnded | FactVerified | VerificationRequested | EntityNamed
-_MODELS: Final = (FactAsserted, FactEnded, FactVerified, VerificationRequested, EntityNamed)
+_OfDrawer = DrawerSuperseded | DrawerDeleted | DrawerRestored
+_Said = FactAsserted | FactEnded | FactVerified | VerificationRequested | EntityNamed | _OfDrawer
+_MODELS: Final = (
+    FactAsserted,
+    FactEnded,
+    FactVerified,
+    VerificationRequested,
+    EntityNamed,
+    DrawerSuperseded,
+    DrawerDeleted,
+    DrawerRestored,
+)
+SUPERSEDED: Final = "its drawer was superseded"
+DELETED: Final = "its drawer was deleted"
+"""Reasons of ends that a restored drawer undoes."""
+_FROM_DRAWERS: Final = f"""SELECT DISTINCT key FROM {FACTS}
+    WHERE until_seq IS NULL AND source_drawer_id IN (SELECT unnest(?))"""
 
 
 class FactsProjection:
     """Folds assertions and ends of facts, and names of entities."""
 
     name: ClassVar = FACTS_PROJECTION
-    version: ClassVar = 3
+    version: ClassVar = 4
     tables: ClassVar[Tables] = (KG_ENTITIES, FACTS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
@@ -54,6 +72,13 @@ class FactsProjection:
                 facts.request_verification(event, said)
             elif isinstance(said, EntityNamed):
                 entities.name(event, said)
+            elif isinstance(said, DrawerSuperseded):
+                until_ms = event.published_ms if said.until_ms is None else said.until_ms
+                facts.end_drawer(event, said.drawer_id, until_ms, SUPERSEDED)
+            elif isinstance(said, DrawerDeleted):
+                facts.end_drawer(event, said.drawer_id, event.published_ms, DELETED)
+            elif isinstance(said, DrawerRestored):
+                facts.restore_drawer(event, said.drawer_id)
             elif facts.add(event, said):
                 entities.mention(event, said.subject)
                 entities.mention(event, said.object)
@@ -101,7 +126,11 @@ class _Facts:
     """The facts that a batch asserts or ends: what counts of them now, and the rows to write."""
 
     def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
+        events = list(events)
         keys = {_key(event, fact_id) for event, said in events for fact_id in _fact_ids(said)}
+        drawers = sorted({said.drawer_id for _, said in events if isinstance(said, _OfDrawer)})
+        if drawers:
+            keys.update(int(key) for (key,) in tx.rows(_FROM_DRAWERS, [drawers]))
         self.former = tx.find(FACTS, sorted(keys))
         self.written: dict[tuple[int, int], FactRow] = {}
         self._open = {row.key: row for row in self.former if row.until_seq is None}
@@ -150,7 +179,15 @@ class _Facts:
         """Note that a fact that is known was found to hold."""
         if (known := self._open.get(_key(event, said.fact_id))) is not None:
             confidence = known.confidence if said.confidence is None else said.confidence
-            self._put(event, known, verified_ms=event.published_ms, verify_asked_ms=None, confidence=confidence)
+            source = said.source_drawer_id or known.source_drawer_id
+            self._put(
+                event,
+                known,
+                verified_ms=event.published_ms,
+                verify_asked_ms=None,
+                confidence=confidence,
+                source_drawer_id=source,
+            )
 
     def request_verification(self, event: EntryRecorded, said: VerificationRequested) -> None:
         """Note since when a verification of those that are known is wanted; the first request counts."""
@@ -175,6 +212,36 @@ class _Facts:
                 ended_by=by.actor_id,
                 end_reason=said.reason,
             )
+
+    def end_drawer(self, event: EntryRecorded, drawer_id: str, until_ms: int, reason: str) -> None:
+        """End what a reactor asserted from a drawer and what has no end, the second before the drawer ended."""
+        for known in self._of_drawer(event, drawer_id):
+            if known.valid_to is None:
+                last_ms = max(until_ms - SECOND_MS, known.from_ms or 0)
+                self._put(
+                    event,
+                    known,
+                    valid_to=second_of(last_ms),
+                    to_ms=span_of(second_of(last_ms)).last_ms,
+                    ended_by_type=event.entry.actor_type.value,
+                    ended_by=event.entry.actor_id,
+                    end_reason=reason,
+                )
+
+    def restore_drawer(self, event: EntryRecorded, drawer_id: str) -> None:
+        """Let the facts hold again that ended with a drawer."""
+        for known in self._of_drawer(event, drawer_id):
+            if known.valid_to is not None and known.end_reason in (SUPERSEDED, DELETED):
+                again: dict[str, Any] = dict.fromkeys(("valid_to", "to_ms", "ended_by_type", "ended_by"))
+                self._put(event, known, **again, end_reason="")
+
+    def _of_drawer(self, event: EntryRecorded, drawer_id: str) -> list[FactRow]:
+        named = (event.workspace_id, drawer_id, ActorType.SYSTEM.value)
+        return [
+            row
+            for row in self._open.values()
+            if (row.workspace_id, row.source_drawer_id, row.asserted_by_type) == named
+        ]
 
     def _put(self, event: EntryRecorded, known: FactRow, **changes: Any) -> None:
         """What counts of a fact from an event on."""

@@ -128,11 +128,12 @@ class DrawerMerged(ControlPayload):
 
 
 class DrawerSuperseded(ControlPayload):
-    """A newer drawer contradicts an older one."""
+    """A newer drawer contradicts an older one, which held until ``until_ms``; None if that is not known."""
 
     ENTRY_TYPE = "drawer.superseded"
     drawer_id: DrawerId
     superseded_by: DrawerId
+    until_ms: Annotated[int, Field(ge=0, le=LAST_MS)] | None = None
 
 
 class DrawerLinked(ControlPayload):
@@ -204,7 +205,7 @@ class DrawerDeleted(ControlPayload):
 
 
 class DrawerRestored(ControlPayload):
-    """A drawer that was deleted, pruned, merged or superseded counts again."""
+    """A drawer that was deleted, pruned, merged or superseded counts again; one that failed is classified again."""
 
     ENTRY_TYPE = "drawer.restored"
     drawer_id: DrawerId

@@ -82,12 +82,17 @@ class FactEnded(ControlPayload):
 
 
 class FactVerified(ControlPayload):
-    """A fact was checked and holds; its freshness is 1 again. ``confidence`` is the new one; null does not change it."""
+    """A fact was checked and holds; its freshness is 1 again. ``confidence`` is the new one; null does not change it.
+
+    Attributes:
+        source_drawer_id: A drawer that states the fact once more, which is its source from now on.
+    """
 
     ENTRY_TYPE = "fact.verified"
     fact_id: Id
     confidence: float | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False)
     note: str = Field(default="", max_length=MAX_REASON)
+    source_drawer_id: str | None = Field(default=None, max_length=MAX_REFERENCE)
 
 
 class VerificationRequested(ControlPayload):

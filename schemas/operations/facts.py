@@ -39,7 +39,8 @@ _AS_OF_SEQ: Final = "Show the graph as it was known right after this sequence of
 class KgAddRequest(Request):
     """Add a fact to the knowledge graph: subject, predicate, object.
 
-    A fact that exists and has no end is not added again, even with other dates. Entities are created as needed.
+    A fact that exists and has no end is not added again, even with other dates. Entities are created as needed. If the
+    predicate has one object at a time, such as price or lives in, the fact with the former object ends.
     """
 
     subject: Name = Field(description="Name of the entity that the fact is about.")
@@ -175,12 +176,16 @@ FoundBy = Literal["name", "alias", "meaning"]
 
 
 class KgAddAnswer(Answer):
-    """The fact's id; ``added`` is false if it was known and has no end. ``seq`` is that of its assertion."""
+    """The fact's id; ``added`` is false if it was known and has no end. ``seq`` is that of its assertion.
+
+    ``ended_ids`` are the facts that it ended.
+    """
 
     triple_id: str
     added: bool
     info: str
     seq: int
+    ended_ids: tuple[str, ...] = ()
 
 
 class KgQueryAnswer(Answer):

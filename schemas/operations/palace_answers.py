@@ -104,6 +104,7 @@ class DeleteDrawerAnswer(Answer):
 class DrawerAnswer(Answer):
     """A drawer; ``live`` is false if it is superseded or merged.
 
+    ``held_until`` is the time at which the drawer in ``superseded_by`` began to hold; null if that is not known.
     ``entity_count`` and ``triple_count`` are what a model found in it, ``retry_count`` its unusable answers about it.
     """
 
@@ -118,6 +119,7 @@ class DrawerAnswer(Answer):
     state: str
     summary: str
     superseded_by: str | None
+    held_until: str | None = None
     cluster_id: str | None
     added_by: str
     added_by_agent: str

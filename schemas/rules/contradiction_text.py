@@ -97,13 +97,15 @@ _TOKEN: Final = re.compile(
 _GROUPED: Final = re.compile(r"\d{1,3}(?:[.,]\d{3})+\Z")
 
 
+def values_of(text: str) -> set[str]:
+    """The keys of the numbers, versions, dates, weekdays and negations of a whole text, however long it is."""
+    return {token.key for token in _tokens(_folded(text)) if token.kind is not Kind.WORD}
+
+
 def sentences_of(text: str) -> list[Sentence]:
     """The sentences of a text that are not empty."""
-    folded = fold(text[:MAX_CHARS])
-    for pattern, plain in _CONTRACTED:
-        folded = pattern.sub(plain, folded)
     found = []
-    for part in _SENTENCE_END.split(folded):
+    for part in _SENTENCE_END.split(_folded(text[:MAX_CHARS])):
         tokens = tuple(_tokens(part))
         if 0 < len(tokens) <= MAX_TOKENS:
             found.append(Sentence(tokens, part.rstrip().endswith("?")))
@@ -114,6 +116,13 @@ def stem(word: str) -> str:
     """A word without the ``s`` of plural and third person, under its usual name."""
     word = ALIASES.get(word, word)
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+
+
+def _folded(text: str) -> str:
+    folded = fold(text)
+    for pattern, plain in _CONTRACTED:
+        folded = pattern.sub(plain, folded)
+    return folded
 
 
 def _tokens(text: str) -> Iterator[Token]:

@@ -39,6 +39,7 @@ class DrawerRow(NamedTuple):
     since_seq: Seq
     until_seq: Seq | None = None
     imported_from: Annotated[str, Default("''")] = ""
+    held_until_ms: Ms | None = None  # of a superseded drawer: when the newer one began to hold
 
 
 class DrawerUseRow(NamedTuple):

@@ -1379,7 +1379,8 @@ class Operations:
         """Add a fact to the knowledge graph: subject, predicate, object.
 
         A fact that exists and has no end is not added again, even with other dates. Entities are created as
-        needed.
+        needed. If the predicate has one object at a time, such as price or lives in, the fact with the former
+        object ends.
 
         Args:
             subject: Name of the entity that the fact is about.

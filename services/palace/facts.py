@@ -96,13 +96,20 @@ class FactReader:
 
     async def open_facts(self, workspace_id: str, subject: str, predicate: str, object_: str) -> list[FactRow]:
         """The facts between two names that have no end, by the time of their assertion."""
+        return await self._open(workspace_id, subject, predicate, object_, "IN")
+
+    async def open_others(self, workspace_id: str, subject: str, predicate: str, object_: str) -> list[FactRow]:
+        """The facts of a subject and a predicate with another object that have no end, likewise."""
+        return await self._open(workspace_id, subject, predicate, object_, "NOT IN")
+
+    async def _open(self, workspace_id: str, subject: str, predicate: str, object_: str, among: str) -> list[FactRow]:
         ids = []
         for name in (subject, object_):
             row = await self.entity(workspace_id, name)
             root = row.entity_id if row else entity_id(name)
             ids.append([root, *(one.entity_id for one in await self.aliases(workspace_id, root))])
         sql = f"""SELECT {FACTS.names} FROM {FACTS} WHERE workspace_id = ? AND {PRESENT} AND valid_to IS NULL
-            AND predicate = ? AND subject_id IN (SELECT unnest(?)) AND object_id IN (SELECT unnest(?))
+            AND predicate = ? AND subject_id IN (SELECT unnest(?)) AND object_id {among} (SELECT unnest(?))
             ORDER BY asserted_seq"""
         return [FactRow(*row) for row in await self._rows(sql, [workspace_id, predicate, *ids])]
 

@@ -153,7 +153,7 @@ class PalaceFiling:
         return DeleteDrawerAnswer(deleted=True, info="deleted; it can be restored", seq=seq)
 
     async def restore(self, caller: Caller, asked: RestoreDrawerRequest) -> DrawerAnswer:
-        """Let a drawer count again.
+        """Let a drawer count again; one that failed is classified again.
 
         Raises:
             NotFound: If there never was such a drawer.
@@ -163,8 +163,10 @@ class PalaceFiling:
             known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
             if known is None:
                 raise no_drawer(asked.drawer_id)
-            if not known.live:
-                await self._check_room(caller)
+            failed = known.open and known.row.state == DrawerState.FAILED
+            if not known.live or failed:
+                if not known.live:
+                    await self._check_room(caller)
                 restored = DrawerRestored(drawer_id=asked.drawer_id)
                 await self._record(caller, restored, "is restored", asked.drawer_id)
         return await self._shown(caller, asked.drawer_id)

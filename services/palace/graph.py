@@ -15,12 +15,13 @@ from typing import Any, Final
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest, NotAllowed
-from ...schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity, FactType
+from ...schemas.events.facts import MAX_REASON, EntityNamed, FactAsserted, FactEnded, FactEntity, FactType
 from ...schemas.events.payload import ControlPayload
-from ...schemas.facts import GENERAL_TYPE, MAX_ENTITIES, MAX_FACTS, check_interval, entity_id, span_of
+from ...schemas.facts import GENERAL_TYPE, MAX_ENTITIES, MAX_FACTS, before, check_interval, entity_id, span_of
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations import facts as ops
 from ...schemas.ports import ViewReader
+from ...schemas.rules.single_values import declared_single
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import FACTS_PROJECTION
@@ -43,6 +44,8 @@ class Layered:
 
 
 PLAIN: Final = Layered()
+_ENDED_BY_AGENTS: Final = frozenset({ActorType.AGENT.value, ActorType.SYSTEM.value})
+"""Authors whose facts every token may end: agents, and reactors that read them in drawers."""
 
 
 class KnowledgeGraph:
@@ -78,18 +81,19 @@ class KnowledgeGraph:
         self._writing = asyncio.Lock()
         self._last_write = 0
 
-    async def add(self, caller: Caller, asked: ops.KgAddRequest, layered: Layered = PLAIN) -> ops.KgAddAnswer:
-        """Record a fact; returns after the ack.
+    async def add(self, caller: Caller, asked: ops.KgAddRequest, layered: Layered | None = None) -> ops.KgAddAnswer:
+        """Record a fact, and the end of what it replaces; returns after the ack.
 
         Args:
             caller: Who asserts it.
             asked: The fact.
-            layered: Its fields of layered memory.
+            layered: Its fields of layered memory, where facts contradict each other and end nothing.
 
         Raises:
             InvalidRequest: If the end is before the start, or the workspace has as many facts or entities as it may.
         """
         _check(asked.valid_from, asked.valid_to, "valid_to")
+        replaces, layered = layered is None, layered or PLAIN
         async with self._one_write():
             workspace_id = caller.workspace_id
             found = await self._read.open_facts(workspace_id, asked.subject, asked.predicate, asked.object)
@@ -120,8 +124,30 @@ class KnowledgeGraph:
                 half_life_hours=layered.half_life_hours,
                 single_valued=layered.single_valued,
             )
-            seq = await self._record(caller, said, f"{subject.name} {asked.predicate} {object_.name}")
-        return ops.KgAddAnswer(triple_id=said.fact_id, added=True, info="the fact was added", seq=seq)
+            named = f"{subject.name} {asked.predicate} {object_.name}"
+            ended = await self._end_replaced(caller, asked, named) if replaces else ()
+            seq = await self._record(caller, said, named)
+        info = f"the fact was added, and {len(ended)} ended" if ended else "the fact was added"
+        return ops.KgAddAnswer(triple_id=said.fact_id, added=True, info=info, seq=seq, ended_ids=ended)
+
+    async def _end_replaced(self, caller: Caller, asked: ops.KgAddRequest, named: str) -> tuple[str, ...]:
+        """End the facts with another object that a new fact replaces, as far as the caller may; returns their ids."""
+        if not declared_single(asked.predicate) or asked.valid_to is not None:
+            return ()
+        ended = self._clock().date().isoformat() if asked.valid_from is None else before(asked.valid_from)
+        last_ms = span_of(ended).last_ms
+        others = await self._read.open_others(caller.workspace_id, asked.subject, asked.predicate, asked.object)
+        facts = tuple(
+            fact.fact_id
+            for fact in others
+            if not fact.namespace
+            and (fact.from_ms is None or fact.from_ms <= last_ms)
+            and (caller.administers or fact.asserted_by_type in _ENDED_BY_AGENTS)
+        )
+        if facts:
+            said = FactEnded(fact_ids=facts, ended=ended, reason=f"replaced: {named}"[:MAX_REASON])
+            await self._record(caller, said, f"replaced: {named}")
+        return facts
 
     async def invalidate(self, caller: Caller, asked: ops.KgInvalidateRequest) -> ops.KgInvalidateAnswer:
         """Record that a fact ended; returns after the ack.
@@ -138,7 +164,7 @@ class KnowledgeGraph:
                 info = f"nothing changed: no fact {named!r} without an end"
                 return ops.KgInvalidateAnswer(ended_ids=(), ended=ended, info=info, seq=None)
             for fact in found:
-                if not caller.administers and fact.asserted_by_type != ActorType.AGENT.value:
+                if not caller.administers and fact.asserted_by_type not in _ENDED_BY_AGENTS:
                     raise NotAllowed(
                         f"the fact {fact.fact_id} was asserted by an OWNER or ADMIN",
                         hint="ask an OWNER or ADMIN to end it",

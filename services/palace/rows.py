@@ -73,6 +73,7 @@ class Drawer:
             **given,
             id=row.drawer_id,
             filed_at=format_ms(row.filed_ms),
+            held_until=None if row.held_until_ms is None else format_ms(row.held_until_ms),
             last_accessed_at=read,
             access_count=self.access_count,
             entity_count=self.entity_count,

@@ -11,6 +11,7 @@ from typing import Final
 
 from ...schemas.operations.palace import PalaceRecipe
 from ...schemas.ports import ViewReader
+from ...schemas.rules.marks import same_marks
 from ...schemas.rules.text import Analyzer
 from ...schemas.timestamps import to_ms
 from ..query.asking import query_of
@@ -20,6 +21,8 @@ from ..query.query_embedding import QueryEmbedder
 from .drawer_index import DrawerIndex, DrawerUses, HotDrawer, extend_drawers, load_drawers
 from .ranking import Asked, Ranked, alike_by_words, alike_drawers, rank_drawers
 
+ALIKE_AMONG: Final = 50
+"""Nearest drawers that are looked through for duplicates: several versions of one statement are near each other."""
 DRAWERS_SHARE: Final = 4
 """Fraction (1/n) of the memory budget of hot indexes that is for drawers."""
 
@@ -88,11 +91,15 @@ class DrawerSearch:
         return (await self._cache.get(workspace_id)).uses
 
     async def alike(self, workspace_id: str, text: str, least: float, limit: int, min_seq: int = 0) -> list[Ranked]:
-        """Drawers that say almost the same: by cosine, and by their words those that have no vector."""
+        """Drawers that say almost the same: by cosine, and by their words those that have no vector.
+
+        A drawer with other numbers, dates, names or negations says something else.
+        """
         index, vector = await self._embedded(workspace_id, text, min_seq)
-        by_words = alike_by_words(index, self._analyzer, text, least, limit, embedded=vector is not None)
-        by_meaning = [] if vector is None else alike_drawers(index, vector, least, limit)
-        return sorted([*by_words, *by_meaning], key=lambda one: (-one.similarity, one.drawer.drawer_id))[:limit]
+        by_words = alike_by_words(index, self._analyzer, text, least, ALIKE_AMONG, embedded=vector is not None)
+        by_meaning = [] if vector is None else alike_drawers(index, vector, least, ALIKE_AMONG)
+        near = sorted([*by_words, *by_meaning], key=lambda one: (-one.similarity, one.drawer.drawer_id))
+        return [one for one in near if same_marks(text, one.content)][:limit]
 
     async def _embedded(self, workspace_id: str, text: str, min_seq: int) -> tuple[DrawerIndex, Floats | None]:
         index = await self._cache.get(workspace_id, min_seq)

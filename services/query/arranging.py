@@ -7,7 +7,6 @@ neither "approved" and "rejected" nor two invoices become one. The newest entry 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
@@ -15,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ...schemas.operations.recall import ArmShare, HitExplanation, Via
 from ...schemas.operations.retractions import Standing, State
 from ...schemas.rules.consolidation import LEARNED
+from ...schemas.rules.marks import marks_of
 from ...schemas.rules.text import STOP_WORDS, Analyzer, fold, tokens_of
 from ...schemas.timestamps import format_ms
 from .hot.records import EntryRecord
@@ -24,65 +24,6 @@ NEAR: Final = 0.75
 """Least share of common content words, so that a text of seven words may have two more."""
 FEWEST_WORDS: Final = 3
 """Content words below which only equal texts are repeats."""
-_WORD: Final = re.compile(r"\w+(?:['’]\w+)*")
-_NEGATIONS: Final = frozenset(
-    [
-        "not",
-        "no",
-        "never",
-        "none",
-        "without",
-        "cannot",
-        "nicht",
-        "kein",
-        "keine",
-        "keinen",
-        "keiner",
-        "nie",
-        "ohne",
-        "pas",
-        "ne",
-        "sans",
-        "non",
-        "sin",
-        "niet",
-        "geen",
-        "ikke",
-        "inte",
-        "before",
-        "after",
-        "on",
-        "off",
-        "in",
-        "out",
-        "up",
-        "down",
-        "under",
-        "over",
-        "more",
-        "less",
-        "only",
-        "from",
-        "to",
-        "by",
-        "until",
-        "since",
-        "vor",
-        "nach",
-        "an",
-        "aus",
-        "ein",
-        "bis",
-        "ab",
-        "nur",
-        "mehr",
-        "weniger",
-        "нет",
-        "не",
-        "без",
-    ]
-)
-"""Words that the analyzer leaves out, or that few words outweigh, and that turn a statement into another one."""
 _TEXTS: Final = ("text", "question", "reason")
 """Strings of the payload that are compared as well."""
 COMPARED_CHARS: Final = 2_000
@@ -174,21 +115,7 @@ class Text:
         if len(few) < FEWEST_WORDS or len(few) < NEAR * len(many):
             return False
         rest = iter(many)
-        return all(word in rest for word in few) and _marked(self.text) == _marked(other.text)
-
-
-def _marked(text: str) -> set[str]:
-    """Numbers, negations, and words with a capital that do not begin a sentence."""
-    found: set[str] = set()
-    begins = True
-    for match in _WORD.finditer(text):
-        word = match[0]
-        low = word.casefold()
-        named = not begins and word != low
-        if named or low in _NEGATIONS or low.endswith(("n't", "n’t")) or any(map(str.isdigit, word)):
-            found.add(low)
-        begins = text[match.end() : match.end() + 1] in (".", "!", "?", ":", "\n")
-    return found
+        return all(word in rest for word in few) and marks_of(self.text) == marks_of(other.text)
 
 
 def arranged(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:

@@ -9,10 +9,13 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from support.events import control
 from support.mcp_client import connected
 from support.stack import Stack
 
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
+from crew_journal.schemas.events.facts import FactAsserted, FactEntity
+from crew_journal.schemas.facts import entity_id
 from crew_journal.schemas.operations.facts import KgAddRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
@@ -114,6 +117,32 @@ async def test_an_agent_may_not_end_what_an_operator_asserted(stack: Stack) -> N
         with pytest.raises(NotAllowed):
             await agent.kg_entity("Ann", type="person")
         assert (await owner.kg_invalidate("Ann", "owns", "Budget", workspace_id="kg-rank")).ended_ids
+
+
+async def test_an_agent_ends_what_a_reactor_found_in_a_drawer(stack: Stack) -> None:
+    ends = [FactEntity(entity_id=entity_id(name), name=name) for name in ("Ann", "Budget")]
+    found = FactAsserted(fact_id="f1", subject=ends[0], predicate="owns", object=ends[1], source_drawer_id="drawer_1")
+    event = control(found, "f_event", workspace="kg-drawer", actor_type="system")
+    published = await stack.writer.publish(event.subject, event.body, event.headers)
+    async with as_agent(stack, "kg-drawer") as agent:
+        ended = await agent.kg_invalidate("Ann", "owns", "Budget", min_seq=published.seq)
+    assert ended.ended_ids == ("f1",)
+
+
+async def test_a_fact_with_one_object_at_a_time_ends_the_day_before_the_next(stack: Stack) -> None:
+    async with as_agent(stack, "kg-one") as agent, stack.client() as owner:
+        first = await agent.kg_add("Tour", "has_price", "10 euros", valid_from="2026-01-01")
+        second = await agent.kg_add("tour", "has_price", "12 euros", valid_from="2026-03-01")
+        assert second.ended_ids == (first.triple_id,)
+        past = await agent.kg_add("Tour", "has_price", "8 euros", valid_from="2024-01-01", valid_to="2025-12-31")
+        assert past.ended_ids == ()
+        for day, price in (("2025-06-01", "8 euros"), ("2026-02-28", "10 euros"), ("2026-03-01", "12 euros")):
+            answer = await agent.kg_query("Tour", as_of=day, min_seq=past.seq)
+            assert [one.object for one in answer.results] == [price]
+        fixed = await owner.kg_add("Hall", "price", "90 euros", workspace_id="kg-one")
+        assert (await agent.kg_add("Hall", "price", "95 euros", min_seq=fixed.seq)).ended_ids == ()
+        assert (await agent.kg_add("Ann", "uses", "SQLite")).ended_ids == ()
+        assert (await agent.kg_add("Ann", "uses", "DuckDB")).ended_ids == ()
 
 
 async def test_no_workspace_sees_facts_of_another(stack: Stack) -> None:

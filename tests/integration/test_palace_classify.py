@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from support.scripted_chat import Note, ScriptedChat
 
 from crew_journal.consumers.reacting.durable import remaining
 from crew_journal.consumers.reactors.palace_classify import ClassifyLimits, PalaceClassifyReactor
-from crew_journal.schemas.events.drawers import DrawerFiled, DrawerState, PipelineTier
+from crew_journal.schemas.events.drawers import DrawerDeleted, DrawerFiled, DrawerRestored, DrawerState, PipelineTier
 from crew_journal.schemas.ids import hash64
+from crew_journal.schemas.ports import Published
+from crew_journal.schemas.timestamps import to_ms
 
 TIMES = {name: value for name, value in QUICK_TIMES.items() if not name.startswith("retry")}
 QUICK = ClassifyLimits(**{**TIMES, "window_s": 0.2}, stop_s=3.0, retry_s=0.05)
@@ -104,8 +108,8 @@ async def test_a_batch_is_one_call_and_what_counts_of_its_answer_is_recorded(
         (2, 2),
         (0, 0),
     ]
-    [cost] = live.entries("llm.call")
-    assert (cost["purpose"], cost["input_tokens"]) == ("palace_classify", 11)
+    [cost] = [one for one in live.entries("llm.call") if one["purpose"] == "palace_classify"]
+    assert cost["input_tokens"] == 11
 
 
 async def test_only_what_was_filed_from_conversations_gets_the_room_of_its_type(
@@ -284,3 +288,135 @@ async def test_wherever_it_is_killed_nothing_is_stranded_and_only_the_call_in_fl
     useful = 1 + 3 + 1  # the batch, each of the three alone, the comparison
     assert len(chat.asked) + len(chat.compared) <= useful + kills
     assert sum(len(asked) > 1 for asked in chat.asked) <= 1 + 2, "an unusable answer is remembered once it is recorded"
+
+
+async def test_a_correction_supersedes_without_a_model_whatever_the_cosine(live: MemoryNode) -> None:
+    old = await file(live, "The token of the importer is valid for 30 days.", filed_ms=at(5))
+    new = await file(live, "From now on the token of the importer is valid for 10 days.", filed_ms=at(9))
+    await file(live, "The queue of the parser holds 30 files.", filed_ms=at(7))
+    await settled(live, await start(live, None))
+    [one] = live.entries("drawer.superseded")
+    assert (one["drawer_id"], one["superseded_by"], one["until_ms"]) == (old[0], new[0], at(9))
+    assert live.store.rows(
+        "SELECT held_until_ms FROM drawers WHERE superseded_by IS NOT NULL AND until_seq IS NULL"
+    ) == [(at(9),)]
+
+
+async def test_a_drawer_that_a_caller_restored_is_not_superseded_again(live: MemoryNode) -> None:
+    old = await file(live, "The token of the importer is valid for 30 days.", filed_ms=at(5))
+    await file(live, "From now on the token of the importer is valid for 10 days.", filed_ms=at(9))
+    reactor = await start(live, None)
+    await settled(live, reactor)
+    done = await live.journal.record(WORKSPACE, DrawerRestored(drawer_id=old[0]), summary="restored")
+    await live.caught_up(done.seq)
+    await settled(live, reactor)
+    assert len(live.entries("drawer.superseded")) == 1
+    assert rows(live, "superseded_by, held_until_ms") == [(None, None)] * 2
+
+
+async def test_a_model_is_asked_about_the_five_nearest_however_far_they_are(
+    live: MemoryNode, chat: ScriptedChat, themes: Themes
+) -> None:
+    chat.contradicts = lambda _new, old: "queue" in old
+    await file(live, "a queue, a queue and a queue")
+    await file(live, "a disk and only a disk")
+    await embed(live, themes)
+    await settled(live, await start(live, chat))
+    assert len(live.entries("drawer.superseded")) == 1
+
+
+def at(day: int) -> int:
+    """Noon of a day of May 2026, milliseconds since the epoch."""
+    return to_ms(datetime(2026, 5, day, 12, tzinfo=UTC))
+
+
+def states(predicate: str, object_: str) -> Note:
+    return {"triples": [{"subject": "the importer", "predicate": predicate, "object": object_}]}
+
+
+def facts(live: MemoryNode, columns: str = "valid_from, valid_to") -> list[tuple[Any, ...]]:
+    sql = f"SELECT {columns} FROM kg_facts WHERE until_seq IS NULL ORDER BY asserted_seq"
+    return live.store.rows(sql)
+
+
+async def test_a_fact_with_one_value_at_a_time_ends_when_a_later_drawer_states_another(
+    live: MemoryNode, chat: ScriptedChat
+) -> None:
+    texts = {2: "Ada has a disk", 9: "so much about Cid", 3: "one of many notes", 5: "Ben was there"}
+    says = {texts[2]: states("has_owner", "Ada"), texts[5]: states("has_owner", "Ben")}
+    says[texts[9]] = {
+        "triples": [*states("has_owner", "Cid")["triples"], *states("uses", "DuckDB")["triples"]],
+    }
+    says[texts[3]] = states("uses", "SQLite")
+    chat.says = says.__getitem__
+    reactor = await start(live, chat)
+    for day, text in texts.items():  # the drawer of day 5 is classified after that of day 9
+        await file(live, text, filed_ms=at(day))
+        await settled(live, reactor)
+    assert facts(live) == [
+        ("2026-05-02T12:00:00Z", "2026-05-09T11:59:59Z"),
+        ("2026-05-09T12:00:00Z", None),
+        ("2026-05-09T12:00:00Z", None),
+        ("2026-05-03T12:00:00Z", None),
+        ("2026-05-05T12:00:00Z", "2026-05-09T11:59:59Z"),
+    ]
+
+
+async def test_facts_end_with_their_drawer_unless_a_later_one_states_them_and_hold_again_with_it(
+    live: MemoryNode, chat: ScriptedChat
+) -> None:
+    uses = states("uses", "SQLite")["triples"]
+    says: dict[str, Note] = {
+        "a disk": {"triples": [*uses, *states("knows", "Ada")["triples"]]},
+        "a queue of it": {"triples": uses},
+    }
+    chat.says = says.__getitem__
+    [first] = await file(live, "a disk", filed_ms=at(2))
+    reactor = await start(live, chat)
+    await settled(live, reactor)
+    await file(live, "a queue of it", filed_ms=at(5))
+    await settled(live, reactor)
+    for payload, ended in ((DrawerDeleted(drawer_id=first), True), (DrawerRestored(drawer_id=first), False)):
+        done = await live.journal.record(WORKSPACE, payload, summary="changed")
+        await live.caught_up(done.seq)
+        assert facts(live, "predicate, valid_to IS NOT NULL") == [("uses", False), ("knows", ended)]
+
+
+async def test_a_drawer_that_the_model_does_not_answer_about_stops_no_other_and_can_be_tried_again(
+    live: MemoryNode, chat: ScriptedChat
+) -> None:
+    silent = "the queue of two"
+    chat.away_for = lambda asked: silent in asked
+    ids = await file(live, "the disk of one", silent, "the token of three")
+    reactor = await start(live, chat)
+    await settled(live, reactor)
+    assert [state for _, state in rows(live)] == ["processed", "failed", "processed"]
+    chat.away_for = lambda _asked: False
+    done = await live.journal.record(WORKSPACE, DrawerRestored(drawer_id=ids[1]), summary="restored")
+    await live.caught_up(done.seq)
+    await settled(live, reactor)
+    assert {state for _, state in rows(live)} == {"processed"}
+
+
+class Refusing(Flaky):
+    """A publisher that has a fault with one workspace."""
+
+    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
+        if f".{WORKSPACE}." in subject:
+            raise ValueError(subject)
+        return await self._live.writer.publish(subject, body, headers)
+
+
+async def test_a_fault_in_one_workspace_does_not_stop_another(live: MemoryNode) -> None:
+    await file(live, "the disk of one")
+    payload = DrawerFiled(drawer_id="d", wing="w", room="r", content="the queue of two", memory_type="general")
+    done = await live.journal.record("elsewhere", payload, summary="filed")
+    await live.caught_up(done.seq)
+    await start(live, None, Refusing(live))
+
+    async def elsewhere() -> object:
+        sql = "SELECT state FROM drawers WHERE workspace_id = 'elsewhere' AND until_seq IS NULL"
+        return live.store.rows(sql) == [("processed",)]
+
+    await until(elsewhere, "the drawer of the other workspace")
+    assert [state for (state,) in live.store.rows("SELECT state FROM drawers WHERE workspace_id = 'acme'")] == ["raw"]

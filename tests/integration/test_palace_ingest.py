@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from crew_journal.consumers.reactors.palace_ingest import IngestLimits, PalaceIn
 from crew_journal.schemas.events.drawers import CentroidComputed, DrawerDeleted, PalaceIngestAsked
 from crew_journal.schemas.events.workspaces import WorkspaceConfigured
 from crew_journal.schemas.settings import Settings
+from crew_journal.schemas.timestamps import format_ms
 
 TIMES = {name: value for name, value in QUICK_TIMES.items() if not name.startswith("retry")}
 PATIENT = IngestLimits(**TIMES, stop_s=3.0)
@@ -93,15 +95,57 @@ async def test_an_exchange_is_filed_once_the_next_begins_without_its_noise(live:
     assert live.store.rows("SELECT octet_length(vector) FROM memory_chunk_vectors") == [(16,)]
 
 
-async def test_silence_ends_an_exchange_and_a_late_answer_is_one_of_its_own(live: MemoryNode) -> None:
+async def test_silence_ends_an_exchange_and_a_late_answer_is_one_of_its_own_with_its_question(
+    live: MemoryNode,
+) -> None:
     await choose(live)
-    await start(live, HASTY)
-    await say(live, "u1", "what is on the disk of the importer?")
+    reactor = await start(live, replace(HASTY, quiet_ms=1))
+    await say(live, "u1", "the token of the importer expired")
     live.advance(seconds=600)
-    assert (await until_filed(live, 1))[0][0].startswith("User: what is on")
+    assert (await until_filed(live, 1))[0][0].startswith("User: the token")
+    await say(live, "u2", "what is on the disk of the importer?")
+    live.advance(seconds=600)
+    await until_counted(reactor, noise=1)
     await say(live, "a1", "a queue of unread files from last week")
     live.advance(seconds=600)
-    assert (await until_filed(live, 2))[1][0].startswith("Agent: a queue")
+    question, answer = "User: what is on the disk of the importer?", "Agent: a queue of unread files from last week"
+    assert (await until_filed(live, 2))[1][0] == f"{question}\n\n{answer}"
+
+
+async def test_a_short_answer_of_the_user_is_filed_with_the_question_of_the_agent(live: MemoryNode) -> None:
+    await choose(live)
+    await start(live)
+    await say(live, "u1", "the queue has to be emptied once a week")
+    await say(live, "a1", "Shall I do that on Tuesday?")
+    await say(live, "u2", "yes")
+    await say(live, "u3", "the disk of the importer is full")
+    [(content, *_)] = await until_filed(live, 1)
+    assert content.split("\n\n")[1:] == ["Agent: Shall I do that on Tuesday?", "User: yes"]
+
+
+async def test_a_text_with_another_day_is_filed_however_near_its_vector_is(live: MemoryNode) -> None:
+    await choose(live)
+    reactor = await start(live, HASTY)
+    await say(live, "u1", "the disk is emptied on Thursday")
+    await say(live, "u2", "emptying the disk changes from Thursday to Tuesday")
+    await say(live, "u3", "the disk is emptied on thursday")
+    live.advance(seconds=600)
+    await until_counted(reactor, completed=3, duplicates=1)
+    assert [row[0] for row in await until_filed(live, 2)] == [
+        "User: the disk is emptied on Thursday",
+        "User: emptying the disk changes from Thursday to Tuesday",
+    ]
+
+
+async def test_a_drawer_has_the_time_at_which_its_exchange_was_held(live: MemoryNode) -> None:
+    await choose(live)
+    await start(live, HASTY)
+    said = {"agent_id": "ada", "trace_id": "s1", "ts": "2026-01-05T10:00:00Z"}
+    await live.append("u1", "the disk of the importer is full", "chat.user_message", **said)
+    live.advance(seconds=600)
+    await until_filed(live, 1)
+    [(filed_ms,)] = live.store.rows("SELECT filed_ms FROM drawers")
+    assert format_ms(filed_ms).startswith("2026-01-05T10:00:00")
 
 
 async def test_what_is_alike_is_filed_once_and_again_after_it_was_deleted(live: MemoryNode) -> None:
@@ -109,14 +153,14 @@ async def test_what_is_alike_is_filed_once_and_again_after_it_was_deleted(live: 
     reactor = await start(live)
     await say(live, "u1", "the disk of the importer is full")
     await say(live, "u2", "the disk of our importer is full")
-    await say(live, "u3", "the end of it")
+    await say(live, "u3", "that was all of it for the night")
     await until_counted(reactor, completed=2, duplicates=1)
     assert len(await until_filed(live, 1)) == 1
     [(name,)] = live.store.rows("SELECT drawer_id FROM drawers")
     done = await live.journal.record(WORKSPACE, DrawerDeleted(drawer_id=name), summary="gone")
     await live.caught_up(done.seq)
     await say(live, "u4", "the disk of the importer is full")
-    await say(live, "u5", "the end of it again")
+    await say(live, "u5", "and that was all of it for today")
     assert any("disk of the importer" in row[0] for row in await until_filed(live, 2))
 
 
@@ -133,7 +177,7 @@ async def test_where_the_words_are_not_certain_the_nearest_centroid_decides_the_
     await say(live, "u2", "a queue of files and a queue of tokens")
     await say(live, "u3", "that is all of it")
     decided = {(kind, room, state) for _, kind, room, state in await until_filed(live, 2)}
-    assert decided == {("task", "tasks", "processed"), ("general", "general", "raw")}
+    assert decided == {("task", "tasks", "processed"), ("fact", "facts", "raw")}
     assert live.store.rows("SELECT pipeline_tier FROM drawers WHERE room = 'tasks'") == [("centroid",)]
 
 

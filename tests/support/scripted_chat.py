@@ -27,6 +27,7 @@ class ScriptedChat:
         contradicts: Whether two texts contradict each other.
         spoils: Whether its answer about these texts has no form.
         down: Whether it is away.
+        away_for: Whether it does not answer about these texts.
         asked: The texts of each call for a classification, in order.
         compared: The texts of each call for a comparison.
     """
@@ -36,6 +37,7 @@ class ScriptedChat:
     spoils: Callable[[list[str]], bool] = lambda _texts: False
     summary: str = "They say the same."
     down: bool = False
+    away_for: Callable[[list[str]], bool] = lambda _texts: False
     asked: list[list[str]] = field(default_factory=list)
     compared: list[list[str]] = field(default_factory=list)
 
@@ -52,6 +54,8 @@ class ScriptedChat:
         else:
             texts = [one["text"] for one in given["notes"]]
             self.asked.append(texts)
+            if self.away_for(texts):
+                raise ChatUnavailable("scripted does not answer", hint="wait")
             if self.spoils(texts):
                 raise ChatBadAnswer("the answer has no form", hint="try another model")
             answer = {"drawers": [note(one["ref"], **self.says(one["text"])) for one in given["notes"]]}

@@ -16,7 +16,9 @@ from crew_journal.consumers.views.chunk_vectors import ChunkVectorsProjection
 from crew_journal.consumers.views.facts import FactsProjection
 from crew_journal.consumers.views.vectors import VectorsProjection
 from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity
+from crew_journal.schemas.events.drawers import DrawerDeleted, DrawerRestored, DrawerSuperseded
+from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity, FactVerified
+from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.services.layered.fact_index import FACT_BYTES, FACTS_SHARE, FactIndexes
 
@@ -105,3 +107,53 @@ async def test_the_facts_of_the_workspace_that_was_used_longest_ago_leave_memory
         assert indexes.fresh("w1") is first
         assert indexes.fresh("w2") is not second
         indexes.close()
+
+
+def found_in(drawer: str, event_id: str, fact_id: str, **also: Any) -> OutgoingMessage:
+    """A fact that a reactor found in a drawer."""
+    given: dict[str, Any] = {"subject": entity("Backend"), "predicate": "uses", "object": entity("MongoDB"), **also}
+    said = FactAsserted(fact_id=fact_id, source_drawer_id=drawer, valid_from="2026-01-01", **given)
+    return control(said, event_id, workspace="w1", actor_type="system")
+
+
+def of_drawer(payload: ControlPayload, event_id: str) -> OutgoingMessage:
+    return control(payload, event_id, workspace="w1", actor_type="system")
+
+
+VALID = "SELECT fact_id, valid_to, end_reason FROM kg_facts WHERE until_seq IS NULL ORDER BY fact_id"
+MAY_MS = 1_777_636_800_000  # 2026-05-01T12:00:00Z
+
+
+async def test_what_a_reactor_found_ends_with_its_drawer_and_nothing_else_does(tmp_path: Path) -> None:
+    superseded = DrawerSuperseded(drawer_id="d1", superseded_by="d2", until_ms=MAY_MS)
+    found = await rows(
+        tmp_path,
+        VALID,
+        found_in("d1", "n1", "t1"),
+        found_in("d2", "n2", "t2"),
+        asserted("n3", "t3", source_drawer_id="d1"),
+        of_drawer(superseded, "n4"),
+    )
+    ends = {one["fact_id"]: one["valid_to"] for one in found}
+    assert ends == {"t1": "2026-05-01T11:59:59Z", "t2": None, "t3": None}
+
+
+async def test_facts_hold_again_once_their_drawer_is_restored_but_not_those_that_were_ended(tmp_path: Path) -> None:
+    found = await rows(
+        tmp_path,
+        VALID,
+        found_in("d1", "n1", "t1"),
+        found_in("d1", "n2", "t2", object=entity("Redis")),
+        ended("n3", "t2", on="2026-02-01"),
+        of_drawer(DrawerDeleted(drawer_id="d1"), "n4"),
+        of_drawer(DrawerRestored(drawer_id="d1"), "n5"),
+    )
+    assert {one["fact_id"]: one["valid_to"] for one in found} == {"t1": None, "t2": "2026-02-01"}
+    assert found[0]["end_reason"] == ""
+
+
+async def test_a_fact_that_a_later_drawer_states_outlives_the_first_one(tmp_path: Path) -> None:
+    again = FactVerified(fact_id="t1", source_drawer_id="d2")
+    gone = of_drawer(DrawerDeleted(drawer_id="d1"), "n3")
+    first = await rows(tmp_path, VALID, found_in("d1", "n1", "t1"), of_drawer(again, "n2"), gone)
+    assert first[0]["valid_to"] is None

@@ -1,7 +1,8 @@
 """Cuts a conversation into exchanges, and decides how an exchange is filed (contract of the palace, §2.1 and §2.5).
 
 An exchange begins with a turn of the user, or with any turn that comes ``QUIET_MS`` after the one before it, and
-lasts until the next exchange of its session begins.
+lasts until the next exchange of its session begins. A short answer of the user to a question stays with the question:
+"Yes, Tuesday." says nothing without it. If the answer comes later, its exchange begins with the question once more.
 
 Invariant: pure; exchanges follow from the turns in stream order and the broker's times alone, so a turn always
 belongs to the same exchange.
@@ -9,18 +10,24 @@ belongs to the same exchange.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ...events.drawers import DrawerState, PipelineTier
-from .classifier import Classified, classify, room_of
-from .texts import chunks_of, exchange
+from .classifier import GENERAL, Classified, classify, room_of
+from .kinds import CHATTER, FACT, kind_of_turns
+from .texts import Spoken, chunks_of, conversation
 
 USER_TURN: Final = "chat.user_message"
 AGENT_TURN: Final = "chat.agent_response"
 QUIET_MS: Final = 300_000
 """Silence that ends an exchange: longer than most agents work on an answer."""
+ANSWER_CHARS: Final = 80
+"""Characters of the longest answer that is kept with its question: a sentence or two."""
+ANSWER_MS: Final = 3_600_000
+"""Time within which a short turn answers the question before it: as far back as an exchange is looked for."""
 WING: Final = "conversations"
 LEAST_CONFIDENCE: Final = 0.3
 """A chunk whose classifier is less confident is ``general``."""
@@ -31,6 +38,7 @@ OFF: Final = 999.0
 HIGH, LOW = 0.8, 0.5
 """Thresholds while no chat model is configured."""
 CENTROID_COSINE: Final = 0.85
+_SPEAKER: Final = re.compile(r"^(?:User|Agent): ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,8 @@ class Turn:
     text: str
     kind: str
     published_ms: int
+    ts_ms: int
+    """When it was said; an imported turn was published later."""
 
     @property
     def is_user(self) -> bool:
@@ -54,10 +64,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The turns of one exchange, and whether more may follow."""
+    """The turns of one exchange, and whether more may follow.
+
+    Attributes:
+        question: The question that the first turn answers, if it belongs to an earlier exchange.
+    """
 
     turns: tuple[Turn, ...]
     ended: bool
+    question: Turn | None = None
 
     @property
     def head(self) -> Turn:
@@ -65,10 +80,26 @@ class Exchange:
         return self.turns[0]
 
     @property
+    def said_ms(self) -> int:
+        """When its last turn was said, and not after it was published."""
+        last = self.turns[-1]
+        return min(last.ts_ms, last.published_ms)
+
+    @property
     def text(self) -> str | None:
         """The exchange as one text; None if it is noise."""
-        user = self.head.text if self.head.is_user else ""
-        return exchange(user, [(one.kind, one.text) for one in self.turns if not one.is_user])
+        turns = self.turns if self.question is None else (self.question, *self.turns)
+        return conversation(
+            [
+                Spoken(
+                    "User" if turn.is_user else "Agent",
+                    turn.text,
+                    turn.kind,
+                    turn.is_user and at > 0 and answers(turns[at - 1], turn),
+                )
+                for at, turn in enumerate(turns)
+            ]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +128,23 @@ class Chunk:
     found: Classified
 
 
+def may_answer(turn: Turn) -> bool:
+    """Whether a turn of the user is short enough to be an answer, and asks nothing itself."""
+    return turn.is_user and len(turn.text) <= ANSWER_CHARS and not asks(turn)
+
+
+def asks(turn: Turn) -> bool:
+    """Whether a turn ends with a question."""
+    return turn.text.rstrip(" )\"'”’»\n").endswith("?")
+
+
+def answers(question: Turn, turn: Turn) -> bool:
+    """Whether a turn answers the question before it: a short turn of the user, or the agent's reply to the user."""
+    gap_ms = max(turn.published_ms - question.published_ms, turn.ts_ms - question.ts_ms)
+    replies = question.is_user and not turn.is_user
+    return asks(question) and (replies or may_answer(turn)) and gap_ms <= ANSWER_MS
+
+
 def exchanges_of(turns: Sequence[Turn], now_ms: int, quiet_ms: int = QUIET_MS) -> list[Exchange]:
     """The exchanges of one session.
 
@@ -105,22 +153,43 @@ def exchanges_of(turns: Sequence[Turn], now_ms: int, quiet_ms: int = QUIET_MS) -
         now_ms: An exchange has ended if another began, or if its last turn is more than ``quiet_ms`` before this.
         quiet_ms: The silence.
     """
-    starts = [
-        at
-        for at, turn in enumerate(turns)
-        if not at or turn.is_user or turn.published_ms - turns[at - 1].published_ms > quiet_ms
-    ]
+    late = [bool(at) and turn.published_ms - turns[at - 1].published_ms > quiet_ms for at, turn in enumerate(turns)]
+    replies = [bool(at) and answers(turns[at - 1], turn) for at, turn in enumerate(turns)]
+    starts = [at for at, turn in enumerate(turns) if not at or late[at] or (turn.is_user and not replies[at])]
     ends = [*starts[1:], len(turns)]
     last = len(starts) - 1
     return [
-        Exchange(tuple(turns[begin:end]), at < last or now_ms - turns[end - 1].published_ms > quiet_ms)
+        Exchange(
+            tuple(turns[begin:end]),
+            at < last or now_ms - turns[end - 1].published_ms > quiet_ms,
+            turns[begin - 1] if replies[begin] else None,
+        )
         for at, (begin, end) in enumerate(zip(starts, ends, strict=True))
     ]
 
 
+def turns_in(text: str) -> list[str]:
+    """The turns of an exchange as it is filed, without their labels; a text without labels is one turn."""
+    return [part for part in _SPEAKER.split(text) if part.strip()]
+
+
 def filed_chunks(text: str, thresholds: Thresholds) -> list[Chunk]:
-    """The chunks of an exchange, each with its type, room, importance and tier, as far as words decide them."""
-    return [chunk_of(one, classify(one, LEAST_CONFIDENCE), thresholds) for one in chunks_of(text)]
+    """The chunks of an exchange, each with its type, room, importance and tier, as far as words decide them.
+
+    What the classifier does not decide, the cues of ``kinds`` do, turn by turn. An exchange that is only chatter has no
+    chunk; a part of a longer one is kept.
+    """
+    parts = chunks_of(text)
+    chunks = []
+    for part in parts:
+        found = classify(part, LEAST_CONFIDENCE)
+        if found.memory_type == GENERAL:
+            kind = kind_of_turns(turns_in(part))
+            if kind == CHATTER and len(parts) == 1:
+                continue
+            found = Classified(FACT if kind == CHATTER else kind, found.confidence)
+        chunks.append(chunk_of(part, found, thresholds))
+    return chunks
 
 
 def chunk_of(text: str, found: Classified, thresholds: Thresholds, nearest: tuple[str, float] | None = None) -> Chunk:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from .lexicon import lexicon
 
@@ -19,7 +19,17 @@ OVERLAP_CHARS: Final = 100
 LEAST_CHARS: Final = 50
 """A shorter rest is appended to the chunk before it, or gets text from it."""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
-_SKIPPED: Final = "delegation"
+DELEGATION: Final = "delegation"
+"""Kind of a turn that passes work on to another agent; it is not filed."""
+
+
+class Spoken(NamedTuple):
+    """A turn as it is filed; one that ``answers`` the question before it is never noise."""
+
+    speaker: str
+    text: str
+    kind: str = ""
+    answers: bool = False
 
 
 def is_noise(text: str) -> bool:
@@ -34,8 +44,16 @@ def exchange(user: str, replies: Sequence[tuple[str, str]]) -> str | None:
         user: What the user said.
         replies: Kind and text of each reply; delegations, empty replies and noise are left out.
     """
-    said = [] if is_noise(user) else [f"User: {user}"]
-    said += [f"Agent: {text}" for kind, text in replies if kind != _SKIPPED and text.strip() and not is_noise(text)]
+    return conversation([Spoken("User", user), *(Spoken("Agent", text, kind) for kind, text in replies)])
+
+
+def conversation(turns: Sequence[Spoken]) -> str | None:
+    """Turns as the text to file, without delegations, empty turns and noise; None if nothing is left."""
+    said = [
+        f"{turn.speaker}: {turn.text}"
+        for turn in turns
+        if turn.kind != DELEGATION and turn.text.strip() and (turn.answers or not is_noise(turn.text))
+    ]
     return "\n\n".join(said) or None
 
 

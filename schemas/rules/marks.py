@@ -1,0 +1,86 @@
+"""What two texts must have in common to say the same: numbers, dates, weekdays, names and negations.
+
+Texts that differ in one of them alone have nearly the same words and vectors ("Deploy day is Thursday", "Deploy day
+changes from Thursday to Tuesday": cosine .90), so neither decides whether one repeats the other.
+
+Invariant: pure; the list of words is data (``marks.toml``). A changed rule or list is a new ``VERSION``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from .contradiction_text import values_of
+from .text import STOP_WORDS, fold
+
+VERSION: Final = 1
+_WORD: Final = re.compile(r"\w+(?:['’]\w+)*")
+_SENTENCE_ENDS: Final = (".", "!", "?", ":", "\n")
+
+
+def marks_of(text: str) -> set[str]:
+    """Numbers, versions, dates, weekdays, negations, words that turn a statement, and names within a sentence, folded.
+
+    Numbers are compared by value: ``30s`` and ``0.5 min`` are one mark.
+    """
+    parts = _parts(text)
+    return parts.values | parts.turning | parts.names
+
+
+def same_marks(one: str, other: str) -> bool:
+    """Whether two texts may say the same.
+
+    They have the same numbers, dates, weekdays and negations. Neither has a name, in a sentence or at its beginning, that
+    is not a word of the other. They have no different words of direction, degree and time; the one may have more.
+    """
+    mine, theirs = _parts(one), _parts(other)
+    if mine.values != theirs.values or (mine.turning - theirs.turning and theirs.turning - mine.turning):
+        return False
+    return (mine.names | mine.heads) <= theirs.words and (theirs.names | theirs.heads) <= mine.words
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The marks of a text by kind, its words, and the words that begin a sentence and may be names; all folded."""
+
+    values: set[str]
+    turning: set[str]
+    names: set[str]
+    heads: set[str]
+    words: set[str]
+
+
+def _parts(text: str) -> _Parts:
+    negations, turning = _lists()
+    parts = _Parts(values_of(text), set(), set(), set(), set())
+    begins = True
+    for match in _WORD.finditer(text):
+        word = match[0]
+        folded = fold(word)
+        parts.words.add(folded)
+        if folded in negations or folded.endswith(("n't", "n’t")):
+            parts.values.add(folded)
+        elif folded in turning:
+            parts.turning.add(folded)
+        elif word != folded and not any(map(str.isdigit, word)):
+            if not begins:
+                parts.names.add(folded)
+            elif folded not in STOP_WORDS:
+                parts.heads.add(folded)
+        begins = text[match.end() : match.end() + 1] in _SENTENCE_ENDS
+    return parts
+
+
+@cache
+def _lists() -> tuple[frozenset[str], frozenset[str]]:
+    """Negations, and words that turn a statement."""
+    data = tomllib.loads(resources.files(__package__).joinpath("marks.toml").read_text("utf-8"))
+    negations, turning = (
+        frozenset(word for words in data[name].values() for word in words.split()) for name in ("negations", "turning")
+    )
+    return negations, turning

@@ -1,0 +1,147 @@
+"""The type of what a person writes to others, by cues of everyday language: the second stage of the classifier.
+
+The contract's classifier (``classifier.py``) needs two markers of a type and calls nearly every message of a chat
+``general``. This stage decides for those alone. Its types are those of the classifier, ``fact``, ``task``, and
+``CHATTER``: greetings, thanks, jokes, small talk and questions that say nothing themselves.
+
+score(type) = sum over the distinct cues found of 3 (clear), 2 (likely) or 1 (faint), each level at most twice; with
+bonuses of structure: an order at the beginning of a sentence counts for ``task``, numbers, names and definitions for
+``fact``. The highest score wins; of equal ones the type that is first in ``_ORDER``. A text without a cue is a fact
+if it says enough, else chatter.
+
+Invariant: pure; word lists are data (``kinds.toml``). A changed list or weight is a new ``VERSION``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from .lexicon import lexicon
+
+VERSION: Final = 1
+CHATTER: Final = "chatter"
+FACT: Final = "fact"
+TASK: Final = "task"
+_WEIGHTS: Final = {"clear": 3.0, "likely": 2.0, "faint": 0.5}
+_EACH: Final = 2
+"""Cues of a level that count: a long text does not win by its length."""
+_ORDER: Final = ("emotional", "preference", TASK, "problem", "decision", "milestone", FACT, CHATTER)
+_ORDERS: Final = 4.0
+"""Score of ``task`` for a sentence that begins with an order ("Book a room")."""
+_NUMBERS: Final = 1.0
+_NAMES: Final = 0.5
+_DEFINES: Final = 1.0
+_ASKS: Final = 3.0
+"""Score of ``CHATTER`` for a text that only asks and requests nothing."""
+_FEW_WORDS: Final = 5
+"""Words up to which a text without numbers is rather chatter; with 4 more chatter is kept, with 6 more else is lost."""
+_FEW: Final = 1.0
+_ALONE: Final = 4.0
+"""Score of ``CHATTER`` for a text of greetings, thanks and the like with at most so many words beside them."""
+_MARKS: Final = 1.5
+"""Weight of a marker of the classifier, of which two count as well."""
+_FACT_SHARE, _FACT_MOST = 0.3, 2.4
+"""Every statement has cues of a fact, so that they count less, and less in sum than one clear cue of another type."""
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n+")
+_WORD: Final = re.compile(r"\w+(?:’\w+)*")
+_NAME: Final = re.compile(r"(?<![.!?:;])\s[A-ZÄÖÜÉ][\w-]{2,}")
+_DEFINITION: Final = re.compile(r"\A[\w .’-]{2,40}: \S")
+_NAMED: Final = (
+    r"(?:\A|[;,:]\s|\band )(?:@?[\w-]+(?:[,:]|\s(?=please\b|bitte\b))\s*)?(?:please |bitte |and |then |also )*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cues:
+    """Compiled cues: type → level → pattern, and the pattern of an order."""
+
+    levels: Mapping[str, Mapping[str, re.Pattern[str]]]
+    order: re.Pattern[str]
+    alone: re.Pattern[str]
+
+
+def kind_of(text: str) -> str:
+    """The type of a text: one of the classifier's, ``fact``, ``task``, or ``CHATTER``."""
+    scores = scores_of(text)
+    best = max(_ORDER, key=lambda kind: scores[kind])  # the first of equals
+    return best if scores[best] else CHATTER
+
+
+def kind_of_turns(turns: Iterable[str]) -> str:
+    """The type of an exchange: that of the turn with the highest score; ``CHATTER`` if all turns are."""
+    best, most = CHATTER, 0.0
+    for turn in turns:
+        kind = kind_of(turn) if turn.strip() else CHATTER
+        if kind != CHATTER and (score := scores_of(turn)[kind]) > most:
+            best, most = kind, score
+    return best
+
+
+def scores_of(text: str) -> dict[str, float]:
+    """The score of each type, see the module."""
+    said = _plain(text)
+    words = _WORD.findall(said)
+    cues = _cues()
+    scores = {
+        kind: sum(_WEIGHTS[level] * min(_EACH, len(set(one.findall(said)))) for level, one in levels.items())
+        for kind, levels in cues.levels.items()
+    }
+    for kind, markers in lexicon().markers.items():
+        scores[kind] += _MARKS * min(_EACH, sum(one.count(said.replace("’", "'")) for one in markers))
+    if scores["problem"] >= max(_WEIGHTS["clear"], scores["milestone"]) and lexicon().resolution.search(said):
+        scores["milestone"] = scores["problem"] + _MARKS
+    sentences = [one for one in _SENTENCE_END.split(said) if one.strip()]
+    if any(cues.order.search(one) for one in sentences):
+        scores[TASK] += _ORDERS
+    if any(char.isdigit() for char in said):
+        scores[FACT] += _NUMBERS
+    scores[FACT] += _NAMES * min(_EACH, len(_NAME.findall(text)))
+    if _DEFINITION.match(said):
+        scores[FACT] += _DEFINES
+    requests = scores[TASK] >= _WEIGHTS["clear"]
+    if sentences and not requests and all(one.rstrip(" )").endswith("?") for one in sentences):
+        scores[CHATTER] += _ASKS
+    rest = _WORD.findall(cues.alone.sub(" ", said))
+    if len(rest) <= _FEW_WORDS and not any(char.isdigit() for char in said):
+        scores[CHATTER] += _FEW if len(rest) == len(words) else _ALONE
+    scores[FACT] = min(_FACT_MOST, _FACT_SHARE * scores[FACT])
+    return scores
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFC", text).lower().replace("'", "’").replace("`", "’").strip()
+
+
+@cache
+def _cues() -> _Cues:
+    data = tomllib.loads(resources.files(__package__).joinpath("kinds.toml").read_text("utf-8"))
+    words = {
+        name: "|".join(part for part in "".join(one.split("\n")).split("|")) for name, one in data["words"].items()
+    }
+    return _Cues(
+        {
+            kind: {level: _any(patterns, words) for level, patterns in data[kind].items() if level in _WEIGHTS}
+            for kind in _ORDER
+        },
+        re.compile(
+            rf"{_NAMED}(?:(?:{words['imperatives']})\s(?:{words['objects']}|\d+)"
+            rf"|(?:{words['directed']})\s(?:{words['directions']}))\b"
+        ),
+        re.compile(
+            rf"(?:(?<=^)|(?<=[.!?,;:]\s)|(?<=[.!?,;:]))(?:{'|'.join(data[CHATTER]['alone'])})(?=\s*(?:[.!?,;:)]|$))"
+        ),
+    )
+
+
+def _any(patterns: list[str], words: Mapping[str, str]) -> re.Pattern[str]:
+    joined = "|".join(patterns)
+    for name, one in words.items():
+        joined = joined.replace(f"<{name}>", f"(?:{one})")
+    return re.compile(rf"(?<![\w’])(?:{joined})(?![\w’])")

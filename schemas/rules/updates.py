@@ -149,6 +149,7 @@ class _Token:
 class _Cues:
     """The lists of one language."""
 
+    code: str
     language: Language
     leaves: tuple[re.Pattern[str], ...]
     ends: tuple[re.Pattern[str], ...]
@@ -204,6 +205,7 @@ def _cues(code: str) -> _Cues:
     values |= {name: frozenset(data[name].casefold().split()) for name in _WORDS}
     stop_words = english_stop_words() if code == "en" else stop_words_of(code)
     return _Cues(
+        code=code,
         language=named.get(code, named["en"]),
         anaphora=re.compile(data["anaphora"]),
         stop_words=stop_words,
@@ -444,7 +446,7 @@ def _spoken(statement: Statement) -> str:
 
 def _sentences(text: str, cues: _Cues) -> Sequence[_Sentence]:
     """The sentences of a text; one text is compared with many, so the newest are kept."""
-    return _read(text, next(code for code in _KNOWN if _cues(code) is cues))
+    return _read(text, cues.code)
 
 
 @lru_cache(maxsize=_TEXTS_KEPT)
@@ -505,7 +507,7 @@ def _parts(text: str) -> list[str]:
 def _tokens(text: str, cues: _Cues) -> list[_Token]:
     found: list[_Token] = []
     starts = True
-    capital_names = cues.language.code != "de" or cues is not _cues("de")
+    capital_names = cues.code != "de"
     quoted = after_noun = False
     for match in _TOKEN.finditer(text):
         word = match[0]
@@ -518,7 +520,7 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
         kind = _kind(word, folded, cues, names=capital_names and (not starts or quoted), quoted=quoted)
         said_no = folded in _INTERJECTIONS and text[match.end() : match.end() + 1] in (",", ".", "!", "")
         negation = folded in cues.negations and not said_no
-        german = cues is _cues("de") and word[0].islower() and after_noun and folded.endswith(_GERMAN_VERB)
+        german = cues.code == "de" and word[0].islower() and after_noun and folded.endswith(_GERMAN_VERB)
         determined = bool(found) and found[-1].folded in _DETERMINERS
         verb = not determined and (folded in cues.verbs or (german and folded not in cues.stop_words))
         plain = folded in cues.stop_words or folded in cues.ignored or negation

@@ -30,7 +30,7 @@ class EvidenceRow:
     Attributes:
         name: Name of the row.
         turns: Whether it judges turns of conversations or other texts.
-        asks: Whether it judges questions or other prompts.
+        asks: Whether it judges questions or other prompts; None for both.
         shares: Whether it judges hits that share a word with the prompt, or that share none; None for both. They differ: a
             common word may be all that a text about the same person has, while one without any was found by its meaning.
         weights: Name of the figure → its weight in the log odds.
@@ -41,7 +41,7 @@ class EvidenceRow:
 
     name: str
     turns: bool
-    asks: bool
+    asks: bool | None
     shares: bool | None
     weights: Mapping[str, float]
     bias: float
@@ -88,7 +88,9 @@ def judge(figures: Mapping[str, Sequence[float]], at: int, *, turn: bool, asks: 
 def rows_for(turn: bool, asks: bool, shares: bool) -> tuple[EvidenceRow, ...]:
     """The rows for a kind of hit and prompt, the one with most figures first."""
     return tuple(
-        row for row in evidence_rows() if row.turns == turn and row.asks == asks and row.shares in (None, shares)
+        row
+        for row in evidence_rows()
+        if row.turns == turn and row.asks in (None, asks) and row.shares in (None, shares)
     )
 
 

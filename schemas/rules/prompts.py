@@ -23,6 +23,8 @@ from .text import STOP_WORDS, fold, tokens_of
 
 _NAME: Final = re.compile(r"(?<![.!?:;\n])[ (\"“„]+([^\W\d_a-z][\w’'-]+)")
 """A word with a capital that does not begin a sentence; all nouns of a German text, which costs nothing."""
+_KEYWORDS: Final = 3
+"""Words up to which a text without a question mark is a list of keywords."""
 _OPENS: Final = 3
 """Words within which the verb of a request stands ("and now please sort …")."""
 _MOST_WORDS: Final = 24
@@ -66,17 +68,20 @@ def _every(lists: dict[str, Any]) -> frozenset[str]:
 
 
 def is_question(text: str) -> bool:
-    """Whether a text asks something, by a question mark or its first word; "could you …" is a request."""
+    """Whether a text asks something: by a question mark, its first word, or as a few keywords ("heap limit").
+
+    "Could you …" is a request.
+    """
     folded = fold(text).strip()
     if _words().asks_to_do.match(folded):
         return False
-    return "?" in text or folded.split(" ", 1)[0] in _words().interrogatives
+    return "?" in text or folded.split(" ", 1)[0] in _words().interrogatives or len(tokens_of(text)) <= _KEYWORDS
 
 
 def asks_nothing(text: str) -> bool:
     """Whether a prompt is a courtesy, or a request about what is at hand only ("make the second paragraph shorter")."""
     words, known = tokens_of(text), _words()
-    if len(words) > _MOST_WORDS or is_question(text):
+    if len(words) > _MOST_WORDS or "?" in text or (len(words) > _KEYWORDS and is_question(text)):
         return False
     at_hand = known.empty | known.edits | known.deictics
     own = [word for word in words if word not in at_hand]

@@ -35,7 +35,7 @@ from ...schemas.views import NUDGES_PROJECTION
 from .arms.walk import Walked, walk
 from .arranging import Shown, arranged, in_order
 from .asking import no_table, query_of
-from .evidence.calibrating import Calibrations
+from .evidence.calibrating import Calibrations, no_embedder
 from .evidence.calibration import Calibration
 from .evidence.floors import kept_floors
 from .evidence.judging import Judgement, judgement, weighed
@@ -120,6 +120,7 @@ class RecallService:
         min_seq_wait_s: Seconds to wait for ``min_seq``.
         record: Records every answer before it is sent; must be quick.
         static_table: The present static table of late interaction, or None.
+        calibrations: What the cosines of each model mean; closed here. None to measure no model.
     """
 
     def __init__(
@@ -135,13 +136,14 @@ class RecallService:
         min_seq_wait_s: float = MIN_SEQ_WAIT_S,
         record: Record = no_receipts,
         static_table: Callable[[], Words | None] = no_table,
+        calibrations: Calibrations | None = None,
     ) -> None:
         self._static_table = static_table
         self._views = views
         self.record = record
         self._cache = HotCache(views, budget_bytes)
         self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
-        self._calibrations = Calibrations(embedder)
+        self._calibrations = calibrations or Calibrations(no_embedder)
         self._unsubscribe = views.subscribe(self._queries.follow)
         self._floors = kept_floors(views)
         self._analyzer = analyzer

@@ -53,6 +53,7 @@ from ..query.arms.similar import SimilarEntries
 from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
+from ..query.evidence.calibrating import Calibrations
 from ..query.model_search import ModelSearch
 from ..query.recall import RecallService
 from ..query.render import RenderService
@@ -210,6 +211,7 @@ class Runtime:
             punctuality=embedding.punctuality,
             record=memory.record,
             static_table=static_table.current,
+            calibrations=Calibrations(embedding.running),
         )
         stack.callback(recall.close)
         parts.show("hot_index", recall.figures)

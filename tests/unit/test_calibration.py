@@ -67,11 +67,12 @@ def test_log_odds_by_meaning_are_the_same_whatever_range_the_cosines_of_a_model_
     assert np.abs(before - after).max() < 0.5
 
 
-def test_a_model_that_tells_nothing_apart_makes_no_text_likely():
+def test_a_model_that_tells_nothing_apart_is_not_calibrated():
     draw = np.random.default_rng(3)
     some = [np.stack([unit(row) for row in draw.normal(size=(60, DIM))]) for _ in range(3)]
-    blind = calibrate("blind", *some)
-    assert blind.meaning(np.array([0.9]), some[1][0], some[0][:1])[0] < 0.0
+    assert calibrate("blind", *some) is None
+    same = np.tile(some[0][:1], (60, 1))
+    assert calibrate("constant", same, same, same) is None
 
 
 def test_the_calibration_of_minilm_belongs_to_its_model_alone():

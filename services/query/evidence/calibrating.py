@@ -23,6 +23,10 @@ PAUSE_S: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
+def no_embedder(_model: str) -> None:
+    """The default where no model runs."""
+
+
 class Calibrations:
     """The calibrations of a node's models.
 
@@ -32,7 +36,7 @@ class Calibrations:
 
     def __init__(self, embedder: EmbedderOf) -> None:
         self._embedder = embedder
-        self._known: dict[tuple[str, int], Calibration] = {}
+        self._known: dict[tuple[str, int], Calibration | None] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._again_at: dict[tuple[str, int], float] = {}
 
@@ -45,12 +49,13 @@ class Calibrations:
         """
         if model is None:
             return None
-        known = known_calibration(model) or self._known.get((model, dim))
-        if known is not None:
+        key = (model, dim)
+        if (known := known_calibration(model)) is not None:
             return known if len(known.texts) == dim else None
+        if key in self._known:
+            return self._known[key]
         embedder = self._embedder(model)
         loop = asyncio.get_running_loop()
-        key = (model, dim)
         if embedder is not None and key not in self._tasks and loop.time() >= self._again_at.get(key, 0.0):
             self._tasks[key] = loop.create_task(self._measure(embedder, key), name="calibration")
         return None
@@ -69,19 +74,24 @@ class Calibrations:
         model, dim = key
         try:
             calibration = await measure(embedder, model)
-            if len(calibration.texts) != dim:
+            if calibration is not None and len(calibration.texts) != dim:
                 raise ValueError(f"vectors of {len(calibration.texts)} dimensions instead of {dim}")
             self._known[key] = calibration
-            _log.info("model_calibrated", model=model, dim=dim)
-        except (EmbedderError, ValueError, np.linalg.LinAlgError) as error:
+            _log.info("model_calibrated", model=model, dim=dim, tells_texts_apart=calibration is not None)
+        except (
+            EmbedderError,
+            RuntimeError,
+            ValueError,
+            np.linalg.LinAlgError,
+        ) as error:  # RuntimeError: its client was closed
             self._again_at[key] = asyncio.get_running_loop().time() + PAUSE_S
             _log.warning("model_not_calibrated", model=model, error=type(error).__name__)
         finally:
             del self._tasks[key]
 
 
-async def measure(embedder: Embedder, model: str) -> Calibration:
-    """Embed the first reference texts and their queries, and fit.
+async def measure(embedder: Embedder, model: str) -> Calibration | None:
+    """Embed the first reference texts and their queries, and fit; None if the model does not tell texts apart.
 
     Raises:
         EmbedderError: If the model fails.

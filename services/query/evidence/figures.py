@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log1p
+from math import isnan, log1p
 from typing import Final
 
 import numpy as np
@@ -63,6 +63,8 @@ class Figures:
         shared: Of each hit, which of ``terms`` it holds: their places.
         terms: The query's terms, names of people left out.
         weights: Of each term.
+        uncertain: Whether each has a cosine whose meaning is not known: the model is not measured, and few vectors are in
+            scope.
     """
 
     hits: Mapping[str, Sequence[float]]
@@ -70,6 +72,7 @@ class Figures:
     shared: Sequence[set[int]]
     terms: tuple[int, ...]
     weights: Sequence[float]
+    uncertain: Sequence[bool]
 
 
 def figures_of(
@@ -120,7 +123,10 @@ def figures_of(
         "context": found.context[order[:count]].tolist(),
         "static": found.static[order[:count]].tolist(),
     }
-    return Figures(hits, found.scoped.turns[docs].tolist(), shared, terms, weights)
+    uncertain = [
+        isnan(one) and cosine > 0 for one, cosine in zip(meaning, found.cosine[order[:count]].tolist(), strict=True)
+    ]
+    return Figures(hits, found.scoped.turns[docs].tolist(), shared, terms, weights, uncertain)
 
 
 def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], list[float]]:

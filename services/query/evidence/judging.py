@@ -157,8 +157,10 @@ def _enough(figures: Figures, judged: Sequence[JudgedHit], records: Sequence[Ent
 def _something(figures: Figures) -> list[bool]:
     hits = figures.hits
     return [
-        near > 0 or static >= PIECES or meaning >= NEAR  # NaN is below
-        for near, static, meaning in zip(hits["words_near"], hits["static"], hits["meaning"], strict=True)
+        near > 0 or static >= PIECES or meaning >= NEAR or uncertain  # NaN is below
+        for near, static, meaning, uncertain in zip(
+            hits["words_near"], hits["static"], hits["meaning"], figures.uncertain, strict=True
+        )
     ]
 
 

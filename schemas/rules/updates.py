@@ -155,7 +155,7 @@ class _Cues:
     ends: tuple[re.Pattern[str], ...]
     withdraws: tuple[re.Pattern[str], ...]
     corrects: tuple[re.Pattern[str], ...]
-    now: tuple[re.Pattern[str], ...]
+    present: tuple[re.Pattern[str], ...]
     moves: tuple[re.Pattern[str], ...]
     again: tuple[re.Pattern[str], ...]
     hypothetical: tuple[re.Pattern[str], ...]
@@ -215,7 +215,19 @@ def _cues(code: str) -> _Cues:
 
 
 _PATTERNS: Final = (
-    *("leaves", "ends", "withdraws", "corrects", "now", "moves", "again", "hypothetical", "reports", "past", "adds"),
+    *(
+        "leaves",
+        "ends",
+        "withdraws",
+        "corrects",
+        "present",
+        "moves",
+        "again",
+        "hypothetical",
+        "reports",
+        "past",
+        "adds",
+    ),
     *("stays", "rest", "done", "intends", "once", "turned", "since"),
 )
 _WORDS: Final = ("past_verbs", "negations", "verbs", "ignored")
@@ -866,7 +878,7 @@ class _Context:
                 has = self.share(left, old.content)
                 if has < (_OWN_WORDS if self.is_spoken else _NAMED_OLD) or (self.is_spoken and not self._near(_NEAR)):
                     continue
-                if at == 0 and not (new.has(new.cues.now) or new.corrects or new.has(new.cues.moves)):
+                if at == 0 and not (new.has(new.cues.present) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved
                 rest = [token for token in pair.new_content if not any(_same(token, one) for one in left)]
                 dated = not self._near(_ALIKE)
@@ -914,7 +926,7 @@ class _Context:
     def _negated(self, pair: _Pair) -> Update | None:
         if self.is_spoken or pair.new.negated == pair.old.negated or _comments(pair.new):
             return None
-        if pair.old.negated and not (pair.new.has(pair.new.cues.now) or pair.new.has(pair.new.cues.again)):
+        if pair.old.negated and not (pair.new.has(pair.new.cues.present) or pair.new.has(pair.new.cues.again)):
             return None
         topical = self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
         exchanged = bool(pair.old_only and pair.new_only)
@@ -926,13 +938,13 @@ class _Context:
     def _changed(self, pair: _Pair) -> Update | None:
         """Something is so now, again, or from a date on."""
         new = pair.new
-        if not (new.has(new.cues.now) or self._since(new) is not None or new.has(new.cues.again)):
+        if not (new.has(new.cues.present) or self._since(new) is not None or new.has(new.cues.again)):
             return None
         if not pair.old_only and not pair.old_negates:
             return None
         if not pair.have_subjects and not pair.changed_slots and not pair.old_negates:
             return None
-        moment = new.has(new.cues.now) or self._since(new) is not None
+        moment = new.has(new.cues.present) or self._since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
             return None  # "again" without another value
         if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
@@ -1196,13 +1208,12 @@ class _Pair:
         """Whether the older sentence has several items or attributes, most of which the newer one leaves unmentioned."""
         if self.new.within(self.new.cues.rest):
             return True
-        unmentioned = {id(token) for token in self.old_only}
         items, at = [0], 0
         for token in self.old.tokens:
             if token.folded in _ITEM_ENDS:
                 items.append(0)
                 at += 1
-            items[at] += id(token) in unmentioned
+            items[at] += any(token is one for one in self.old_only)
         kinds = {token.kind for token in self.old_only} - {_Kind.WORD}
         return sum(count > 0 for count in items) >= _LEAST_ITEMS or len(kinds) >= _LEAST_ITEMS
 

@@ -57,8 +57,10 @@ PAIR = (
     "The weekly deployment of the billing service is on Tuesday.",
     "We deploy the billing service every Thursday now.",
 )
-CLUSTER = tuple(
-    f"The observatory on the hill opens its {word} dome at eight o'clock." for word in ("big", "large", "great")
+CLUSTER = (
+    "The observatory on the hill opens its dome at eight o'clock.",
+    "The observatory on the hill opens its big dome at eight o'clock.",
+    "The old observatory on the hill opens its big dome at eight o'clock.",
 )
 OLD_DRAWERS = 104
 

@@ -53,13 +53,14 @@ async def test_near_duplicates_are_linked_and_a_changed_number_is_proposed_as_a_
     async with AsyncCrewJournal(node.http_url, node.owner_token) as owner:
         await told(owner, "core", "ada")
         seq = await told(owner, "edge", "cleo", "other-")
-        await until(linked(owner, "limit60", 2, seq), "the links of limit60")
+        await until(linked(owner, "limit60", 3, seq), "the links of limit60")
         await until(linked(owner, "other-backup2", 1, seq), "the links of the other crew")
         found = await owner.graph("limit60", depth=3)
         shown = {(edge.src, edge.dst, edge.relation, edge.state) for edge in found.edges}
         assert shown == {
             ("limit60", "limit30", "similar", "derived"),
             ("limit60", "limit30", "contradicts", "proposed"),
+            ("limit60", "limit30", "supersedes", "proposed"),
         }
         [suspicion] = [edge for edge in found.edges if edge.relation == "contradicts"]
         assert suspicion.weight == 0.9

@@ -45,6 +45,9 @@ _FEW_WORDS: Final = 5
 _FEW: Final = 1.0
 _ALONE: Final = 4.0
 """Score of ``CHATTER`` for a text of greetings, thanks and the like with at most so many words beside them."""
+_SMALL_TALK: Final = 8
+"""Words up to which a text that mentions cake or the weather is small talk; a longer one says something of them."""
+_IN_PASSING: Final = 0.25
 _MARKS: Final = 1.5
 """Weight of a marker of the classifier, of which two count as well."""
 _FACT_SHARE, _FACT_MOST = 0.3, 2.4
@@ -105,6 +108,8 @@ def scores_of(text: str) -> dict[str, float]:
     scores[FACT] += _NAMES * min(_EACH, len(_NAME.findall(text)))
     if _DEFINITION.match(said):
         scores[FACT] += _DEFINES
+    if len(words) > _SMALL_TALK:
+        scores[CHATTER] *= _IN_PASSING
     requests = scores[TASK] >= _WEIGHTS["clear"]
     if sentences and not requests and all(one.rstrip(" )").endswith("?") for one in sentences):
         scores[CHATTER] += _ASKS

@@ -104,7 +104,9 @@ def figures_of(
     words = [sum([weights[at] for at in held]) / whole for held in shared]
     words_near = [sum([weights[at] for at in held]) / whole for held in near]
     meaning, distance = _meaning(index, query, found, count, calibration)
-    kind = asked_kind(query.text)
+    turns = found.scoped.turns[docs].tolist()
+    only_turns = all(turns)  # whose rows weigh neither the kind of answer nor the margin
+    kind = None if only_turns else asked_kind(query.text)
     asked = frozenset(tokens_of(query.text)) if kind is not None else frozenset[str]()
     holds = [None if kind is None or text is None else holds_kind(kind, text, asked) for text in texts]
     hits = {
@@ -115,7 +117,9 @@ def figures_of(
         "words_near": words_near,
         "near_squared": [value * value for value in words_near],
         "meaning_near": [one * value for one, value in zip(meaning, words_near, strict=True)],
-        "margin": _margins(distance, _alike(index, found, calibration), echoes)[:count],
+        "margin": [0.0] * count
+        if only_turns
+        else _margins(distance, _alike(index, found, calibration), echoes)[:count],
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
         "terms": [float(min(len(terms), MOST_TERMS))] * count,
@@ -126,7 +130,7 @@ def figures_of(
     uncertain = [
         isnan(one) and cosine > 0 for one, cosine in zip(meaning, found.cosine[order[:count]].tolist(), strict=True)
     ]
-    return Figures(hits, found.scoped.turns[docs].tolist(), shared, terms, weights, uncertain)
+    return Figures(hits, turns, shared, terms, weights, uncertain)
 
 
 def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], list[float]]:

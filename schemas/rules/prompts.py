@@ -42,7 +42,7 @@ class Kind(Enum):
 @dataclass(frozen=True, slots=True)
 class _Words:
     interrogatives: frozenset[str]
-    empty: frozenset[str]
+    at_hand: frozenset[str]
     edits: frozenset[str]
     deictics: frozenset[str]
     asks_to_do: re.Pattern[str]
@@ -53,11 +53,12 @@ class _Words:
 def _words() -> _Words:
     data = json.loads(resources.files("crew_journal.schemas").joinpath("language/prompts.json").read_text("utf-8"))
     patterns = ((Kind.NUMBER, "number"), (Kind.TIME, "when"), (Kind.PERSON, "who"))
+    edits, deictics = _every(data["edits"]), _every(data["deictics"])
     return _Words(
         _every(data["interrogatives"]),
-        _every(data["at_hand"]) | _every(data["courtesies"]) | STOP_WORDS | foreign_words(),
-        _every(data["edits"]),
-        _every(data["deictics"]),
+        _every(data["at_hand"]) | _every(data["courtesies"]) | edits | deictics | STOP_WORDS | foreign_words(),
+        edits,
+        deictics,
         re.compile(fold(data["asks_to_do"])),
         tuple((kind, re.compile(fold(data[name]))) for kind, name in patterns),
     )
@@ -83,8 +84,7 @@ def asks_nothing(text: str) -> bool:
     words, known = tokens_of(text), _words()
     if len(words) > _MOST_WORDS or "?" in text or (len(words) > _KEYWORDS and is_question(text)):
         return False
-    at_hand = known.empty | known.edits | known.deictics
-    own = [word for word in words if word not in at_hand]
+    own = [word for word in words if word not in known.at_hand]
     if not own:
         return True
     edits = not known.edits.isdisjoint(words[:_OPENS]) and not known.deictics.isdisjoint(words)

@@ -101,7 +101,8 @@ def weighed(
     if not count:
         return Weighed([], [], [], [])
     asks = is_question(query.text)
-    echoes = [record is not None and _echoes(query, record.summary, asks) for record in records]
+    echo = _Echo(query.text, asks)
+    echoes = [record is not None and echo.of(record.summary) for record in records]
     texts = [None if record is None else record.summary for record in records]
     figures = figures_of(index, query, found, texts, calibration, echoes)
     judged = [
@@ -164,18 +165,35 @@ def _something(figures: Figures) -> list[bool]:
     ]
 
 
-def _echoes(query: Query, text: str, asks: bool) -> bool:
-    """Whether a text only asks what the query asks, or is the query itself."""
-    said, asked = fold(text).strip(), fold(query.text).strip()
-    if said == asked or said.endswith((f": {asked}", f"] {asked}")):
-        return asks or len(tokens_of(asked)) >= _LEAST_SAID
-    if not asks or not ends_with_question(text):
-        return False
-    words, own = set(tokens_of(said)), set(tokens_of(asked))
-    if len(words) > max(LONGER * len(own), len(own) + _WORDS_MORE):
-        return False
-    weight = sum(weight_of(word, 0, 0) for word in own)
-    return sum(weight_of(word, 0, 0) for word in own & words) >= ECHOED * weight
+class _Echo:
+    """Recognises texts that only ask what a prompt asks, or are the prompt itself.
+
+    Args:
+        prompt: The prompt.
+        asks: Whether it is a question.
+    """
+
+    def __init__(self, prompt: str, asks: bool) -> None:
+        self._prompt = fold(prompt).strip()
+        self._asks = asks
+        self._ends = (f": {self._prompt}", f"] {self._prompt}")
+        self._words = frozenset(tokens_of(self._prompt))
+
+    def of(self, text: str) -> bool:
+        """Whether a text is one of these."""
+        if self._asks and ends_with_question(text):
+            return self._same(fold(text).strip())
+        if len(text) < len(self._prompt) or not (self._asks or len(self._words) >= _LEAST_SAID):
+            return False
+        said = fold(text).strip()
+        return said == self._prompt or said.endswith(self._ends)
+
+    def _same(self, said: str) -> bool:
+        words, own = set(tokens_of(said)), self._words
+        if len(words) > max(LONGER * len(own), len(own) + _WORDS_MORE):
+            return False
+        weight = sum(weight_of(word, 0, 0) for word in own)
+        return sum(weight_of(word, 0, 0) for word in own & words) >= ECHOED * weight
 
 
 def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, count: int) -> list[str]:

@@ -139,6 +139,8 @@ class Standings:
             doc: The document.
             moment_ms: Milliseconds since 1970-01-01.
         """
+        if not (self._facts.supersessions or self._facts.replacements or self._facts.retractions):
+            return doc
         seen: set[int] = set()
         while doc not in seen:
             seen.add(doc)

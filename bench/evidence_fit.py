@@ -42,7 +42,7 @@ CALIBRATIONS: Final = PROJECT / "services" / "query" / "evidence" / "calibration
 FOREIGN: Final = 0.5
 """Weight of a turn that was found for a foreign question: most questions that are asked have an answer."""
 RIDGE: Final = 3.0
-SILENCED: Final = 0.0515
+SILENCED: Final = 0.04
 """Share of the questions that recall answers which ``inject`` may leave without an answer, on the conversations left out."""
 TURNS: Final = 3.3
 """Turns an own question gets in the mean, in ``inject``."""
@@ -72,8 +72,8 @@ _NEAR: Final = ("words_near", "near_squared")
 _WORDS: Final = ("words", "words_squared")
 _KINDS_ASKED: Final = ("lacks_kind", "has_kind", "terms")
 KINDS: Final = (
-    Kind("turns in context", True, True, None, ("meaning", *_NEAR, "meaning_near", "context", "place")),
-    Kind("turns", True, True, None, ("meaning", *_NEAR, "meaning_near", "place")),
+    Kind("turns in context", True, True, None, ("meaning", *_NEAR, "meaning_near", "context", "place", "terms")),
+    Kind("turns", True, True, None, ("meaning", *_NEAR, "meaning_near", "place", "terms")),
     Kind("turns by pieces", True, True, None, (*_NEAR, "static", "place")),
     Kind("turns, situations", True, False, None, ("meaning", "words_near", "meaning_near", "terms")),
     Kind("turns by words", True, None, None, (*_NEAR, "place")),
@@ -250,7 +250,7 @@ async def main() -> None:
         sets = with_vectors if "meaning" in kind.figures else by_words
         if kind.turns:
             source = "situations" if kind.asks is False else "conversations"
-            rows.append(row_of(kind, sets[source], [sets["unrelated"]]))
+            rows.append(row_of(kind, sets[source], [sets["unrelated"]] if kind.asks is False else []))
         else:
             rows.append(row_of(kind, sets["reference"], [sets["sample"]] if kind.asks is None else []))
     if write:

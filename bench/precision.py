@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from bench.evidence_data import LOCOMO, SHARED, VEHICLE, cases, conversations, record_of, situations, unrelated
+from bench.evidence_data import LOCOMO, SHARED, VEHICLE, cases, conversations, record_of, situations
 from bench.evidence_fit import KINDS, Held, floor_of, gate_of, left_out, recall_kept
 from bench.figures import Report, at_least, at_most, say
 from bench.precision_beliefs import beliefs
@@ -63,8 +63,7 @@ async def run(quick: bool, folder: Path) -> Report:
     if quick:
         say("quick: locomo_dev and vehicle_dev are left out")
     if not quick and _present(LOCOMO):
-        talk, others = cases(await conversations(), CONVERSATIONAL), cases(await unrelated(), CONVERSATIONAL)
-        _silence(report, left_out(KINDS[0], talk, [others]))
+        _silence(report, left_out(KINDS[0], cases(await conversations(), CONVERSATIONAL)))
     if not quick and _present(VEHICLE):
         await _situations(report)
     if _present(PRECISION):

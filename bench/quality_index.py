@@ -110,7 +110,7 @@ async def embedded_set(
         made[at] = result
     queries = []
     calibration = known_calibration(MODEL_ID)
-    usual = None if calibration is None else calibration.queries
+    usual = None if calibration is None else calibration.usual
     for question in questions:
         data, tokens = await embedder.embed_query_tokens(question.text)
         words = None if table is None else table.view(np.uint64)

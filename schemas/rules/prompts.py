@@ -43,6 +43,7 @@ class Kind(Enum):
 class _Words:
     interrogatives: frozenset[str]
     at_hand: frozenset[str]
+    topics: frozenset[str]
     edits: frozenset[str]
     deictics: frozenset[str]
     asks_to_do: re.Pattern[str]
@@ -57,6 +58,7 @@ def _words() -> _Words:
     return _Words(
         _every(data["interrogatives"]),
         _every(data["at_hand"]) | _every(data["courtesies"]) | edits | deictics | STOP_WORDS | foreign_words(),
+        _every(data["topics"]),
         edits,
         deictics,
         re.compile(fold(data["asks_to_do"])),
@@ -86,7 +88,7 @@ def asks_nothing(text: str) -> bool:
         return False
     own = [word for word in words if word not in known.at_hand]
     if not own:
-        return True
+        return not words or any(word not in known.topics and word not in STOP_WORDS for word in words)
     edits = not known.edits.isdisjoint(words[:_OPENS]) and not known.deictics.isdisjoint(words)
     return edits and len(own) == 1 and not any(map(str.isdecimal, text)) and _NAME.search(text) is None
 
@@ -111,7 +113,8 @@ def holds_kind(kind: Kind, text: str, asked: Collection[str]) -> bool:
         return any(fold(name) not in asked and fold(name) not in STOP_WORDS for name in names)
     rest = [word for word in tokens_of(text) if word not in asked]
     numbers = any(map(str.isdecimal, "".join(rest))) or any(map(_number_words().__contains__, rest))
-    return numbers or (kind is Kind.TIME and any(map(_time_words().__contains__, rest)))
+    times = (word in _time_words() or word.removesuffix("s") in _time_words() for word in rest)  # "on Tuesdays"
+    return numbers or (kind is Kind.TIME and any(times))
 
 
 @cache

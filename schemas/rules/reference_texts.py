@@ -12,6 +12,9 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
+from .stop_words import foreign_language
+from .text import tokens_of
+
 VERSION: Final = 1
 
 MEASURED: Final = 48
@@ -36,6 +39,11 @@ class ReferenceMemory:
     paraphrase: str
     situation: str
     beside: str
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is in another language than English."""
+        return foreign_language(tokens_of(f"{self.text} {self.question} {self.paraphrase}")) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,9 @@ DEEPER: Final = 4
 """Factor by which more hits are searched if repeats left too few."""
 NEAR: Final = "near"
 """Reason of a hit without evidence."""
+REPLACES: Final = 0.69
+"""Most confidence that an entry takes over from the hit that it replaced: it is likely that it answers, not sure, because a
+rule decided that it speaks of the same thing."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
@@ -254,7 +257,7 @@ class RecallService:
         now = self._clock()
         day = request.asked_day(now)
         calibration = self._calibrations.of(index.model, len(vector)) if vector is not None else None
-        usual = None if calibration is None else calibration.queries
+        usual = None if calibration is None else calibration.usual
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day, queries=usual)
         most = max(request.k, near)
         asked, now_ms = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
@@ -336,7 +339,12 @@ class RecallService:
         of_holder = {holders[found[place].doc]: place for place in reversed(judged.kept)}
         for at, hit in enumerate(every):
             if at not in speaks and hit.doc in of_holder:
-                speaks[at] = (speaks[of_holder[hit.doc]][0], "holds in the place of a hit", None)
+                place = of_holder[hit.doc]
+                own = evidence.confidence[at] if at < len(found) else 0.0
+                replaced = shown[place][2]
+                in_place = "a hit" if replaced is None else replaced.entry_id
+                sure = max(own, min(speaks[place][0] or 0.0, REPLACES))
+                speaks[at] = (sure, f"holds in the place of {in_place}", None)
         for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
             if neighbour.via in kept and at not in speaks:
                 speaks[at] = (None, "similar to a hit", via)

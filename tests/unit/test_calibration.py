@@ -23,8 +23,9 @@ from crew_journal.services.query.search import searched
 DIM = 64
 MINILM = known_calibration("all-MiniLM-L6-v2")
 LIKE_MINILM = Calibration(
-    MODEL, np.zeros(DIM, np.float32), np.zeros(DIM, np.float32), (20.8, 0.0, 0.0), -4.0, 0.065, 0.09
+    MODEL, np.zeros((2, DIM), np.float32), np.zeros((2, DIM), np.float32), (20.8, 0.0, 0.0), -4.0, 0.065, 0.09
 )
+FOREIGN = np.arange(60) % 6 == 0
 EVERYTHING = Scope(ScopeKind.WORKSPACE)
 NO_NEARER = 0.065 + 2 * 0.09
 """A text that is by chance as near to the question as the hit does make the hit doubtful."""
@@ -54,13 +55,13 @@ def pairs(seed, strength, noise=1.0):
 
 def test_log_odds_by_meaning_are_the_same_whatever_range_the_cosines_of_a_model_have():
     texts, questions, situations = pairs(1, 1.0)
-    plain = calibrate("plain", texts, questions, situations)
+    plain = calibrate("plain", texts, questions, situations, FOREIGN)
     shift = np.full((60, 1), 2.0, np.float32)  # one more dimension that all texts share: every cosine lies above .8
 
     def moved(some):
         return np.stack([unit(row) for row in np.c_[some, shift]])
 
-    narrow = calibrate("narrow", moved(texts), moved(questions), moved(situations))
+    narrow = calibrate("narrow", moved(texts), moved(questions), moved(situations), FOREIGN)
     assert narrow.mean > 0.75 > plain.mean + 0.5
     before = plain.meaning((texts @ questions[0]).astype(float), questions[0], texts)
     after = narrow.meaning((moved(texts) @ moved(questions)[0]).astype(float), moved(questions)[0], moved(texts))
@@ -70,14 +71,30 @@ def test_log_odds_by_meaning_are_the_same_whatever_range_the_cosines_of_a_model_
 def test_a_model_that_tells_nothing_apart_is_not_calibrated():
     draw = np.random.default_rng(3)
     some = [np.stack([unit(row) for row in draw.normal(size=(60, DIM))]) for _ in range(3)]
-    assert calibrate("blind", *some) is None
+    assert calibrate("blind", some[0], some[1], some[2], FOREIGN) is None
     same = np.tile(some[0][:1], (60, 1))
-    assert calibrate("constant", same, same, same) is None
+    assert calibrate("constant", same, same, same, FOREIGN) is None
+
+
+def test_texts_that_only_share_a_foreign_language_are_not_near_each_other():
+    texts, questions, situations = pairs(1, 1.0)
+    language = 2.0 * unit(np.random.default_rng(2).normal(size=DIM))
+
+    def spoken(some):
+        return np.stack([unit(row + language) if abroad else row for row, abroad in zip(some, FOREIGN, strict=True)])
+
+    texts, questions, situations = spoken(texts), spoken(questions), spoken(situations)
+    known = calibrate("english", texts, questions, situations, FOREIGN)
+    assert known is not None
+    abroad = np.flatnonzero(FOREIGN)
+    query, others = questions[abroad[0]], texts[abroad[1:]]
+    assert (others @ query).min() > 0.5
+    assert known.meaning((others @ query).astype(float), query, others).max() < 0.0
 
 
 def test_the_calibration_of_minilm_belongs_to_its_model_alone():
     assert MINILM is not None
-    assert len(MINILM.texts) == 384
+    assert MINILM.dim == 384
     assert known_calibration("nomic-embed-text") is None
     assert known_calibration(None) is None
 
@@ -167,7 +184,7 @@ def test_a_model_is_measured_once_in_the_background():
         known = calibrations.of(embedder.model_id, DIM)
         calls = embedder.calls
         assert known is not None
-        assert known.meaning(np.array([0.9]), known.texts, known.queries[None])[0] > 0
+        assert known.meaning(np.array([0.9]), known.texts[0], known.queries)[0] > 0
         assert calibrations.of("another-model", DIM) is None
         assert embedder.calls == calls == 1 + 2 * MEASURED
         calibrations.close()

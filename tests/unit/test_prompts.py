@@ -10,7 +10,7 @@ from crew_journal.schemas.rules.reference_texts import reference_texts
     "prompt",
     [
         "please continue", "fix the typo", "make it shorter", "thanks a lot!", "ok, do it", "good morning everybody",
-        "run the tests again", "sort this by the second column", "weiter so, danke", "korrigiere die Fehler hier",
+        "read it again", "sort this by the second column", "weiter so, danke", "korrigiere die Fehler hier",
         "merci beaucoup", "", "🙂",
     ],
 )  # fmt: skip
@@ -23,7 +23,8 @@ def test_a_courtesy_or_a_request_about_what_is_at_hand_asks_nothing(prompt):
     [
         "deploy the checkout to staging", "write a letter to Ottilie", "fix the sluice by the mill pond",
         "sort these invoices by supplier and project", "I'm off to the boathouse", "what should I check first?",
-        "Schreib Herrn Obermoser einen Brief", "E-4711", "heap limit",
+        "Schreib Herrn Obermoser einen Brief", "E-4711", "heap limit", "coffee", "Wetter", "run the tests",
+        "commit and push", "open a pull request", "write a function that formats code in go",
     ],
 )  # fmt: skip
 def test_what_names_a_thing_asks_for_memories(prompt):
@@ -52,6 +53,7 @@ def test_a_question_is_known_by_its_mark_or_first_word(text, asks):
     [
         ("When does the kiln cool?", "The kiln is red", False),
         ("When does the kiln cool?", "The kiln cools on Tuesday", True),
+        ("What day does the kiln cool?", "The kiln cools on Tuesdays", True),
         ("How many pegs are there?", "The pegs are green", False),
         ("How many pegs are there?", "There are twelve pegs", True),
         ("Who plays the viola?", "The viola is old", False),

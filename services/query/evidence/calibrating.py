@@ -50,8 +50,8 @@ class Calibrations:
         if model is None:
             return None
         key = (model, dim)
-        if (known := known_calibration(model)) is not None:
-            return known if len(known.texts) == dim else None
+        if (known := known_calibration(model)) is not None and known.dim == dim:
+            return known
         if key in self._known:
             return self._known[key]
         embedder = self._embedder(model)
@@ -74,8 +74,8 @@ class Calibrations:
         model, dim = key
         try:
             calibration = await measure(embedder, model)
-            if calibration is not None and len(calibration.texts) != dim:
-                raise ValueError(f"vectors of {len(calibration.texts)} dimensions instead of {dim}")
+            if calibration is not None and calibration.dim != dim:
+                raise ValueError(f"vectors of {calibration.dim} dimensions instead of {dim}")
             self._known[key] = calibration
             _log.info("model_calibrated", model=model, dim=dim, tells_texts_apart=calibration is not None)
         except (
@@ -101,7 +101,8 @@ async def measure(embedder: Embedder, model: str) -> Calibration | None:
     texts = _rows(await embedder.embed_documents([one.text for one in memories]))
     questions = _rows([await embedder.embed_query(one.paraphrase) for one in memories])
     situations = _rows([await embedder.embed_query(one.situation) for one in memories])
-    return await asyncio.to_thread(calibrate, model, texts, questions, situations)
+    foreign = np.array([one.foreign for one in memories], bool)
+    return await asyncio.to_thread(calibrate, model, texts, questions, situations, foreign)
 
 
 def _rows(vectors: list[bytes]) -> Vectors:

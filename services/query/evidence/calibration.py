@@ -2,9 +2,10 @@
 
 Models differ: of two unrelated texts the cosine is .07 under MiniLM and .75 under multilingual-e5-small. So every model is
 measured with reference texts (``schemas/rules/reference_texts``): the cosines of queries with their own text and with all
-others. A logistic regression over the cosine, the query's mean cosine with all texts and the text's mean cosine with all
-queries (both correct for texts that are near to everything, Conneau et al., 2018, "CSLS") gives log odds that mean the same
-under every model; a better model reaches higher ones.
+others. A logistic regression over the cosine, the query's mean cosine with texts and the text's mean cosine with queries
+(both correct for texts that are near to everything, Conneau et al., 2018, "CSLS") gives log odds that mean the same under
+every model; a better model reaches higher ones. Each mean is taken over English texts and over others, and the higher one
+counts: a model that knows only English finds all German texts similar, which is no evidence.
 
 Invariant: depends on the model alone, never on what is remembered.
 """
@@ -42,8 +43,8 @@ class Calibration:
 
     Attributes:
         model: Its name.
-        texts: (d,) float32 mean vector of the reference texts.
-        queries: (d,) float32 mean vector of the reference queries.
+        texts: (2, d) float32 mean vectors of the English reference texts and of the others.
+        queries: (2, d) float32 likewise of the reference queries.
         weights: Weights of cosine, mean cosine of the query and mean cosine of the text.
         bias: Added to their sum.
         mean: Mean cosine of a query and a text that do not belong together.
@@ -67,8 +68,19 @@ class Calibration:
             vectors: (n, d) float32, L2-normalised, of the texts.
         """
         of_cosine, of_query, of_text = self.weights
-        near: Floats = (vectors @ self.queries).astype(np.float64)
-        return self.bias + of_cosine * cosines + of_query * float(query @ self.texts) + of_text * near
+        near: Floats = (vectors @ self.queries.T).max(1).astype(np.float64)
+        return self.bias + of_cosine * cosines + of_query * float((self.texts @ query).max()) + of_text * near
+
+    @property
+    def usual(self) -> Vectors:
+        """(d,) float32 mean vector of all sorts of English queries."""
+        mean: Vectors = self.queries[0]
+        return mean
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of the model's vectors."""
+        return int(self.texts.shape[1])
 
     def distance(self, cosines: Floats) -> Floats:
         """(n,) float64 standard deviations above the mean of unrelated pairs."""
@@ -76,7 +88,9 @@ class Calibration:
         return above
 
 
-def calibrate(model: str, texts: Vectors, questions: Vectors, situations: Vectors) -> Calibration | None:
+def calibrate(
+    model: str, texts: Vectors, questions: Vectors, situations: Vectors, foreign: npt.NDArray[np.bool_]
+) -> Calibration | None:
     """Measure a model; None if its cosines do not tell texts that belong together from others.
 
     Args:
@@ -84,13 +98,16 @@ def calibrate(model: str, texts: Vectors, questions: Vectors, situations: Vector
         texts: (n, d) float32, L2-normalised: the vectors of the reference texts.
         questions: (n, d) likewise: of the question that each answers.
         situations: (n, d) likewise: of the situation to which each belongs.
+        foreign: (n,) bool: which of them are in another language than English; some, but not all.
     """
     count = len(texts)
     queries = np.concatenate((questions, situations))
     cosines = queries.astype(np.float64) @ texts.T.astype(np.float64)
     own = np.concatenate((np.eye(count, dtype=bool), np.eye(count, dtype=bool)))
-    of_query = (cosines.sum(1, where=~own) / (count - 1))[:, None]
-    of_text = (cosines.sum(0, where=~own) / (2 * count - 2))[None, :]
+    both = np.concatenate((foreign, foreign))
+    others = ~own
+    of_query = np.maximum(*(cosines.mean(1, where=others & group) for group in (~foreign, foreign)))[:, None]
+    of_text = np.maximum(*(cosines.mean(0, where=others & group[:, None]) for group in (~both, both)))[None, :]
     unrelated = cosines[~own]
     if float(cosines[own].mean() - unrelated.mean()) <= TELLS * float(unrelated.std()):
         return None
@@ -99,8 +116,8 @@ def calibrate(model: str, texts: Vectors, questions: Vectors, situations: Vector
     weights, bias = logistic(figures.reshape(-1, 3), labels, np.where(labels, 1.0, UNRELATED), RIDGE)
     return Calibration(
         model,
-        texts.mean(0, dtype=np.float64).astype(np.float32),
-        queries.mean(0, dtype=np.float64).astype(np.float32),
+        np.stack([texts[group].mean(0, dtype=np.float64) for group in (~foreign, foreign)]).astype(np.float32),
+        np.stack([queries[group].mean(0, dtype=np.float64) for group in (~both, both)]).astype(np.float32),
         (float(weights[0]), float(weights[1]), float(weights[2])),
         bias,
         float(unrelated.mean()),
@@ -147,8 +164,8 @@ def as_json(calibration: Calibration) -> dict[str, Any]:
         "bias": round(calibration.bias, 4),
         "mean": round(calibration.mean, 5),
         "deviation": round(calibration.deviation, 5),
-        "texts": [round(float(one), 4) for one in calibration.texts],
-        "queries": [round(float(one), 4) for one in calibration.queries],
+        "texts": np.round(calibration.texts.astype(float), 4).tolist(),
+        "queries": np.round(calibration.queries.astype(float), 4).tolist(),
     }
 
 

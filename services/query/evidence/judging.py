@@ -110,10 +110,10 @@ def weighed(
         for at, (turn, held) in enumerate(zip(figures.turns, figures.shared, strict=True))
     ]
     confidence = [0.0 if echo and asks else one.confidence for one, echo in zip(judged, echoes, strict=True)]
-    if floor is not None:
-        enough = [one >= floor for one in confidence]
-    elif asks_nothing(query.text):
+    if asks_nothing(query.text):
         enough = [False] * count
+    elif floor is not None:
+        enough = [one >= floor for one in confidence]
     else:
         enough = _enough(figures, judged, records)
     something = [has and not (echo and asks) for echo, has in zip(echoes, _something(figures), strict=True)]

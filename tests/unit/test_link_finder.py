@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.events import EPOCH_MS, at, entry
+from support.events import EPOCH_MS, at, control, entry
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.reactors.link_finder import LinkFinder
+from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.events.memory import PriorityChanged
 from crew_journal.schemas.ports import SimilarEntry
 from crew_journal.schemas.rules.spheres import ITEM, RECORD, slot
 from crew_journal.schemas.timestamps import DAY_MS
@@ -23,6 +25,7 @@ SAID: dict[str, Any] = {
 }  # fmt: skip
 OPENS = ("The bakery opens at 6:30.", "The bakery now opens at 7:00")
 PORT = ("The port of the parser is 5433", "The port of the parser is 5432")
+CHANGED = "I changed the door code from 4471 to 9002."
 LINKS = {OPENS: "supersedes", PORT: "contradicts"}
 APART: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"mission_id": "m2"}),
@@ -50,14 +53,24 @@ class Near:
         return [SimilarEntry(f"e{seq}", seq, 0.9) for seq in range(1, fact.entry_seq)]
 
 
-async def links(path: Path, *said: tuple[str, dict[str, Any]]) -> list[LinkDerived]:
-    """The links of the last of some entries, ``e1``, ``e2`` …, each said a day after the one before."""
+async def links(path: Path, *said: tuple[str, dict[str, Any]], first: str | None = None) -> list[LinkDerived]:
+    """The links of the last of some entries, ``e1``, ``e2`` …, each said a day after the one before.
+
+    ``first`` is the priority that the first one gets.
+    """
     stream = []
     for seq, (text, fields) in enumerate(said, 1):
         given = {name: value for name, value in {**SAID, **fields}.items() if value is not None}
         stream.append(at(seq, entry(f"e{seq}", summary=text, ts_ms=EPOCH_MS + seq * DAY_MS, **given)))
+    if first is not None:
+        kept = Priority(first)
+        change = PriorityChanged(
+            target_entry_id="e1", previous_priority=Priority.NORMAL, new_priority=kept, reason="kept"
+        )
+        stream.append(at(len(said) + 1, control(change, "p1", workspace="w1")))
     async with node(path / "v.duckdb", discover_projections()) as made:
         await made.host.fold(stream)
+        assert not made.dead.parked
         finder = LinkFinder(made.store, Near(), threshold=0.8)
         fact = VectorDerived(
             99, "w1", f"e{len(said)}", len(said), "m", 1, b"", "", "x", "info", "normal", None, None, 0, 0, "embed@1"
@@ -102,16 +115,14 @@ async def test_no_turn_of_a_conversation_retires_what_is_kept(
     tmp_path: Path, priority: str, kind: str, actor: str
 ) -> None:
     turn = {"entry_type": kind, "actor_type": actor}
-    kept = {"actor_type": actor, "priority": priority}
-    assert of(await links(tmp_path, ("The door code is 4471.", kept), (CHANGED, turn)), "supersedes") == []
-
-
-CHANGED = "I changed the door code from 4471 to 9002."
+    found = await links(tmp_path, ("The door code is 4471.", {"actor_type": actor}), (CHANGED, turn), first=priority)
+    assert of(found, "supersedes") == []
 
 
 async def test_a_turn_of_a_user_retires_what_is_not_kept_and_another_entry_of_theirs_what_is(tmp_path: Path) -> None:
     turn = {"entry_type": "chat.user_message"}
     (tmp_path / "other").mkdir()
-    assert of(await links(tmp_path, ("The door code is 4471.", {}), (CHANGED, turn)), "supersedes") == [("e2", "e1")]
-    kept = ("The door code is 4471.", {"priority": "permanent"})
-    assert of(await links(tmp_path / "other", kept, (CHANGED, {})), "supersedes") == [("e2", "e1")]
+    code = ("The door code is 4471.", {})
+    assert of(await links(tmp_path, code, (CHANGED, turn)), "supersedes") == [("e2", "e1")]
+    found = await links(tmp_path / "other", code, (CHANGED, {}), first="permanent")
+    assert of(found, "supersedes") == [("e2", "e1")]

@@ -336,7 +336,7 @@ async def test_a_link_between_two_users_that_was_published_before_does_not_count
     assert dict(await shown(linking, "favourite season", k=2)) == {"anna": None, "ben": None}
     for relation in ("supersedes", "contradicts"):
         link = LinkDerived(0, "w1", "ben", newer, "anna", older, relation, 0.9, 0, "link@1", None, "autumn now")
-        message = encode_link(link)
+        message = encode_link(link, 1)
         await linking.stack.writer.publish(message.subject, message.body, message.headers)
     await linking.folded()
     assert {edge[2] for edge in linking.edges()} == {"supersedes", "contradicts"}

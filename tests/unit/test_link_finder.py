@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ TOGETHER: list[tuple[dict[str, Any], dict[str, Any]]] = [
 class Near:
     """Finds the entries before a fact, all alike."""
 
-    async def similar(self, fact: VectorDerived, k: int, least: float) -> Sequence[SimilarEntry]:
+    async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
         return [SimilarEntry(f"e{seq}", seq, 0.9) for seq in range(1, fact.entry_seq)]
 
 

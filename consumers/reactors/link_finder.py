@@ -2,7 +2,8 @@
 
 Invariant: a function of the fact and of what came before it; every link leads from the newer entry to the older. A
 correction (``refs.parent_entry_id``) supersedes what it corrects and does not contradict it. Newer is, for an update, what
-holds from a later time (``valid_at``, else ``ts``): a history may be imported after what followed it.
+holds from a later time (``valid_at``, else ``ts``): a history may be imported after what followed it. Only entries of one
+mission and data subject contradict or retire each other, and none of a keyed store (``rules/spheres``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ...schemas.rules.actors import author_of, is_user
 from ...schemas.rules.contradiction import Contradiction, contradiction
 from ...schemas.rules.embed_text import embedded_text
 from ...schemas.rules.relations import CONTRADICTS, SIMILAR, SUPERSEDES
+from ...schemas.rules.spheres import Sphere
 from ...schemas.rules.updates import UNRELATED_COSINE, Candidate, Statement, Update, chosen, update
 from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES, UPDATE_CANDIDATES
 from ...schemas.timestamps import DAY_MS
@@ -31,7 +33,7 @@ from ..reacting.judge import Judge
 
 PARENT_REF: Final = "parent_entry_id"
 _TEXTS: Final = f"""SELECT seq, id, summary, payload, refs, entry_type, agent_id, actor_type, actor_id,
-        coalesce(valid_ms, ts_ms), coalesce(live.priority, entry.priority)
+        coalesce(valid_ms, ts_ms), coalesce(live.priority, entry.priority), mission_id, data_subject_id, trace_id
     FROM (SELECT unnest($1::UBIGINT[]) AS wanted) JOIN {ENTRIES} AS entry ON seq = wanted
     LEFT JOIN (SELECT entry_id, priority FROM {LIVE_PRIORITIES} WHERE workspace_id = $2 AND {PRESENT}) AS live
         ON live.entry_id = entry.id
@@ -56,6 +58,7 @@ class _Text:
     actor_id: str | None
     holds_ms: int
     priority: str
+    sphere: Sphere
 
     @property
     def order(self) -> tuple[int, int]:
@@ -65,8 +68,12 @@ class _Text:
     @property
     def statement(self) -> Statement:
         """The text as the rule of updates takes it."""
-        is_turn = info_of(self.entry_type).conversation
-        return Statement(self.text, self.holds_ms // DAY_MS, self.actor_id, is_turn)
+        return Statement(self.text, self.holds_ms // DAY_MS, self.actor_id, self.is_turn)
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether the entry is a turn of a conversation."""
+        return info_of(self.entry_type).conversation
 
     @property
     def states(self) -> bool:
@@ -173,6 +180,8 @@ class LinkFinder:
             theirs = texts.get(other.seq)
             if theirs is None or not theirs.states or theirs.agent_id != own.agent_id:
                 continue
+            if not own.sphere.meets(theirs.sphere):
+                continue
             pair = (own, theirs) if own.order > theirs.order else (theirs, own)
             if not _may_retire(*pair):
                 continue
@@ -210,6 +219,8 @@ class LinkFinder:
             theirs = texts.get(other.seq)
             if own is None or theirs is None:
                 continue  # erased meanwhile
+            if not own.sphere.meets(theirs.sphere):
+                continue
             newer, older = (own, theirs) if own.seq > theirs.seq else (theirs, own)
             if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
                 continue
@@ -231,24 +242,25 @@ class LinkFinder:
                 actor_id,
                 holds_ms,
                 priority,
+                Sphere(*sphere),
             )
-            for seq, entry_id, summary, payload, refs, entry_type, agent_id, actor_type, actor_id, holds_ms, priority in rows
+            for seq, entry_id, summary, payload, refs, entry_type, agent_id, actor_type, actor_id, *rest in rows
+            for holds_ms, priority, *sphere in [rest]
         }
 
 
 def _may_retire(newer: _Text, older: _Text) -> bool:
     """Whether a newer entry may retire an older one of its agent by what it says.
 
-    Corrections name what they replace. An agent retires nothing that is pinned or permanent, unless it wrote it; its turns
-    in a conversation retire nothing.
+    Corrections name what they replace. A turn of a conversation retires nothing that is pinned or permanent, and an agent's
+    turn retires nothing at all. Another entry of an agent retires what is pinned or permanent only if that agent wrote it.
     """
     if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
         return False
-    if is_user(newer.author):
-        return True
-    if info_of(newer.entry_type).conversation:
-        return False
-    return older.priority not in _KEPT or newer.author == older.author
+    is_kept = older.priority in _KEPT
+    if newer.is_turn:
+        return is_user(newer.author) and not is_kept
+    return not is_kept or is_user(newer.author) or newer.author == older.author
 
 
 def _link(

@@ -29,7 +29,7 @@ class EntryRow(NamedTuple):
     workspace_id: str
     crew_id: Annotated[str, CODED] | None
     agent_id: Annotated[str, CODED] | None
-    mission_id: str | None
+    mission_id: Annotated[str, CODED] | None
     trace_id: Annotated[str, CODED] | None
     span_id: str | None
     ts_ms: Annotated[Ms, Hot("int64")]
@@ -41,7 +41,7 @@ class EntryRow(NamedTuple):
     summary: str
     payload: str  # JSON text
     refs: str  # JSON text
-    data_subject_id: str | None
+    data_subject_id: Annotated[str, CODED] | None
     supersedes: Annotated[str, Default("'[]'")]  # JSON list of ids
     valid_ms: Ms | None
     schema_version: Int32

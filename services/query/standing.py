@@ -5,11 +5,13 @@ neither what another agent wrote nor what a keeper decided about it. An entry by
 the agent that it names, or of the workspace if it names none. A LEAD retracts entries of its crew, naming what replaces
 them. A retracted entry supersedes and contradicts nothing.
 
-What a reactor takes for an update (``supersedes`` in ``memory_relations``) counts between entries of one agent, from the
-time from which the newer one holds. One that an OWNER, ADMIN or LEAD asserted counts for every entry.
+What a reactor takes for an update (``supersedes`` in ``memory_relations``) counts between entries of one agent and sphere
+(``rules/spheres``), from the time from which the newer one holds. One that an OWNER, ADMIN or LEAD asserted counts for every
+entry.
 
 Of two contradicting entries, the one with the later ``valid_at`` (``ts`` if absent) counts. A contradiction that only a
-reactor proposes counts between entries of one agent; between agents it is a dispute, which leaves nothing out.
+reactor proposes counts between entries of one agent and sphere; between agents it is a dispute, which leaves nothing out,
+and between spheres it is nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import NamedTuple
 from ...schemas.events.retractions import TargetKind
 from ...schemas.operations.retractions import Standing, State
 from ...schemas.rules.relations import RelationState
+from ...schemas.rules.spheres import Sphere
 from ...schemas.timestamps import format_ms
 from ...schemas.views import RetractionRow, SupersessionRow
 
@@ -35,6 +38,7 @@ class Subject(NamedTuple):
     agent_id: str | None
     holds_ms: int
     author: str
+    sphere: Sphere = Sphere()
 
 
 class Contradiction(NamedTuple):
@@ -138,6 +142,7 @@ class Facts:
             edge
             for edge in self.contradictions.get(one.entry_id, {}).values()
             if edge.state != RelationState.RETRACTED
+            and (edge.state == RelationState.ASSERTED or one.sphere.meets(edge.other.sphere))
             and (edge.other.holds_ms, edge.other.seq) > (one.holds_ms, one.seq)
             and not self.retracted(edge.other.entry_id)
         ]
@@ -163,7 +168,9 @@ def replaces(one: Subject, edge: Replacement) -> bool:
         return False
     if edge.state == RelationState.ASSERTED:
         return True
-    return one.agent_id == edge.other.agent_id and (edge.from_ms, edge.other.seq) > (one.holds_ms, one.seq)
+    if one.agent_id != edge.other.agent_id or not one.sphere.meets(edge.other.sphere):
+        return False
+    return (edge.from_ms, edge.other.seq) > (one.holds_ms, one.seq)
 
 
 def _counts(one: Subject, edge: Contradiction) -> bool:

@@ -123,7 +123,10 @@ class Texts:
 
     def __init__(self, newer: str, older: str) -> None:
         about = "{}", "{}", "peer.escalation", "ada", "agent", "ada"
-        self._rows = [(2, "new", newer, *about, 2, "normal"), (1, "old", older, *about, 1, "normal")]
+        self._rows = [
+            (2, "new", newer, *about, 2, "normal", None, None, None),
+            (1, "old", older, *about, 1, "normal", None, None, None),
+        ]
 
     def rows(self, sql: str, params: Any = ()) -> list[tuple[Any, ...]]:
         return list(self._rows)

@@ -20,7 +20,7 @@ from crew_journal.consumers.feed.jetstream import FILTERS_SINCE
 from crew_journal.consumers.reactors.link import LinkLimits, LinkReactor, create
 from crew_journal.consumers.reactors.link_finder import LinkFinder
 from crew_journal.schemas.errors import BrokerUnavailable
-from crew_journal.schemas.events.derived import encode_vector
+from crew_journal.schemas.events.derived import encode_link, encode_vector
 from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
 from crew_journal.schemas.operations.recall import RecallRequest
@@ -28,6 +28,7 @@ from crew_journal.schemas.ports import Published, SimilarEntry
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.query.arms.similar import SimilarEntries
+from crew_journal.services.query.hot.load import load
 
 MODEL = "mini"
 QUICK = LinkLimits(**QUICK_TIMES)
@@ -313,6 +314,43 @@ async def test_no_agent_retires_what_another_agent_or_a_pin_says(linking: Linkin
     await linking.both("owner", 18, "The door code is now 5555.", **SAID)
     await linking.idle(linking.reactors[-1])
     assert updates(linking)["pinned"] == "owner"
+
+
+ANNA = {**SAID, "mission_id": "user-anna", "data_subject_id": "anna"}
+BEN = {**SAID, "mission_id": "user-ben", "data_subject_id": "ben"}
+
+
+async def test_no_user_of_an_agent_retires_what_another_user_said(linking: Linking) -> None:
+    await linking.both("anna", 0, "My favourite season is spring.", **ANNA)
+    await linking.both("ben", 5, "My favourite season is now autumn", **BEN)
+    await linking.both("hers", 10, "My favourite season is now winter", **ANNA)
+    await linking.idle(await linking.reactor())
+    assert updates(linking) == {"anna": "hers"}
+    assert dict(await shown(linking, "favourite season", k=3)) == {"anna": "hers", "ben": None, "hers": None}
+
+
+async def test_a_link_between_two_users_that_was_published_before_does_not_count(linking: Linking) -> None:
+    older = await linking.tell("anna", "My favourite season is spring.", **ANNA)
+    newer = await linking.tell("ben", "My favourite season is now autumn", **BEN)
+    await linking.folded()
+    assert dict(await shown(linking, "favourite season", k=2)) == {"anna": None, "ben": None}
+    for relation in ("supersedes", "contradicts"):
+        link = LinkDerived(0, "w1", "ben", newer, "anna", older, relation, 0.9, 0, "link@1", None, "autumn now")
+        message = encode_link(link, 1)
+        await linking.stack.writer.publish(message.subject, message.body, message.headers)
+    await linking.folded()
+    assert {edge[2] for edge in linking.edges()} == {"supersedes", "contradicts"}
+    client = linking.stack.client(linking.stack.owner)
+    assert dict(await shown(linking, "favourite season", k=2)) == {"anna": None, "ben": None}
+    assert load(linking.stack.store, "w1").standings.of(0) is None
+    assert (await client.get("anna", workspace_id="w1")).standing is None
+    await client.relate("ben", "anna", relation="supersedes", reason="one person", workspace_id="w1")
+    await linking.folded()
+    assert dict(await shown(linking, "favourite season", k=2)) == {"anna": "ben", "ben": None}
+    standing = (await client.get("anna", workspace_id="w1")).standing
+    assert standing is not None
+    assert standing.by == "ben"
+    await client.close()
 
 
 class Faulty:

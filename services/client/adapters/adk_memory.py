@@ -20,6 +20,7 @@ from google.genai.types import Content, Part
 from ....schemas.api import EntryRecord
 from ....schemas.errors import NotFound
 from ....schemas.ids import is_id
+from ....schemas.operations.retractions import State
 from ..aio import AsyncCrewJournal
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class CrewJournalMemoryService(BaseMemoryService):  # type: ignore[misc]  # the 
         found: list[MemoryEntry] = []
         for hit in hits:
             entry = await self._journal.get(hit.entry_id, workspace_id=self._who["workspace_id"])
-            if entry.mission_id == scope and entry.standing is None and len(found) < FOUND_MAX:
+            counts = entry.standing is None or entry.standing.state is State.DISPUTED
+            if entry.mission_id == scope and counts and len(found) < FOUND_MAX:
                 found.append(_memory(entry))
         return SearchMemoryResponse(memories=found)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import math
 from array import array
 from collections import Counter
@@ -24,7 +23,9 @@ from crewai.tools import BaseTool
 from pydantic import BaseModel, create_model
 
 from ....schemas.api import EntryRecord
+from ....schemas.operations.retractions import State
 from ....schemas.operations.toolsets import DEFAULT_TOOLSETS
+from ....schemas.rules.spheres import RECORD, slot
 from ..generated_sync import CrewJournal
 from .called_tools import CalledTools, ToolFailed
 
@@ -116,7 +117,7 @@ class CrewJournalStorage:
 
     def get_record(self, record_id: str) -> MemoryRecord | None:
         """A record by its id."""
-        entries = [one for one in self._entries(trace_id=_slot(record_id)) if one.standing is None]
+        entries = [one for one in self._entries(trace_id=_slot(record_id)) if _counts(one)]
         return _record(max(entries, key=lambda one: one.seq)) if entries else None
 
     def list_records(self, scope_prefix: str | None = None, limit: int = 200, offset: int = 0) -> list[MemoryRecord]:
@@ -172,12 +173,12 @@ class CrewJournalStorage:
         newest: dict[str, EntryRecord] = {}
         for entry in self._entries():
             known = newest.get(entry.trace_id or "")
-            if entry.standing is None and (known is None or known.seq < entry.seq):
+            if _counts(entry) and (known is None or known.seq < entry.seq):
                 newest[entry.trace_id or ""] = entry
         return [record for record in map(_record, newest.values()) if chosen(record)]
 
     def _store(self, record: MemoryRecord) -> None:
-        before = [one for one in self._entries(trace_id=_slot(record.id)) if one.standing is None]
+        before = [one for one in self._entries(trace_id=_slot(record.id)) if _counts(one)]
         payload = record.model_dump(mode="json", exclude={"embedding"})
         if record.embedding:
             payload[_VECTOR] = base64.b64encode(array("f", record.embedding).tobytes()).decode()
@@ -272,13 +273,17 @@ def _record(entry: EntryRecord) -> MemoryRecord:
     return MemoryRecord(**payload, embedding=numbers)
 
 
+def _counts(entry: EntryRecord) -> bool:
+    return entry.standing is None or entry.standing.state is State.DISPUTED
+
+
 def _path(scope: str) -> str:
     return "/" + scope.strip("/")
 
 
 def _slot(record_id: str) -> str:
     """The id that all versions of a record share as their ``trace_id``."""
-    return f"record_{hashlib.sha256(record_id.encode()).hexdigest()[:32]}"
+    return slot(RECORD, record_id)
 
 
 def _plain(moment: datetime) -> datetime:

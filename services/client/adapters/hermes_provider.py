@@ -18,6 +18,7 @@ from agent.memory_provider import MemoryProvider
 
 from ....schemas.errors import CrewJournalError
 from ....schemas.ids import is_id
+from ....schemas.operations.retractions import State
 from ....schemas.operations.toolsets import DEFAULT_TOOLSETS
 from ..find import find
 from ..generated_sync import CrewJournal
@@ -183,7 +184,8 @@ class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package 
         where = {"workspace_id": self._who["workspace_id"]}
         seq = None
         for entry in journal.entries(mission_id=_mission(target), min_seq=self._seq, **self._who):
-            if text in entry.payload.get("text", entry.summary) and entry.standing is None:
+            retracted = entry.standing is not None and entry.standing.state is State.RETRACTED
+            if text in entry.payload.get("text", entry.summary) and not retracted:
                 seq = journal.retract(entry.id, "removed from the memory of Hermes", min_seq=self._seq, **where).seq
         return seq
 

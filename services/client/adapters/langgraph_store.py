@@ -8,7 +8,6 @@ the journal, and a store sees its own writes at once.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,6 +33,7 @@ from langgraph.store.memory import InMemoryStore
 
 from ....schemas.api import EntryRecord
 from ....schemas.operations.retractions import State
+from ....schemas.rules.spheres import ITEM, slot
 from ..generated_sync import CrewJournal
 
 _TYPE: Final = "memory.remembered"
@@ -218,7 +218,7 @@ class CrewJournalStore(BaseStore):
 
 def _slot(namespace: Iterable[str], key: str) -> str:
     """The id that all versions of an item share as their ``trace_id``."""
-    return f"item_{hashlib.sha256(json.dumps([*namespace, key]).encode()).hexdigest()[:32]}"
+    return slot(ITEM, json.dumps([*namespace, key]))
 
 
 def _mirror(versions: Iterable[_Version]) -> InMemoryStore:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ....schemas.ports import ViewReader
 from ....schemas.rules.actors import author_of
 from ....schemas.rules.relations import CONTRADICTS, SUPERSEDES
+from ....schemas.rules.spheres import Sphere
 from ....schemas.timestamps import parse_ts, to_ms
 from ....schemas.views import (
     ENTRIES,
@@ -34,14 +35,14 @@ _SUPERSEDED: Final = f"SELECT {SUPERSESSIONS.names} FROM {SUPERSESSIONS} WHERE w
 _RETRACTED: Final = (
     f"SELECT {RETRACTIONS.names} FROM {RETRACTIONS} WHERE workspace_id = ? AND {PRESENT} AND target_id {_AMONG}"
 )
-_OTHER: Final = f"""SELECT edge.here, edge.state, edge.reason, edge.seq, other.id, other.seq, other.agent_id,
-        coalesce(other.valid_ms, other.ts_ms), other.actor_type, other.actor_id
+_SUBJECT: Final = """other.id, other.seq, other.agent_id, coalesce(other.valid_ms, other.ts_ms), other.actor_type,
+        other.actor_id, other.mission_id, other.data_subject_id, other.trace_id"""
+_OTHER: Final = f"""SELECT edge.here, edge.state, edge.reason, edge.seq, {_SUBJECT}
     FROM (SELECT src_entry_id AS here, dst_seq AS there, * FROM {RELATIONS}
         UNION ALL SELECT dst_entry_id AS here, src_seq AS there, * FROM {RELATIONS}) AS edge
     JOIN {ENTRIES} AS other ON other.seq = edge.there
     WHERE edge.workspace_id = ? AND edge.relation = '{CONTRADICTS}' AND edge.here {_AMONG}"""
-_NEWER: Final = f"""SELECT edge.dst_entry_id, edge.state, edge.reason, edge.since_ms, edge.seq, other.id, other.seq,
-        other.agent_id, coalesce(other.valid_ms, other.ts_ms), other.actor_type, other.actor_id
+_NEWER: Final = f"""SELECT edge.dst_entry_id, edge.state, edge.reason, edge.since_ms, edge.seq, {_SUBJECT}
     FROM {RELATIONS} AS edge JOIN {ENTRIES} AS other ON other.seq = edge.src_seq
     WHERE edge.workspace_id = ? AND edge.relation = '{SUPERSEDES}' AND edge.dst_entry_id {_AMONG}"""
 
@@ -79,13 +80,13 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry], past_seq: int |
     for row in rows(_SUPERSEDED, ids):
         facts.supersede(SupersessionRow(*row))
         about.append(SupersessionRow(*row).by_id)
-    for here, state, reason, seq, *other, agent_id, holds_ms, actor_type, actor_id in rows(_OTHER, ids):
-        subject = Subject(other[0], other[1], agent_id, holds_ms, author_of(actor_type, actor_id))
+    for here, state, reason, seq, *other in rows(_OTHER, ids):
+        subject = _other(*other)
         facts.contradict(subjects[here], subject, state, reason, seq)
         about.append(subject.entry_id)
-    for here, state, reason, since_ms, seq, *other, agent_id, holds_ms, actor_type, actor_id in rows(_NEWER, ids):
-        newer = Subject(other[0], other[1], agent_id, holds_ms, author_of(actor_type, actor_id))
-        from_ms = holds_ms if since_ms is None else max(since_ms, holds_ms)
+    for here, state, reason, since_ms, seq, *other in rows(_NEWER, ids):
+        newer = _other(*other)
+        from_ms = newer.holds_ms if since_ms is None else max(since_ms, newer.holds_ms)
         facts.replace(subjects[here], Replacement(newer, state, reason, from_ms, seq))
         about.append(newer.entry_id)
     for row in rows(_RETRACTED, about):
@@ -103,8 +104,16 @@ def _then(sql: str, seq: int) -> str:
     return f"{sql} AND {'edge.seq' if RELATIONS.name in sql else 'by_seq'} <= {seq:d}"
 
 
+def _other(
+    entry_id: str, seq: int, agent_id: str | None, holds_ms: int, actor: str, actor_id: str | None, *sphere: str | None
+) -> Subject:
+    """From the columns of ``_SUBJECT``."""
+    return Subject(entry_id, seq, agent_id, holds_ms, author_of(actor, actor_id), Sphere(*sphere))
+
+
 def _subject(entry: StoredEntry) -> Subject:
     valid_at = entry.record["valid_at"]
     holds_ms = entry.ts_ms if valid_at is None else to_ms(parse_ts(valid_at))
     author = author_of(entry.record["actor_type"], entry.record["actor_id"])
-    return Subject(entry.id, entry.seq, entry.record["agent_id"], holds_ms, author)
+    sphere = Sphere(*(entry.record[name] for name in Sphere._fields))
+    return Subject(entry.id, entry.seq, entry.record["agent_id"], holds_ms, author, sphere)

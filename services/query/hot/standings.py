@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ....schemas.operations.retractions import Standing, State
 from ....schemas.rules.actors import author_of
 from ....schemas.rules.relations import CONTRADICTS, SUPERSEDES
+from ....schemas.rules.spheres import Sphere
 from ....schemas.timestamps import parse_ts, to_ms
 from ....schemas.views import NO_VALID_MS, RELATIONS, RETRACTIONS, SUPERSESSIONS
 from ....schemas.views.table import R, Table
@@ -104,6 +105,7 @@ class Standings:
             self._name("agent_id", doc),
             int(documents.ts_ms[doc]) if valid_ms == NO_VALID_MS else valid_ms,
             author_of(self._name("actor_type", doc) or "", self._name("actor_id", doc)),
+            Sphere(*(self._name(column, doc) for column in Sphere._fields)),
         )
 
     def _name(self, column: str, doc: int) -> str | None:

@@ -553,7 +553,7 @@ def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> 
         return _Kind.TIME if _TIME.match(folded) else _Kind.NUMBER
     language = cues.language
     bare = folded.removesuffix("s")
-    if folded in language.weekdays or bare in language.weekdays:
+    if folded in language.weekdays or bare in language.weekdays or bare in _WEEKDAYS:
         return _Kind.DATE
     if (
         folded in language.months and (folded not in language.ambiguous_months or word[0].isupper())
@@ -567,6 +567,7 @@ def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> 
 
 
 _MONTHS: Final = _list("months")
+_WEEKDAYS: Final = _list("weekdays")
 _ENDINGS: Final = ("ings", "ing", "edly", "ed", "ies", "es", "en", "ern", "er", "em", "e", "s", "n", "x", "y")
 
 
@@ -971,6 +972,8 @@ class _Context:
             return None
         if not pair.have_subjects and not pair.changed_slots and not pair.old_negates:
             return None
+        if self._is_occurrence(pair) and any(one.kind in (_Kind.NUMBER, _Kind.TIME) for one in pair.new_only):
+            return None
         moment = new.has(new.cues.present) or self._since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
             return None  # "again" without another value
@@ -1200,8 +1203,9 @@ class _Pair:
         if any(token.folded in _CONDITIONS for token in values):
             return False
         figures = any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in self.new_content)
-        weekdays = all(token.kind is _Kind.DATE and token.folded.endswith("s") for token in values)
-        return not (figures and weekdays)
+        dates = all(token.kind is _Kind.DATE for token in values)
+        regular = all(one.has(one.cues.regular) for one in (self.new, self.old))
+        return not (figures and dates and regular)
 
     @cached_property
     def other_condition(self) -> bool:

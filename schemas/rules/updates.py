@@ -4,8 +4,8 @@ Two statements concern the same thing if their topics (what stands before the ve
 pronoun) cover each other. The newer one retires the older one if it names what no longer holds ("from A to B", "instead
 of A", "no longer A", "forget A"), corrects it ("actually", "typo"), says that something is so now or from a date on, or
 repeats its sentence with another value of the same kind. Questions, conjectures, quotations, reports of the past,
-additions and what "stays" retire nothing. A change of one of several items or attributes amends the older statement,
-which holds in its other parts.
+additions, what "stays" and what is so for a day or a week only retire nothing. A change of one of several items or
+attributes amends the older statement, which holds in its other parts.
 
 Invariant: pure; it prefers precision to recall. A changed rule or list (``updates.toml``) is a new ``VERSION``.
 """
@@ -28,7 +28,7 @@ from .languages import Language, languages
 from .stop_words import english_stop_words, foreign_language, stop_words_of
 from .text import fold, tokens_of
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 ACCEPTED: Final = 0.7
 """Minimum confidence of an update that is published."""
@@ -169,6 +169,9 @@ class _Cues:
     done: tuple[re.Pattern[str], ...]
     intends: tuple[re.Pattern[str], ...]
     since: tuple[re.Pattern[str], ...]
+    temporary: tuple[re.Pattern[str], ...]
+    lasting: tuple[re.Pattern[str], ...]
+    regular: tuple[re.Pattern[str], ...]
     anaphora: re.Pattern[str]
     past_verbs: frozenset[str]
     negations: frozenset[str]
@@ -228,7 +231,7 @@ _PATTERNS: Final = (
         "past",
         "adds",
     ),
-    *("stays", "rest", "done", "intends", "once", "turned", "since"),
+    *("stays", "rest", "done", "intends", "once", "turned", "since", "temporary", "lasting", "regular"),
 )
 _WORDS: Final = ("past_verbs", "negations", "verbs", "ignored")
 _SENTENCE_END: Final = re.compile(
@@ -550,7 +553,7 @@ def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> 
         return _Kind.TIME if _TIME.match(folded) else _Kind.NUMBER
     language = cues.language
     bare = folded.removesuffix("s")
-    if folded in language.weekdays or bare in language.weekdays:
+    if folded in language.weekdays or bare in language.weekdays or bare in _WEEKDAYS:
         return _Kind.DATE
     if (
         folded in language.months and (folded not in language.ambiguous_months or word[0].isupper())
@@ -564,6 +567,7 @@ def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> 
 
 
 _MONTHS: Final = _list("months")
+_WEEKDAYS: Final = _list("weekdays")
 _ENDINGS: Final = ("ings", "ing", "edly", "ed", "ies", "es", "en", "ern", "er", "em", "e", "s", "n", "x", "y")
 
 
@@ -758,6 +762,10 @@ class _Context:
         if _asks(new) or new.within(cues.hypothetical):
             return None
         pair = _Pair(new, old, self)
+        if pair.other_subject:
+            return None
+        if self._is_temporary(pair):
+            return self._corrected(pair, past=False) if new.corrects and pair.changed_slots else None
         withdrawn = self._withdrawn(pair)
         if withdrawn is not None:
             return withdrawn
@@ -810,8 +818,26 @@ class _Context:
             return found
         return replace(found, effect=Effect.AMENDS)
 
+    def _is_temporary(self, pair: _Pair) -> bool:
+        """Whether the newer sentence holds for a day or a week only, and the older one beyond that."""
+        new, old = pair.new, pair.old
+        return new.within(new.cues.temporary) and not old.has(old.cues.temporary) and not self._lasts(new)
+
+    def _lasts(self, new: _Sentence) -> bool:
+        """Whether a sentence says that it holds from a day on."""
+        return new.within(new.cues.lasting) or self._since(new) is not None
+
+    def _is_occurrence(self, pair: _Pair) -> bool:
+        """Whether the newer sentence is about one day of what happens regularly: "Tuesday's deploy"."""
+        new, old = pair.new, pair.old
+        if not any(token.kind is _Kind.DATE for token in new.tokens) or new.has(new.cues.regular) or self._lasts(new):
+            return False
+        return old.has(old.cues.regular) or not any(token.kind is _Kind.DATE for token in old.tokens)
+
     def _withdrawn(self, pair: _Pair) -> Update | None:
         new, old = pair.new, pair.old
+        if self._is_occurrence(pair):
+            return None
         for pattern in new.cues.withdraws:
             for match in pattern.finditer(new.folded):
                 named = self._words(match["old"], new.cues)
@@ -884,17 +910,15 @@ class _Context:
                 dated = not self._near(_ALIKE)
                 common = [one for one in rest if pair.old_has(one) and not (dated and one.kind is _Kind.DATE)]
                 topical = self.share(pair.old_topic, pair.new_content) >= _NAMED_OLD and pair.old_topic
-                named = any(token.kind in (_Kind.NAME, _Kind.WORD) and len(token.folded) > 2 for token in left)
-                if common or topical or (named and self._near(_NEAR)):
-                    confidence = 0.95 if common or topical else 0.8
-                    return self._made(
-                        pair, pair.effect, confidence, f'names what it replaces: "{match["old"].strip()}"'
-                    )
+                if common or topical:
+                    return self._made(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
         return None
 
     def _ended(self, pair: _Pair) -> Update | None:
         new, _old = pair.new, pair.old
         if not new.has(new.cues.ends) or (pair.old.negated and new.negated):
+            return None
+        if not new.has(new.cues.ends[:1]) and self._is_occurrence(pair):
             return None
         clause = _clause_of(new, new.cues.ends)
         if len(clause) < 2:
@@ -928,9 +952,13 @@ class _Context:
             return None
         if pair.old.negated and not (pair.new.has(pair.new.cues.present) or pair.new.has(pair.new.cues.again)):
             return None
+        lasts = self._lasts(pair.new)
+        if any(not (lasts and token.kind in (_Kind.DATE, _Kind.NUMBER)) for token in pair.new_only):
+            return None  # it denies a part, or something else
+        if self._is_occurrence(pair):
+            return None
         topical = self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
-        exchanged = bool(pair.old_only and pair.new_only)
-        least = _SAME_TOPIC if self._topics(pair, _EQUAL_FRAME) and not exchanged else _OWN_WORDS
+        least = _SAME_TOPIC if self._topics(pair, _EQUAL_FRAME) else _OWN_WORDS
         if topical and self.share(pair.old_content, pair.new_all) >= least:
             return self._made(pair, pair.effect, 0.85, "one is the negation of the other")
         return None
@@ -940,9 +968,11 @@ class _Context:
         new = pair.new
         if not (new.has(new.cues.present) or self._since(new) is not None or new.has(new.cues.again)):
             return None
-        if not pair.old_only and not pair.old_negates:
+        if (not pair.old_only and not pair.old_negates) or pair.other_condition:
             return None
         if not pair.have_subjects and not pair.changed_slots and not pair.old_negates:
+            return None
+        if self._is_occurrence(pair) and any(one.kind in (_Kind.NUMBER, _Kind.TIME) for one in pair.new_only):
             return None
         moment = new.has(new.cues.present) or self._since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
@@ -968,7 +998,7 @@ class _Context:
         figures = any(token.kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) for token in pair.changed_slots)
         if not figures and any(token.folded in _SEVERAL for token in pair.new.tokens):
             return None
-        if not pair.old_only or not pair.new_only or not (pair.same_frame or pair.one_word_differs):
+        if not pair.one_value_differs or not (pair.same_frame or pair.one_word_differs):
             return None
         return self._made(pair, Effect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
@@ -1158,6 +1188,58 @@ class _Pair:
         return len(alike) >= 2 and all(one.kind is not _Kind.WORD for one in differ[0])
 
     @cached_property
+    def one_value_differs(self) -> bool:
+        """Whether one value stands for another of its kind, and all other words that say something are the same.
+
+        A value is one word or a phrase; no adjective before a noun, and no time of day, season or environment, which say
+        under what condition a value holds.
+        """
+        if _verbs(self.new) != _verbs(self.old):
+            return False
+        mine, theirs = _value(self.new, self.new_only), _value(self.old, self.old_only)
+        if mine is None or mine != theirs:
+            return False
+        values = [*self.new_only, *self.old_only]
+        if any(token.folded in _CONDITIONS for token in values):
+            return False
+        figures = any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in self.new_content)
+        dates = all(token.kind is _Kind.DATE for token in values)
+        regular = all(one.has(one.cues.regular) for one in (self.new, self.old))
+        return not (figures and dates and regular)
+
+    @cached_property
+    def other_condition(self) -> bool:
+        """Whether the two give figures under different conditions: "8080 in staging" and "9090 in production"."""
+        return bool(self.changed_slots) and all(
+            any(token.folded in _CONDITIONS for token in only) for only in (self.new_only, self.old_only)
+        )
+
+    @cached_property
+    def other_subject(self) -> bool:
+        """Whether the newer sentence names a possessor or modifier of the common subject: "my daughter's color"."""
+        tokens = self.new.tokens
+        topic = {id(token) for token in self.new_topic}
+        named = [
+            id(token) in topic and not self.old_has(token) and token.folded not in _CURRENT and not token.is_verb
+            for token in tokens
+        ]
+        for at, token in enumerate(tokens[1:], 1):
+            if id(token) not in topic:
+                continue
+            if not named[at] and self.old_has(token):
+                first = at - 1
+                while first >= 0 and named[first]:
+                    first -= 1
+                before = first + 1 < at and (first < 0 or tokens[first].folded in _DETERMINERS)
+                if before and (first >= 0 or at == 1):
+                    return True
+            elif named[at] and tokens[at - 1].folded in _POSSESSIVES:
+                heads = [one for one in tokens[max(0, at - 3) : at - 1] if one.is_content]
+                if any(self.old_has(one) and id(one) in topic for one in heads):
+                    return True
+        return False
+
+    @cached_property
     def other_entity(self) -> bool:
         """Whether the newer sentence is about another of several of a kind: "house 11" and "house 9"."""
         for at, token in enumerate(self.new_topic):
@@ -1219,6 +1301,47 @@ class _Pair:
 
 
 _FIRST_PERSON: Final = _list("first_person")
+_CURRENT: Final = _list("current")
+"""Words before a noun that leave the subject as it is."""
+_POSSESSIVES: Final = _list("possessives")
+"""Words between a noun and its possessor."""
+_CONDITIONS: Final = _list("conditions")
+
+
+def _verbs(sentence: _Sentence) -> set[str]:
+    """The stems of the verbs that say something."""
+    return {token.stem for token in sentence.tokens if token.is_verb and token.folded not in _LIGHT}
+
+
+def _value(sentence: _Sentence, words: Sequence[_Token]) -> str | None:
+    """The sort of value that words form, which stand together in a sentence: "figure", "date" or "noun"; else None."""
+    places = [at for at, token in enumerate(sentence.tokens) if any(token is one for one in words)]
+    if not places:
+        return None
+    between = [sentence.tokens[at] for at in range(places[0], places[-1]) if at not in places]
+    if any(token.folded not in _SKIPPED_BEFORE | _JOINS for token in between):
+        return None
+    kinds = {token.kind for token in words}
+    if kinds <= {_Kind.NUMBER, _Kind.TIME}:
+        return "figure"
+    if kinds <= {_Kind.NUMBER, _Kind.DATE}:
+        return "date"
+    if not kinds <= {_Kind.WORD, _Kind.NAME}:
+        return None
+    behind = sentence.tokens[places[-1] + 1 :][:1]
+    before = sentence.tokens[: places[0]][-1:]
+    if _Kind.NAME not in kinds:
+        if any(token.is_content and not token.is_verb and token.kind is _Kind.WORD for token in behind):
+            return None  # an adjective before its noun
+        if sentence.cues.code == "fr" and any(token.is_content and not token.is_verb for token in before):
+            return None  # an adjective after its noun
+        if all(token.folded.endswith(_ADVERBS) for token in words):
+            return None
+    return "noun"
+
+
+_ADVERBS: Final = ("ly", "ment")
+"""Endings of an adverb."""
 
 
 def _measured(sentence: _Sentence) -> list[tuple[_Token, str]]:

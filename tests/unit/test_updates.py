@@ -55,6 +55,89 @@ KEEPS = [
     ("La réunion est le lundi à 9h.", "La réunion est-elle le mardi ?"),
 ]
 
+STANDS_BESIDE_ONE_OFF = [
+    ("The library closes at 18:00.", "The library closes at 20:00 tonight."),
+    ("Yoga is at 19:00.", "Yoga is cancelled today."),
+    ("Yoga is at 19:00.", "Tomorrow's yoga is cancelled."),
+    ("Yoga is at 19:00.", "Next week yoga is at 18:00."),
+    ("Yoga is at 19:00.", "The yoga on Wednesday is now at 18:00."),
+    ("Lina is on call for the gateway.", "For now Omar is on call for the gateway."),
+    ("We water the plants on Mondays.", "Monday's watering of the plants is cancelled."),
+    ("Every Monday we water the plants.", "We are not watering the plants this week."),
+    ("The cafeteria serves fish on Fridays.", "The cafeteria does not serve fish this Friday."),
+    ("Der Markt öffnet um 8 Uhr.", "Der Markt öffnet morgen um 10 Uhr."),
+    ("Jens arbeitet im Lager.", "Jens arbeitet heute nicht im Lager."),
+    ("Die Probe ist donnerstags um 19 Uhr.", "Die Probe am Donnerstag ist abgesagt."),
+    ("La piscine ouvre à 8h.", "La piscine ouvre à 10h demain."),
+    ("Paul travaille au dépôt.", "Paul ne travaille pas au dépôt cette semaine."),
+    ("Le cours est le mardi à 18h.", "Le cours de mardi est annulé."),
+]
+HOLDS_FROM_THEN_ON = [
+    ("The library closes at 18:00.", "From tomorrow on the library closes at 20:00."),
+    ("The library closes at 18:00.", "Starting next week, the library closes at 20:00."),
+    ("Yoga is at 19:00.", "Yoga is cancelled from next week on."),
+    ("The library closes at 18:00.", "Correction: today the library closes at 20:00."),
+    ("Der Markt öffnet um 8 Uhr.", "Ab morgen öffnet der Markt um 9 Uhr."),
+    ("La piscine ouvre à 8h.", "À partir de demain la piscine ouvre à 9h."),
+    ("The party is on Friday.", "The party on Friday is cancelled."),
+    ("Applications are accepted until 1 May.", "Applications are accepted until 15 May."),
+]
+OTHER_CONDITION = [
+    ("The pool opens at 9 on weekdays.", "The pool opens at 11 on Saturdays."),
+    ("The API runs on 2 nodes in dev.", "The API runs on 6 nodes in prod."),
+    ("The dog gets 200 g in the morning.", "The dog gets 150 g in the evening."),
+    ("Parking costs 3 euros for members.", "Parking costs 5 euros for visitors."),
+    ("Lunch is at 12.", "Dinner is at 18."),
+    ("Die Heizung steht im Winter auf 21.", "Die Heizung steht im Sommer auf 18."),
+    ("Das Bad öffnet montags um 11.", "Das Bad öffnet freitags um 10."),
+    ("La cantine ouvre à 11h le lundi.", "La cantine ouvre à 10h le vendredi."),
+]
+OTHER_SUBJECT = [
+    ("My bike is red.", "My son's bike is now blue."),
+    ("My bike is red.", "Actually my neighbour's bike is blue."),
+    ("Mein Fahrrad ist rot.", "Das Fahrrad meiner Tochter ist jetzt blau."),
+    ("Mon vélo est rouge.", "Le vélo de ma fille est maintenant bleu."),
+    ("Eva is a member of the club.", "Noah is no longer a member of the club."),
+    ("Eva ist Mitglied im Verein.", "Noah ist nicht mehr Mitglied im Verein."),
+    ("I am allergic to pollen.", "I am not allergic to cats, only to pollen."),
+    ("I eat cheese.", "I don't eat cheese for breakfast."),
+    ("Ich mag Kaffee.", "Ich mag keinen Kaffee am Abend."),
+    ("J'aime le café.", "Je n'aime pas le café le soir."),
+]
+OTHER_ADJECTIVE = [
+    ("The choir sings a short song.", "The choir sings a brief song."),
+    ("We answer mails quickly.", "We answer mails promptly."),
+    ("Der Laden verkauft gute Brote.", "Der Laden verkauft leckere Brote."),
+    ("Le magasin vend du pain frais.", "Le magasin vend du pain délicieux."),
+]
+SAME_SUBJECT = [
+    ("My bike is red.", "My bike is now blue."),
+    ("The treasurer is Olga Brandt.", "The new treasurer is Paul Kern."),
+    ("Eva is a member of the club.", "Eva is no longer a member of the club."),
+    ("Jens arbeitet im Lager.", "Jens arbeitet nicht mehr im Lager."),
+    ("I eat cheese.", "I don't eat cheese."),
+    ("The API runs on 2 nodes in dev.", "The API runs on 3 nodes in dev."),
+    ("La piscine ouvre à 8h.", "La piscine ouvre à 9h."),
+]
+
+
+@pytest.mark.parametrize("cosine", [None, 0.7])
+@pytest.mark.parametrize(
+    ("older", "newer"), [*STANDS_BESIDE_ONE_OFF, *OTHER_CONDITION, *OTHER_SUBJECT, *OTHER_ADJECTIVE]
+)
+def test_one_off_events_other_conditions_subjects_and_adjectives_retire_nothing(
+    older: str, newer: str, cosine: float | None
+) -> None:
+    found = update(Statement(newer, MAY_4), Statement(older, MAY_4 - 30), cosine=cosine)
+    assert found is None or not found.retires, found
+
+
+@pytest.mark.parametrize(("older", "newer"), [*HOLDS_FROM_THEN_ON, *SAME_SUBJECT])
+def test_what_holds_from_then_on_of_the_same_subject_retires(older: str, newer: str) -> None:
+    found = update(Statement(newer, MAY_4), Statement(older, MAY_4 - 30), cosine=0.7)
+    assert found is not None
+    assert found.retires, found
+
 
 @pytest.mark.parametrize(("older", "newer"), RETIRES)
 def test_what_says_that_something_changed_retires_what_was_said_of_it(older: str, newer: str) -> None:

@@ -1235,9 +1235,12 @@ class _Pair:
                 before = first + 1 < at and (first < 0 or tokens[first].folded in _DETERMINERS)
                 if before and (first >= 0 or at == 1):
                     return True
-            elif named[at] and tokens[at - 1].folded in _POSSESSIVES:
-                if any(in_topic[head] and self.old_has(tokens[head]) for head in range(max(0, at - 3), at - 1)):
-                    return True
+            elif (
+                named[at]
+                and tokens[at - 1].folded in _POSSESSIVES
+                and any(in_topic[head] and self.old_has(tokens[head]) for head in range(max(0, at - 3), at - 1))
+            ):
+                return True
         return False
 
     @cached_property

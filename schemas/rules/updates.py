@@ -901,6 +901,8 @@ class _Context:
                 left = self._words(match["old"], new.cues)
                 if not left or any(token.folded[0].isdecimal() and not pair.old_has(token) for token in left):
                     continue
+                if len(left) > 1 and any(one.kind is _Kind.DATE for one in left) and self._is_occurrence(pair):
+                    continue  # "Tuesday's run is dropped"
                 has = self.share(left, old.content)
                 if has < (_OWN_WORDS if self.is_spoken else _NAMED_OLD) or (self.is_spoken and not self._near(_NEAR)):
                     continue
@@ -1218,13 +1220,13 @@ class _Pair:
     def other_subject(self) -> bool:
         """Whether the newer sentence names a possessor or modifier of the common subject: "my daughter's color"."""
         tokens = self.new.tokens
-        topic = {id(token) for token in self.new_topic}
+        in_topic = [any(token is one for one in self.new_topic) for token in tokens]
         named = [
-            id(token) in topic and not self.old_has(token) and token.folded not in _CURRENT and not token.is_verb
-            for token in tokens
+            within and not self.old_has(token) and token.folded not in _CURRENT and not token.is_verb
+            for token, within in zip(tokens, in_topic, strict=True)
         ]
         for at, token in enumerate(tokens[1:], 1):
-            if id(token) not in topic:
+            if not in_topic[at]:
                 continue
             if not named[at] and self.old_has(token):
                 first = at - 1
@@ -1233,10 +1235,12 @@ class _Pair:
                 before = first + 1 < at and (first < 0 or tokens[first].folded in _DETERMINERS)
                 if before and (first >= 0 or at == 1):
                     return True
-            elif named[at] and tokens[at - 1].folded in _POSSESSIVES:
-                heads = [one for one in tokens[max(0, at - 3) : at - 1] if one.is_content]
-                if any(self.old_has(one) and id(one) in topic for one in heads):
-                    return True
+            elif (
+                named[at]
+                and tokens[at - 1].folded in _POSSESSIVES
+                and any(in_topic[head] and self.old_has(tokens[head]) for head in range(max(0, at - 3), at - 1))
+            ):
+                return True
         return False
 
     @cached_property

@@ -104,6 +104,17 @@ def test_the_wheel_holds_the_data_files(unpacked_wheel):
         assert (base / name).stat().st_size > 0
 
 
+def test_the_wheel_holds_every_file_beside_the_modules(unpacked_wheel):
+    beside = [
+        path.relative_to(ROOT)
+        for top in TOP
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    ]
+    assert len(beside) > 10
+    assert [str(path) for path in beside if not (unpacked_wheel / "crew_journal" / path).exists()] == []
+
+
 def test_the_client_needs_only_schemas_and_httpx():
     script = f"""
 import sys

@@ -261,10 +261,10 @@ class RecallService:
         query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day, queries=usual)
         most = max(request.k, near)
         asked, now_ms = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
+        moment = Moment.of(query.as_of_day, day, now_ms)
         while True:
             result = searched(index, scope, query, recipe, asked, explain=request.explain)
             found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
-            moment = Moment.of(query.as_of_day, day, now_ms)
             judged, shown = await self._hits(
                 index, workspace_id, scope, request, query, result, calibration, floor, moment, near=near > 0
             )

@@ -111,7 +111,7 @@ def restore(
         raise typer.BadParameter("does not go with a backup, which is restored into --data-dir", param_hint=name)
     if not Path(what).is_file():
         raise typer.BadParameter(f"there is no file {what}", param_hint="FILE|ID")
-    show(_restored(Path(what), where.data_dir), json_output, _print_restored)
+    show(_restored(Path(what), where.folder), json_output, _print_restored)
 
 
 def _restored(file: Path, data_dir: Path) -> dict[str, Any]:

@@ -49,13 +49,15 @@ def small_file(path: Path, most_bytes: int = _SMALL_BYTES) -> bytes | None:
         descriptor = os.open(path, _READ)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
-        try:
+        with open(descriptor, "rb", closefd=False) as file:
             content = file.read(most_bytes + 1)
-        except OSError:
-            return None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
     return content if len(content) <= most_bytes else None
 
 

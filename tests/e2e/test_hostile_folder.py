@@ -133,14 +133,3 @@ def test_mcp_in_a_hostile_folder_starts_a_node_that_works_in_its_data_directory(
     finally:
         if (node := read_running(data_dir)) is not None:
             os.kill(node.pid, signal.SIGTERM)
-
-
-def test_git_stages_nothing_of_a_data_directory(tmp_path: Path) -> None:
-    from crew_journal.services.access.owner_token import ensure_owner_token
-
-    ensure_owner_token(tmp_path / ".crew-journal")
-    (tmp_path / "code.py").write_text("")
-    for argv in (["init", "-q"], ["add", "-A"]):
-        subprocess.run(["git", *argv], cwd=tmp_path, check=True)
-    staged = subprocess.run(["git", "ls-files"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert staged.stdout == "code.py\n"

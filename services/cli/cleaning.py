@@ -17,6 +17,7 @@ from typer import Argument, Option
 
 from ...schemas.errors import DataDirBusy
 from ..client.find import data_dir_of
+from ..client.trust import consents_folder
 from .configuration import config_file
 from .connection import SIGNS
 from .options import DataDir, Json, settings_from
@@ -80,6 +81,7 @@ def kept(data_dir: Path) -> Iterator[Kept]:
         Kept("models", "model weights; `embedder install minilm` downloads them again", (settings.models_dir,)),
         Kept("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
         Kept("hooks", "how far hooks have read transcripts; turns are not recorded twice without it", (state,)),
+        Kept("trust", "which folders are trusted; without it, each has to be trusted again", (consents_folder(),)),
         Kept("configuration", "contexts with their tokens, and settings", (config_file(),)),
         Kept(
             "imports",

@@ -103,16 +103,20 @@ def trusted_settings(path: Path) -> bytes | None:
     return content
 
 
-def claim_journal(data_dir: Path) -> None:
+def claim_journal(data_dir: Path) -> bool:
     """Make a data directory if it is absent; one that holds nothing yet becomes a trusted one.
 
-    A consent that cannot be written is left out: the directory can still be named with ``--data-dir``.
+    Returns:
+        False if the consent could not be kept: the directory then has to be named with ``--data-dir``.
     """
     is_new = data_dir.name == JOURNAL_FOLDER and _holds_nothing(data_dir)
     make_private(data_dir)
     if is_new:
-        with contextlib.suppress(OSError, NotAllowed):
+        try:
             _write(Consent(_place(data_dir), os.path.realpath(data_dir), _NOT_YET))
+        except (OSError, NotAllowed):
+            return False
+    return True
 
 
 def note_token(data_dir: Path, token: str) -> None:
@@ -179,7 +183,7 @@ def _keep(consents: list[Consent]) -> None:
             _write(consent)
         except OSError as error:
             raise NotAllowed(
-                f"the consent cannot be kept in {error.filename or _store()}: {error.strerror}",
+                f"the consent cannot be kept in {error.filename or consents_folder()}: {error.strerror}",
                 hint="make this directory writable, or set XDG_CONFIG_HOME",
             ) from None
 
@@ -249,7 +253,12 @@ def _place(path: Path) -> str:
     return str(Path(os.path.realpath(absolute.parent), absolute.name))
 
 
-def _store() -> Path:
+def consents_folder() -> Path:
+    """Where consents are kept.
+
+    Raises:
+        NotAllowed: If there is no home directory.
+    """
     base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     if not base.is_absolute():  # the specification says to ignore it then
         try:
@@ -264,7 +273,9 @@ def _store() -> Path:
 def _consent(path: Path) -> Consent | None:
     place = _place(path)
     try:
-        kept = json.loads(small_file(_store() / f"{_hash(place.encode(errors='surrogateescape'))}.json") or b"")
+        kept = json.loads(
+            small_file(consents_folder() / f"{_hash(place.encode(errors='surrogateescape'))}.json") or b""
+        )
         consent = Consent(str(kept["path"]), str(kept["target"]), kept["content"])
     except (ValueError, KeyError, TypeError, NotAllowed):
         return None
@@ -272,7 +283,7 @@ def _consent(path: Path) -> Consent | None:
 
 
 def _write(consent: Consent) -> None:
-    store = _store()
+    store = consents_folder()
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = store / f"{_hash(consent.path.encode(errors='surrogateescape'))}.json"
     draft = path.with_name(f".{path.name}.{os.getpid()}")

@@ -169,7 +169,8 @@ class Runtime:
         settings, stack = self._settings, self._stack
         parts = Parts(stack)
         data_dir = settings.data_dir.resolve()
-        claim_journal(data_dir)
+        if not claim_journal(data_dir):
+            self._say(f"that {data_dir} is trusted could not be kept: name it with --data-dir in other commands")
         stack.callback(lock(data_dir))
         stack.callback(os.umask, os.umask(_OTHERS))  # DuckDB and nats-server make files with the rights that are left
         share_one_heap()

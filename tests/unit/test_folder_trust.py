@@ -346,7 +346,7 @@ def test_without_a_place_for_consents_a_start_goes_on_and_trust_says_why(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
-    claim_journal(folder / ".crew-journal")
+    assert not claim_journal(folder / ".crew-journal")
     assert (folder / ".crew-journal").is_dir()
     with pytest.raises(NotAllowed, match="cannot be kept"):
         trust(folder)

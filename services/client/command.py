@@ -35,14 +35,16 @@ def main(argv: list[str] | None = None, name: str = "crew-journal-client") -> in
     mcp.add_argument("--lead", action="store_true", help="the agent leads its crew")
     mcp.add_argument("--workspace", help="workspace, for a token of all workspaces")
     for verb, meaning in (
-        ("trust", "use the journal and the settings that are found in a folder"),
-        ("untrust", "do not use the journal of a folder, and ignore its settings"),
+        ("trust", "use the journal or the settings that are found in a folder"),
+        ("untrust", "do not use the journal of a folder, or ignore its settings"),
     ):
         command = commands.add_parser(verb, help=meaning)
-        command.add_argument("folder", nargs="?", default=".", help="the folder; the current one if absent")
+        command.add_argument(
+            "path", nargs="?", default=".", help="the folder, or the place in it; the current folder if absent"
+        )
     given = parser.parse_args(argv)
     if given.command in ("trust", "untrust"):
-        return _consent(given.command, Path(given.folder))
+        return _consent(given.command, Path(given.path))
     if given.command == "hook":
         from .hook import run
 
@@ -50,16 +52,16 @@ def main(argv: list[str] | None = None, name: str = "crew-journal-client") -> in
     return _mcp(given)
 
 
-def _consent(verb: str, folder: Path) -> int:
+def _consent(verb: str, path: Path) -> int:
     from ...schemas.errors import CrewJournalError
     from .trust import trust, untrust
 
     try:
-        for one in (trust if verb == "trust" else untrust)(folder):
-            print(f"{verb}ed: {one.kind} {one.shown}")
+        chosen = (trust if verb == "trust" else untrust)(path)
     except CrewJournalError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    print(f"{verb}ed: the {chosen.kind} in {chosen.shown}")
     return 0
 
 

@@ -16,12 +16,11 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...schemas.errors import NotAllowed, NotFound
+from ...schemas.errors import InvalidQuery, NotAllowed, NotFound
 from ..data_dir import IGNORE_FILE, LOCK_FILE, TOKEN_FILE, make_private, read_owner_token, small_file
 from .repository import root_of
 
@@ -132,60 +131,76 @@ def is_noted(data_dir: Path) -> bool:
     return data_dir.name == JOURNAL_FOLDER and _consent(data_dir) is not None
 
 
-def trust(folder: Path) -> list[Trusted]:
-    """Trust the journal and the settings that are found in a folder, as they are now.
+def trust(path: Path) -> Trusted:
+    """Trust a journal or a settings file, as it is now.
+
+    Args:
+        path: The place, or a folder that has one which is not trusted yet.
 
     Raises:
-        NotFound: If there are none.
-        NotAllowed: If the settings are not a regular file, or the consent cannot be kept.
+        NotFound: If there is none.
+        InvalidQuery: If the folder has both, and neither is trusted.
+        NotAllowed: If it cannot be read, or the consent cannot be kept.
     """
-    found = list(_found(folder))
-    if not found:
-        raise NotFound(
-            f"there is neither a journal ({JOURNAL_FOLDER}) nor a settings file ({SETTINGS_FILE}) in {_shown(folder)}",
-            hint="name the folder that has one; a journal at another place is named with --data-dir and needs no trust",
-        )
-    consents = []
-    for one in found:
-        content = _token_hash(one.path) if one.kind == "journal" else _settings_hash(one.path)
-        consents.append(Consent(_place(one.path), os.path.realpath(one.path), content))
-    _keep(consents)
-    return found
+    found = _found(path)
+    chosen = _only([one for one in found if not _is_trusted(one)] or found[:1], path, "trust")
+    content = _token_hash(chosen.path) if chosen.kind == "journal" else _settings_hash(chosen.path)
+    _keep(Consent(_place(chosen.path), os.path.realpath(chosen.path), content))
+    return chosen
 
 
-def untrust(folder: Path) -> list[Trusted]:
-    """Refuse the journal and the settings of a folder: the journal is not used, the settings are ignored.
+def untrust(path: Path) -> Trusted:
+    """Refuse a journal, which is then not used, or a settings file, which is then ignored.
 
     Raises:
-        NotFound: If there are none.
+        NotFound: If there is none.
+        InvalidQuery: If the folder has both.
         NotAllowed: If the refusal cannot be kept.
     """
-    found = list(_found(folder))
+    chosen = _only(_found(path), path, "untrust")
+    _keep(Consent(_place(chosen.path), os.path.realpath(chosen.path), None))
+    return chosen
+
+
+def _found(path: Path) -> list[Trusted]:
+    path = path.absolute()
+    kinds = {JOURNAL_FOLDER: "journal", SETTINGS_FILE: "settings"}
+    places = [path] if path.name in kinds else [path / JOURNAL_FOLDER, root_of(path) / SETTINGS_FILE]
+    return [Trusted(kinds[place.name], place) for place in places if os.path.lexists(place)]
+
+
+def _only(found: list[Trusted], path: Path, verb: str) -> Trusted:
     if not found:
-        raise NotFound(f"there is nothing to refuse in {_shown(folder)}", hint="name the folder that has it")
-    _keep([Consent(_place(one.path), os.path.realpath(one.path), None) for one in found])
-    return found
+        raise NotFound(
+            f"there is neither a journal ({JOURNAL_FOLDER}) nor a settings file ({SETTINGS_FILE}) in {_shown(path)}",
+            hint="name the folder that has one; a journal at another place is named with --data-dir and needs no trust",
+        )
+    if len(found) > 1:
+        commands = " or ".join(f"`{_command(verb, one.path)}`" for one in found)
+        raise InvalidQuery(
+            f"there are a journal and settings in {_shown(path)}", hint=f"look at both, then run {commands}"
+        )
+    return found[0]
 
 
-def _found(folder: Path) -> Iterator[Trusted]:
-    folder = folder.absolute()
-    journal = folder if folder.name == JOURNAL_FOLDER else folder / JOURNAL_FOLDER
-    if os.path.lexists(journal):
-        yield Trusted("journal", journal)
-    settings = root_of(folder) / SETTINGS_FILE
-    if os.path.lexists(settings):
-        yield Trusted("settings", settings)
+def _is_trusted(one: Trusted) -> bool:
+    try:
+        if one.kind == "journal":
+            check_journal(one.path)
+            return True
+        return trusted_settings(one.path) is not None
+    except NotAllowed:
+        return False
 
 
-def _keep(consents: list[Consent]) -> None:
-    for consent in consents:
-        try:
-            _write(consent)
-        except OSError as error:
-            raise NotAllowed(
-                f"the consent cannot be kept in {error.filename or consents_folder()}: {error.strerror}",
-                hint="make this directory writable, or set XDG_CONFIG_HOME",
-            ) from None
+def _keep(consent: Consent) -> None:
+    try:
+        _write(consent)
+    except OSError as error:
+        raise NotAllowed(
+            f"the consent cannot be kept in {error.filename or consents_folder()}: {error.strerror}",
+            hint="make this directory writable, or set XDG_CONFIG_HOME",
+        ) from None
 
 
 def _holds_nothing(data_dir: Path) -> bool:
@@ -218,22 +233,22 @@ def _settings_hash(path: Path) -> str:
     if content is None:
         raise NotAllowed(
             f"{_shown(path)} is not a regular file of at most 64 KB",
-            hint=f"replace it by a file, or run `{_command('untrust', path.parent)}` to work without it",
+            hint=f"replace it by a file, or run `{_command('untrust', path)}` to work without it",
         )
     return _hash(content)
 
 
 def _refusal(problem: str, path: Path) -> NotAllowed:
-    folder = Path(_place(path)).parent
-    otherwise = "to work without it" if path.name == SETTINGS_FILE else "or name a journal with --data-dir or --url"
-    refuse = f"; `{_command('untrust', folder)}` {otherwise}" if path.name == SETTINGS_FILE else f"; {otherwise}"
-    return NotAllowed(problem, hint=f"look at it, then run `{_command('trust', folder)}` if it is yours{refuse}")
+    otherwise = "or name a journal with --data-dir or --url"
+    if path.name == SETTINGS_FILE:
+        otherwise = f"`{_command('untrust', path)}` to work without it"
+    return NotAllowed(problem, hint=f"look at it, then run `{_command('trust', path)}` if it is yours; {otherwise}")
 
 
-def _command(verb: str, folder: Path) -> str:
+def _command(verb: str, path: Path) -> str:
     client = "crew-journal-client"
     name = client if Path(sys.argv[0]).name == client else "crew-journal"
-    return f"{name} {verb} {shlex.quote(_shown(folder))}"
+    return f"{name} {verb} {shlex.quote(_shown(path))}"
 
 
 def _shown(path: Path) -> str:

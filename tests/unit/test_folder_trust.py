@@ -113,7 +113,7 @@ def test_no_command_uses_a_journal_that_came_with_the_folder(
         (planted.parent / "copy").write_bytes(b"x")
         command = "restore ./copy"
     assert main(command.split()) == 3
-    assert f"crew-journal trust {planted.parent}" in capsys.readouterr().err
+    assert f"crew-journal trust {planted}`" in capsys.readouterr().err
     assert service[1] == []
     assert sorted(planted.iterdir()) == before
 
@@ -276,7 +276,7 @@ def test_settings_that_came_with_the_folder_choose_neither_crew_nor_agent_nor_wo
 ) -> None:
     file = folder / ".crew-journal.json"
     file.write_text(json.dumps(SETTINGS))
-    with pytest.raises(NotAllowed, match=f"crew-journal trust {folder}"):
+    with pytest.raises(NotAllowed, match=f"crew-journal trust {file}`"):
         project_of(folder, "codex")
     assert project_without_question(folder, "codex") == Project("clone", "codex")
     assert main(["trust", str(folder)]) == 0
@@ -362,7 +362,27 @@ def test_the_client_command_trusts_a_folder_too(
     with pytest.raises(NotAllowed, match="crew-journal-client trust"):
         project_of(folder, "codex")
     assert client(["trust"]) == 0
-    assert "trusted: settings" in capsys.readouterr().out
+    assert "trusted: the settings in" in capsys.readouterr().out
     assert project_of(folder, "codex").crew == "store"
     assert client(["untrust"]) == 0
     assert client(["trust", str(folder.parent)]) == 4
+
+
+def test_who_trusts_settings_does_not_trust_a_journal_that_came_with_them(
+    planted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = planted.parent / ".crew-journal.json"
+    file.write_text(json.dumps(SETTINGS))
+    assert main(["trust"]) == 2
+    said = capsys.readouterr().err
+    assert f"`crew-journal trust {planted}` or `crew-journal trust {file}`" in said
+    assert main(["untrust"]) == 2
+    assert main(["trust", str(file)]) == 0
+    assert project_of(planted.parent, "codex").crew == "store"
+    with pytest.raises(NotAllowed, match="is not trusted"):
+        check_journal(planted)
+    assert main(["trust"]) == 0, "one is left to be trusted"
+    check_journal(planted)
+    assert main(["untrust", ".crew-journal.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["state"] == "refused"
+    check_journal(planted)

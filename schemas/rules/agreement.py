@@ -34,15 +34,15 @@ class Saying:
     """What one entry says.
 
     Attributes:
-        publisher: Whose token published it; the entries of None are those of one publisher that is not known.
+        publisher: Whose token published it (``rules/publishers``).
         text: One line.
     """
 
-    publisher: str | None
+    publisher: str
     text: str
 
 
-def is_shared(publishers: Iterable[str | None], days: int) -> bool:
+def is_shared(publishers: Iterable[str], days: int) -> bool:
     """Whether findings with this evidence may be shown to other agents without a review.
 
     Args:
@@ -98,7 +98,7 @@ def agreed_action(sayings: Sequence[Saying]) -> str:
     Args:
         sayings: The actions of the entries that name one.
     """
-    share: dict[str | None, int] = defaultdict(int)
+    share: dict[str, int] = defaultdict(int)
     for one in sayings:
         share[one.publisher] += 1
     kinds: list[list[Saying]] = []
@@ -162,7 +162,7 @@ def _voices(sayings: Sequence[Saying], typical: int, keys: Sequence[str]) -> lis
     if not several:
         return [words for at, (_, words) in enumerate(split) if at != typical][:VOICES]
     wanted = set(keys)
-    closest: dict[str | None, list[str]] = {}
+    closest: dict[str, list[str]] = {}
     for publisher, words in split:
         if publisher == mine:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crew_journal.schemas.rules.agreement import GAP, Saying, agreed_action, fair, is_shared, shared_wording
+from crew_journal.schemas.rules.publishers import UNRECORDED
 
 
 def said(*texts: str, by: str = "agent:ada") -> list[Saying]:
@@ -15,7 +16,7 @@ def test_two_publishers_on_two_days_are_shared_and_less_is_not() -> None:
     assert is_shared(["agent:ada", "agent:bo"], 2)
     assert not is_shared(["agent:ada"] * 12, 3)
     assert not is_shared(["agent:ada", "agent:bo"], 1)
-    assert not is_shared([None, None], 2)
+    assert not is_shared([UNRECORDED] * 2, 2)
 
 
 def test_what_only_one_publisher_says_is_left_out_of_the_wording() -> None:

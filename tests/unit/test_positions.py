@@ -58,7 +58,18 @@ def test_a_header_block_is_read_as_written_by_anybody(block: bytes, expected: di
     st.lists(
         st.tuples(
             st.sampled_from(
-                [b"Crew-Content-Hash", b"Crew-Publisher", b"Crew-Entry-Id", b"A", b" A", b"A b", b"", b"\xc3\xa4", b"A\t", b"A\x1c"]
+                [
+                    b"Crew-Content-Hash",
+                    b"Crew-Publisher",
+                    b"Crew-Entry-Id",
+                    b"A",
+                    b" A",
+                    b"A b",
+                    b"",
+                    b"\xc3\xa4",
+                    b"A\t",
+                    b"A\x1c",
+                ]
             ),
             _VALUES,
         ),

@@ -8,12 +8,12 @@ from support.journal import ADMIN, AGENT, LEAD, NOW, OWNER, note
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.publishers import author_shown, publisher_in, publisher_of
+from crew_journal.schemas.rules.publishers import UNRECORDED, author_shown, publisher_in, publisher_of
 from crew_journal.services.journal.intake.ingest import principal_of
 from crew_journal.services.journal.intake.submission import accept
 
 
-def folded(principal: Principal, **fields: object) -> EntryRecorded:
+def folded(principal: Principal, **fields: str) -> EntryRecorded:
     accepted = accept(principal, note(**fields), NOW)
     headers = dict(line.split(": ", 1) for line in accepted.head.decode().split("\r\n")[1:-2])
     event = decode(1, accepted.subject, headers, accepted.body, 0)
@@ -22,7 +22,9 @@ def folded(principal: Principal, **fields: object) -> EntryRecorded:
 
 
 @pytest.mark.parametrize("principal", [ADMIN, OWNER])
-@pytest.mark.parametrize("fields", [{}, {"agent_id": "boss", "actor_type": "agent", "actor_id": "boss"}, {"priority": "high"}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"agent_id": "boss", "actor_type": "agent", "actor_id": "boss"}, {"priority": "high"}]
+)
 def test_what_an_operator_publishes_for_agents_has_one_publisher(principal: Principal, fields: dict[str, str]) -> None:
     event = folded(principal, **fields)
     assert event.publisher == f"token:{principal.token_id}" == publisher_of(principal)
@@ -51,4 +53,4 @@ def test_an_author_is_named_with_who_spoke_for_it() -> None:
     assert author_shown("agent:ada", "ada") == "ada"
     assert author_shown("token:owner", "ada") == "ada (by an operator)"
     assert author_shown("token:owner", None) == "an operator"
-    assert author_shown(None, "ada") == "ada (publisher not recorded)"
+    assert author_shown(UNRECORDED, "ada") == "ada (publisher not recorded)"

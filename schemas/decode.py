@@ -27,6 +27,7 @@ from .events.envelope import EntryRecorded, Event, UnknownDerived
 from .events.token_bits import decode_token_bits
 from .ids import entry_id_at, identity_key, is_service_id
 from .plain import plain_entry
+from .rules.publishers import publisher_in
 from .subjects import DerivedKind, Family, Subject, parse_subject
 from .timestamps import format_ms, to_ms
 from .upcasters import upcast
@@ -99,6 +100,7 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
         content,
         published_ms,
         len(body),
+        publisher_in(headers.get(h.PUBLISHER)),
     )
 
 

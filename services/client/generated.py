@@ -2289,9 +2289,10 @@ class Operations:
     ) -> ConsolidationAnswer:
         """Learn rules from recurring entries of a crew.
 
-        Returns when the run has finished, or after two seconds; it then continues in the background. One run at a
-        time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is
-        permanent.
+        What one publisher alone reported, or all of which was received on one day, is proposed to a person
+        instead. Returns when the run has finished, or after two seconds; it then continues in the background. One
+        run at a time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless
+        one is permanent.
 
         Args:
             crew_id: The crew; all if absent.
@@ -2345,7 +2346,7 @@ class Operations:
     def proposals(
         self,
         *,
-        state: Literal["pending", "approved", "rejected", "undone"] | None = None,
+        state: Literal["pending", "approved", "rejected", "undone", "learned"] | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
@@ -2353,7 +2354,7 @@ class Operations:
         """List proposed rules and skills, the newest first.
 
         Args:
-            state: pending, approved, rejected or undone; all if absent.
+            state: pending, approved, rejected, undone or learned; all if absent.
             crew_id: The crew; all if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.

@@ -43,6 +43,7 @@ class Accepted(EncodedMessage):
         identity: ``<workspace>/<id>``: the message id of the broker.
         content: Hash of what was submitted, 32 hex digits.
         given_id: Whether the client chose the id; a minted one cannot be taken.
+        publisher: Whose token published it; None for the service.
     """
 
     workspace_id: str
@@ -50,6 +51,7 @@ class Accepted(EncodedMessage):
     identity: str
     content: str
     given_id: bool
+    publisher: str | None = None
 
     @property
     def entry(self) -> JournalEntry:
@@ -57,15 +59,18 @@ class Accepted(EncodedMessage):
         return JournalEntry.model_validate_json(self.body)
 
 
-def entry_head(identity: str, entry_id: str, content: str) -> bytes:
+def entry_head(identity: str, entry_id: str, content: str, publisher: str | None) -> bytes:
     """The header block of an entry; arguments are validated ids and a hex hash."""
+    by = f"{h.PUBLISHER}: {publisher}\r\n" if publisher is not None else ""
     return (
         f"NATS/1.0\r\n{h.MSG_ID}: {identity}\r\n{h.ENTRY_ID}: {entry_id}\r\n"
-        f"{h.CONTENT_HASH}: {content}\r\n{h.FORMAT}: {h.FORMAT_VERSION}\r\n\r\n"
+        f"{h.CONTENT_HASH}: {content}\r\n{by}{h.FORMAT}: {h.FORMAT_VERSION}\r\n\r\n"
     ).encode()
 
 
-def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_id: str | None) -> Accepted | None:
+def accept_plain(
+    record: dict[str, Any], now: datetime, actor_type: str, actor_id: str | None, publisher: str
+) -> Accepted | None:
     """A submission as a message, if it is plainly valid.
 
     Args:
@@ -73,6 +78,7 @@ def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_i
         now: The server's time, UTC, for an entry without ``ts``.
         actor_type: Filled in where the record names none.
         actor_id: Filled in with it, an id; None for none.
+        publisher: Whose token publishes it.
 
     Returns:
         None if the model has to decide.
@@ -112,13 +118,14 @@ def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_i
     identity = f"{workspace}/{entry_id}"
     return Accepted(
         f"journal.{workspace}.{record.get('crew_id', '_')}.{record.get('agent_id', '_')}.{entry_type}",
-        entry_head(identity, entry_id, content),
+        entry_head(identity, entry_id, content, publisher),
         b"%b%b}" % (canonical[:-1], filled.encode()) if filled else canonical,
         workspace,
         entry_id,
         identity,
         content,
         given_id,
+        publisher,
     )
 
 

@@ -23,6 +23,7 @@ from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry, problems_of
 from ....schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
 from ....schemas.ids import is_service_id
 from ....schemas.principal import Principal, Role
+from ....schemas.rules.publishers import publisher_of
 from ....schemas.rules.stripping import strip_record
 from ....schemas.settings import DEFAULT_WORKSPACE
 from ....schemas.subjects import control_subject, journal_subject
@@ -80,7 +81,7 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     default = default_actor(principal) if by is None else _NOT_NEEDED
     actor_type = default[0] if by is None else by
     if (by is None and name is None) or may_speak(principal, record.get("entry_type"), actor_type, name):
-        accepted = accept_plain(record, now, *default)
+        accepted = accept_plain(record, now, *default, publisher_of(principal))
         if accepted is not None:
             return accepted
     return _accept_checked(principal, record, now, prefix)
@@ -104,7 +105,9 @@ def _accept_checked(
         raise InvalidEntry(problems_of(error, prefix)) from None
     control = needs_control(principal, entry, prefix)
     check_actor(principal, entry, prefix)
-    return encode_entry(entry, content, control=control, given_id=given_id, prefix=prefix)
+    return encode_entry(
+        entry, content, control=control, given_id=given_id, publisher=publisher_of(principal), prefix=prefix
+    )
 
 
 def _problems_beside_the_workspace(
@@ -135,7 +138,9 @@ def content_hash(record: Mapping[str, Any], prefix: str = "") -> str:
     return hashlib.blake2b(canonical, digest_size=HASH_BYTES).hexdigest()
 
 
-def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: bool, prefix: str = "") -> Accepted:
+def encode_entry(
+    entry: JournalEntry, content: str, *, control: bool, given_id: bool, publisher: str | None, prefix: str = ""
+) -> Accepted:
     """An entry as its message.
 
     Args:
@@ -143,6 +148,7 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
         content: Its content hash.
         control: Whether it goes to ``control.``, where only the service publishes.
         given_id: Whether the client chose its id.
+        publisher: Whose token publishes it; None for the service.
         prefix: Put before field names in errors.
 
     Raises:
@@ -165,8 +171,8 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
         else journal_subject(workspace, entry.crew_id, entry.agent_id, entry_type)
     )
     identity = f"{workspace}/{entry.id}"
-    head = entry_head(identity, entry.id, content)
-    return Accepted(subject, head, body, workspace, entry.id, identity, content, given_id)
+    head = entry_head(identity, entry.id, content, publisher)
+    return Accepted(subject, head, body, workspace, entry.id, identity, content, given_id, publisher)
 
 
 def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:

@@ -16,7 +16,7 @@ from ....schemas.events.memory_documents import MemoryWriteRejected, MemoryWrite
 from ....schemas.events.payload import ControlPayload
 from ....schemas.ports import ViewReader
 from ....schemas.rules.contradiction import contradiction
-from ....schemas.rules.secrets import redacted, secrets_in
+from ....schemas.rules.secrets import find_secrets, kinds_of, redact
 from ....schemas.rules.tiers import AGENT_TOTAL_BYTES, Scope, owner_of
 from ....schemas.views import DOCUMENTS
 from ....schemas.views.documents import MemoryConfigRow
@@ -56,11 +56,11 @@ class Checks:
         Raises:
             WriteRefused: If it holds credentials and the workspace blocks those.
         """
-        if config.scrubber == "off" or not (kinds := secrets_in(content)):
+        if config.scrubber == "off" or not (kinds := kinds_of(find_secrets(content))):
             return content, None
         named = ", ".join(kinds)
         if config.scrubber == "redact":
-            return redacted(content), f"removed from the content: {named}"
+            return redact(content), f"removed from the content: {named}"
         if config.scrubber == "warn":
             return content, f"the content holds credentials ({named}): replace them by where they are kept"
         await self._reject(caller, address, "scrubber", source, finding=f"secret/{named}")

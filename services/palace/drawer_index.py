@@ -50,6 +50,8 @@ _COLUMNS: Final = (
     "counts",
     "since_seq",
     "until_seq",
+    "author_type",
+    "author_name",
 )
 _USES: Final = ("entry_id", "access_count", "last_accessed_ms")
 _UPKEEP: Final = ("key", "decays")
@@ -69,6 +71,8 @@ class HotDrawer:
     source_file: str
     filed_ms: int
     decays: int
+    author_type: str = ""
+    author_name: str = ""
 
     @property
     def importance(self) -> float:
@@ -192,6 +196,8 @@ class DrawerIndex(TextIndex):
                 row["source_file"],
                 int(row["filed_ms"]),
                 self._decays.get(key, 0),
+                row["author_type"],
+                row["author_name"],
             )
             self._key_of[row["drawer_id"]] = key
         if not new:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from ...schemas.entry import ActorType
-from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest, NotAllowed
+from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest
 from ...schemas.events.facts import MAX_REASON, EntityNamed, FactAsserted, FactEnded, FactEntity, FactType
 from ...schemas.events.payload import ControlPayload
 from ...schemas.facts import GENERAL_TYPE, MAX_ENTITIES, MAX_FACTS, before, check_interval, entity_id, span_of
@@ -26,6 +25,7 @@ from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import FACTS_PROJECTION
 from ...schemas.views.facts import EntityRow, FactRow
+from ..authorship import Author, check_may_change, may_change
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from .entity_finder import EntityFinder
@@ -44,8 +44,6 @@ class Layered:
 
 
 PLAIN: Final = Layered()
-_ENDED_BY_AGENTS: Final = frozenset({ActorType.AGENT.value, ActorType.SYSTEM.value})
-"""Authors whose facts every token may end: agents, and reactors that read them in drawers."""
 
 
 class KnowledgeGraph:
@@ -142,7 +140,7 @@ class KnowledgeGraph:
             for fact in others
             if not fact.namespace
             and (fact.from_ms is None or fact.from_ms <= last_ms)
-            and (caller.administers or fact.asserted_by_type in _ENDED_BY_AGENTS)
+            and may_change(caller, _author(fact), shared=True)
         )
         if facts:
             said = FactEnded(fact_ids=facts, ended=ended, reason=f"replaced: {named}"[:MAX_REASON])
@@ -164,11 +162,7 @@ class KnowledgeGraph:
                 info = f"nothing changed: no fact {named!r} without an end"
                 return ops.KgInvalidateAnswer(ended_ids=(), ended=ended, info=info, seq=None)
             for fact in found:
-                if not caller.administers and fact.asserted_by_type not in _ENDED_BY_AGENTS:
-                    raise NotAllowed(
-                        f"the fact {fact.fact_id} was asserted by an OWNER or ADMIN",
-                        hint="ask an OWNER or ADMIN to end it",
-                    )
+                check_may_change(caller, _author(fact), f"the fact {fact.fact_id}", shared=True)
                 _check(fact.valid_from, ended, "ended")
             ids = tuple(fact.fact_id for fact in found)
             said = FactEnded(fact_ids=ids, ended=ended, reason=asked.reason)
@@ -332,6 +326,10 @@ def _check(valid_from: str | None, valid_to: str | None, field: str) -> None:
         check_interval(valid_from, valid_to)
     except ValueError as error:
         raise _refused(field, str(error), "give an end at or after the start") from None
+
+
+def _author(fact: FactRow) -> Author:
+    return Author(fact.asserted_by_type, fact.asserted_by)
 
 
 def _is_named(entity: EntityRow | None, name: str) -> bool:

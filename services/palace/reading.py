@@ -59,7 +59,7 @@ from ...schemas.timestamps import format_ms
 from ..desk import Caller
 from ..query.chunks.documents import RecordSearch
 from .ranking import Ranked
-from .rows import Drawer, DrawerReader
+from .rows import Drawer, DrawerReader, author_text
 from .searching import DrawerSearch
 
 MOST_DUPLICATES: Final = 5
@@ -167,7 +167,11 @@ class PalaceReading:
         found = await self._drawers.listed(caller.workspace_id, DIARY, hall=hall, limit=asked.last_n)
         entries = tuple(
             DiaryEntry(
-                id=one.row.drawer_id, content=one.row.content, hall=one.row.hall, filed_at=format_ms(one.row.filed_ms)
+                id=one.row.drawer_id,
+                content=one.row.content,
+                hall=one.row.hall,
+                filed_at=format_ms(one.row.filed_ms),
+                author=one.author_text,
             )
             for one in found
         )
@@ -242,6 +246,7 @@ def _hit(found: Ranked) -> DrawerHit:
         similarity=round(found.similarity, 4),
         score=round(found.score, 6),
         filed_at=format_ms(drawer.filed_ms),
+        author=author_text(drawer.added_by_agent, drawer.author_type, drawer.author_name),
     )
 
 

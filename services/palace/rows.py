@@ -11,6 +11,7 @@ from ...schemas.events.drawers import DrawerState
 from ...schemas.operations.palace_answers import DrawerAnswer
 from ...schemas.ports import ViewReader
 from ...schemas.rules.palace_graph import Place
+from ...schemas.rules.render import who_text
 from ...schemas.timestamps import format_ms
 from ...schemas.views.drawers import (
     DRAWER_USES,
@@ -22,6 +23,7 @@ from ...schemas.views.drawers import (
     DrawerRow,
 )
 from ...schemas.views.table import PRESENT
+from ..authorship import Author
 
 _COLUMNS: Final = ", ".join(IMPORTANCE_NOW if name == "importance" else f"drawer.{name}" for name in DrawerRow._fields)
 _READ: Final = f"""SELECT {_COLUMNS}, coalesce(uses.access_count, 0), uses.last_accessed_ms,
@@ -64,6 +66,17 @@ class Drawer:
         """Whether it counts."""
         return self.open and self.row.superseded_by is None and self.row.state != DrawerState.MERGED
 
+    @property
+    def author(self) -> Author:
+        """Who filed it."""
+        row = self.row
+        return Author(row.author_type, row.author_name or None, row.added_by_agent or None, row.author_crew)
+
+    @property
+    def author_text(self) -> str:
+        """Who filed it, for an answer."""
+        return author_text(self.row.added_by_agent, self.row.author_type, self.row.author_name)
+
     def answer(self) -> DrawerAnswer:
         """The drawer as an answer."""
         row = self.row
@@ -72,6 +85,7 @@ class Drawer:
         return DrawerAnswer(
             **given,
             id=row.drawer_id,
+            author=self.author_text,
             filed_at=format_ms(row.filed_ms),
             held_until=None if row.held_until_ms is None else format_ms(row.held_until_ms),
             last_accessed_at=read,
@@ -144,6 +158,11 @@ class DrawerReader:
 
     async def _rows(self, sql: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
         return await asyncio.to_thread(self._views.rows, sql, params)
+
+
+def author_text(agent_id: str, author_type: str, author_name: str) -> str:
+    """``agent ada``, ``actor user t_1`` for an OWNER or ADMIN, ``agent ada, actor system …`` for a reactor."""
+    return who_text(agent_id or None, author_type or "agent", author_name or None)
 
 
 def _place(

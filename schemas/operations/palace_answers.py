@@ -55,7 +55,10 @@ class PalaceTaxonomyAnswer(Answer):
 
 
 class DrawerHit(Answer):
-    """A drawer that was found; ``score`` is what it was ranked by, ``author`` is who filed it, by the token."""
+    """A drawer that was found; ``score`` is what it was ranked by, ``author`` is who filed it, by the token.
+
+    ``quarantined`` is what the scanners block in its text (``category/pattern``); an AGENT or LEAD then gets a notice in its place.
+    """
 
     id: str
     wing: str
@@ -67,6 +70,7 @@ class DrawerHit(Answer):
     score: float
     filed_at: str
     author: str
+    quarantined: str | None = None
 
 
 class PalaceSearchAnswer(Answer):
@@ -107,8 +111,8 @@ class DrawerAnswer(Answer):
 
     ``held_until`` is the time at which the drawer in ``superseded_by`` began to hold; null if that is not known.
     ``author`` is who filed it, by the token: ``agent ada``, or ``actor user`` and the id of the token of an OWNER or
-    ADMIN; ``added_by`` is a label. ``entity_count`` and ``triple_count`` are what a model found in it,
-    ``retry_count`` its unusable answers about it.
+    ADMIN; ``added_by`` is a label. ``quarantined`` is as in a hit. ``entity_count`` and ``triple_count`` are what a
+    model found in it, ``retry_count`` its unusable answers about it.
     """
 
     id: str
@@ -137,6 +141,7 @@ class DrawerAnswer(Answer):
     retry_count: int
     live: bool
     seq: int
+    quarantined: str | None = None
 
 
 class ImportedDrawerAnswer(Answer):
@@ -182,13 +187,14 @@ class DiaryWriteAnswer(Answer):
 
 
 class DiaryEntry(Answer):
-    """An entry of a diary; ``author`` is who wrote it, by the token."""
+    """An entry of a diary; ``author`` is who wrote it, by the token, ``quarantined`` is as in a hit."""
 
     id: str
     content: str
     hall: str
     filed_at: str
     author: str
+    quarantined: str | None = None
 
 
 class DiaryReadAnswer(Answer):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.events.drawers import DrawerState
 from ...schemas.ports import ViewReader
+from ...schemas.rules.palace.layers import drawer_author
 from ...schemas.rules.palace.upkeep import decayed
 from ...schemas.views import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION
 from ...schemas.views.drawers import DRAWER_UPKEEP, DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
@@ -78,6 +79,11 @@ class HotDrawer:
     def importance(self) -> float:
         """Its importance after its decays."""
         return decayed(self.filed_importance, self.decays)
+
+    @property
+    def author_text(self) -> str:
+        """Who filed it, by the token."""
+        return drawer_author(self.added_by_agent, self.author_type, self.author_name)
 
 
 class DrawerUses(NamedTuple):

@@ -243,7 +243,7 @@ class PalaceFiling:
         known = await self._drawers.latest(caller.workspace_id, name)
         if known is None:
             raise no_drawer(name)
-        return known.answer()
+        return await asyncio.to_thread(known.answer, caller)
 
     async def _record(
         self, caller: Caller, payload: ControlPayload, what: str, name: str, entry_id: str | None = None

@@ -57,7 +57,8 @@ class PalaceTaxonomyAnswer(Answer):
 class DrawerHit(Answer):
     """A drawer that was found; ``score`` is what it was ranked by, ``author`` is who filed it, by the token.
 
-    ``quarantined`` is what the scanners block in its text (``category/pattern``); an AGENT or LEAD then gets a notice in its place.
+    ``quarantined`` is what the scanners block in its text (``category/pattern``); an AGENT or LEAD then gets a notice
+    in its place.
     """
 
     id: str

@@ -1312,7 +1312,7 @@ class Operations:
         reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
         workspace_id: str | None = None,
     ) -> MemoryConfigAnswer:
-        """Change the given settings of the memory documents of a workspace.
+        """Change the given settings of the memory of a workspace.
 
         Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all
         versions are kept.
@@ -1320,7 +1320,9 @@ class Operations:
         Args:
             retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
                 default, all versions are kept.
-            scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
+            scrubber: A text with credentials that is to be stored, in documents, entries, drawers and facts:
+                block refuses it, redact replaces them, warn stores it and says so, off stores it. By default
+                CREW_JOURNAL_SECRETS decides.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.

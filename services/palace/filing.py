@@ -86,12 +86,13 @@ class PalaceFiling:
         if is_noise(asked.content):
             raise _noise("content")
         _check_own_name(caller, asked.added_by, "added_by")
-        found = classify(asked.content, LEAST_CONFIDENCE)
+        content = await self._recorder.without_secrets(caller, asked.content, "content")
+        found = classify(content, LEAST_CONFIDENCE)
         filed = DrawerFiled(
-            drawer_id=drawer_id(asked.wing, asked.room, asked.content),
+            drawer_id=drawer_id(asked.wing, asked.room, content),
             wing=asked.wing,
             room=asked.room,
-            content=asked.content,
+            content=content,
             memory_type=found.memory_type,
             importance=found.importance,
             added_by=asked.added_by or caller.acts_as[1],
@@ -116,7 +117,7 @@ class PalaceFiling:
             drawer_id=asked.drawer_id,
             wing=_part(wing) or USER_WING,
             room=_part(room) or GENERAL_ROOM,
-            content=asked.content,
+            content=await self._recorder.without_secrets(caller, asked.content, "content"),
             memory_type="preference",
             added_by="mobile",
             added_by_agent=caller.principal.agent_id or "",

@@ -14,11 +14,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest
-from ...schemas.events.facts import MAX_REASON, EntityNamed, FactAsserted, FactEnded, FactEntity, FactType
+from ...schemas.events.facts import MAX_NAME, MAX_REASON, EntityNamed, FactAsserted, FactEnded, FactEntity, FactType
 from ...schemas.events.payload import ControlPayload
 from ...schemas.facts import GENERAL_TYPE, MAX_ENTITIES, MAX_FACTS, before, check_interval, entity_id, span_of
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations import facts as ops
+from ...schemas.operations.operation import Request
 from ...schemas.ports import ViewReader
 from ...schemas.rules.single_values import declared_single
 from ...schemas.settings import MIN_SEQ_WAIT_S
@@ -26,8 +27,9 @@ from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import FACTS_PROJECTION
 from ...schemas.views.facts import EntityRow, FactRow
 from ..authorship import Author, check_may_change, may_change
-from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..desk import Caller, Q
+from ..journal.intake.recorder import ScrubbingRecorder
+from ..journal.intake.secrets import storable
 from .entity_finder import EntityFinder
 from .facts import BY_START, LATEST_FIRST, FactReader
 
@@ -63,7 +65,7 @@ class KnowledgeGraph:
     def __init__(
         self,
         views: ViewReader,
-        journal: Recorder,
+        journal: ScrubbingRecorder,
         *,
         clock: Callable[[], datetime],
         max_entities: int = MAX_ENTITIES,
@@ -91,6 +93,7 @@ class KnowledgeGraph:
             InvalidRequest: If the end is before the start, or the workspace has as many facts or entities as it may.
         """
         _check(asked.valid_from, asked.valid_to, "valid_to")
+        asked = await self._storable(caller, asked, "subject", "predicate", "object")
         replaces, layered = layered is None, layered or PLAIN
         async with self._one_write():
             workspace_id = caller.workspace_id
@@ -176,6 +179,7 @@ class KnowledgeGraph:
         Raises:
             InvalidRequest: If an alias is the entity itself, means another entity, or has aliases.
         """
+        asked = await self._storable(caller, asked, "entity")
         async with self._one_write():
             workspace_id = caller.workspace_id
             known = await self._read.entity(workspace_id, asked.entity)
@@ -273,6 +277,14 @@ class KnowledgeGraph:
             await self._views.wait_for(self._last_write, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
             yield
 
+    async def _storable(self, caller: Caller, asked: Q, *fields: str) -> Q:
+        """A request whose names may be stored: ids are made of them."""
+        names = {name: await self._name(caller, asked, name) for name in fields}
+        return asked.model_copy(update=names)
+
+    async def _name(self, caller: Caller, asked: Request, field: str) -> str:
+        return await storable(self._journal, caller.workspace_id, getattr(asked, field), field, MAX_NAME)
+
     async def _end_of(self, workspace_id: str, name: str, type_: str | None) -> tuple[FactEntity, bool]:
         """One end of a fact, and whether the entity is known; an alias is recorded as the entity that it means."""
         known = await self._read.entity(workspace_id, name)
@@ -281,6 +293,7 @@ class KnowledgeGraph:
         return FactEntity(entity_id=known.entity_id, name=known.name, type=type_ or GENERAL_TYPE), True
 
     async def _alias(self, workspace_id: str, root: str, name: str) -> FactEntity:
+        name = await storable(self._journal, workspace_id, name, "aliases", MAX_NAME)
         known = await self._read.row(workspace_id, name)
         named = entity_id(name)
         if named == root:

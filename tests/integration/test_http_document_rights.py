@@ -139,6 +139,7 @@ async def test_poison_that_is_in_the_journal_is_shown_to_operators_alone(
 
 async def test_a_secret_is_blocked_redacted_or_warned_about_as_the_workspace_wants(world: World) -> None:
     content = f"the key is {SECRET}"
+    await world.record(MemoryConfigUpdated(scrubber="block"))
     with pytest.raises(WriteRefused, match="aws key"):
         await world.agent.document_write("AGENT", "replace", content)
     [rejection] = await world.rejections()

@@ -201,6 +201,11 @@ class Settings(LayeredSettings):
         description="Confidence from which the nearest centroid may decide the type; CRAWBL_MEM_HEURISTIC_LOW is read "
         "too. If absent, 0.5 or 999.",
     )
+    secrets: Literal["redact", "refuse", "keep"] = Field(
+        default="redact",
+        description="What is done with credentials (API keys, tokens, private keys, passwords) in a text that is to be "
+        "stored: redact replaces them, refuse refuses the text, keep stores it. The scrubber of a workspace has precedence.",
+    )
     query_log: bool = Field(
         default=True,
         description="Record every recall, with its query, as memory.searched. If false, recalls have no receipt.",

@@ -17,7 +17,7 @@ from ..schemas.entry import ActorType
 from ..schemas.errors import InvalidQuery, InvalidRequest, NotAllowed
 from ..schemas.operations.operation import Access, Effect, Operation, Request
 from ..schemas.ports import ViewReader
-from ..schemas.principal import Principal
+from ..schemas.principal import Principal, Role
 from ..schemas.settings import MIN_SEQ_WAIT_S
 
 Q = TypeVar("Q", bound=Request)
@@ -139,7 +139,9 @@ def check_access(access: Access, principal: Principal) -> None:
     Raises:
         NotAllowed: If it may not.
     """
-    if access is not Access.EVERY_TOKEN and not principal.role.administers:
+    if access is Access.LEADER and principal.role is Role.AGENT:
+        raise NotAllowed("a token of role AGENT may not decide this", hint="use a LEAD, OWNER or ADMIN token")
+    if access not in (Access.EVERY_TOKEN, Access.LEADER) and not principal.role.administers:
         raise NotAllowed(
             f"a token of role {principal.role.value} may not administer", hint="use an OWNER or ADMIN token"
         )

@@ -16,7 +16,7 @@ from typing import Final, get_args
 
 from ..events.operators import QUOTE_CHARS, VALUE_CHARS, FactKey, StatedFact
 from .documents import finding_in
-from .secrets import secrets_in
+from .secrets import find_secrets
 
 VERSION: Final = 1
 
@@ -80,7 +80,7 @@ def stated(proposed: Proposed, turns: Sequence[OwnTurn]) -> StatedFact | str:
         return "quote"
     if finding_in(value) or finding_in(quote):
         return "injection"
-    if secrets_in(value) or secrets_in(quote):
+    if find_secrets(value) or find_secrets(quote):
         return "secret"
     return StatedFact.model_validate(
         {"key": proposed.key, "value": value, "quote": quote, "entry_id": turn.entry_id, "seq": turn.seq}

@@ -1312,7 +1312,7 @@ class Operations:
         reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
         workspace_id: str | None = None,
     ) -> MemoryConfigAnswer:
-        """Change the given settings of the memory documents of a workspace.
+        """Change the given settings of the memory of a workspace.
 
         Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all
         versions are kept.
@@ -1320,7 +1320,9 @@ class Operations:
         Args:
             retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
                 default, all versions are kept.
-            scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
+            scrubber: A text with credentials that is to be stored, in documents, entries, drawers and facts:
+                block refuses it, redact replaces them, warn stores it and says so, off stores it. By default
+                CREW_JOURNAL_SECRETS decides.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1774,7 +1776,7 @@ class Operations:
             room: Topic within the wing.
             content: The text, kept verbatim.
             source_file: File that the text is from.
-            added_by: Who files it; the agent of the token if absent.
+            added_by: Who files it; the agent of the token if absent. Only OWNER and ADMIN name another.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(ADD_DRAWER, locals())
@@ -1790,7 +1792,7 @@ class Operations:
         importance: float | int | None = None,
         workspace_id: str | None = None,
     ) -> DrawerAnswer:
-        """Move a drawer, or set its type or importance; its text and id stay.
+        """Move a drawer, or set its type or importance; its text and id stay. For those who may delete it.
 
         Args:
             drawer_id: Id of the drawer.
@@ -1854,6 +1856,8 @@ class Operations:
     ) -> DeleteDrawerAnswer:
         """Delete a drawer; it can be restored, and the same text can be filed again.
 
+        An agent deletes its own drawers, a LEAD also those of its crew, OWNER and ADMIN all.
+
         Args:
             drawer_id: Id of the drawer.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1866,7 +1870,9 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> DrawerAnswer:
-        """Restore a drawer that was deleted, pruned, merged or superseded.
+        """Restore a drawer that was deleted, pruned, merged or superseded; for those who may delete it.
+
+        One that an OWNER or ADMIN deleted is restored by them alone.
 
         Args:
             drawer_id: Id of the drawer.
@@ -1882,6 +1888,8 @@ class Operations:
     ) -> InfoAnswer:
         """Set the text about the workspace that is given to a model at the start of every conversation.
 
+        For OWNER, ADMIN and LEAD.
+
         Args:
             content: The text, at most 2,000 characters.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1896,7 +1904,7 @@ class Operations:
         topic: str | None = None,
         workspace_id: str | None = None,
     ) -> DiaryWriteAnswer:
-        """Write an entry into an agent's diary.
+        """Write an entry into an agent's diary: an agent into its own, OWNER and ADMIN into each.
 
         Args:
             agent_name: Whose diary.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from ...schemas.rules.block_markers import MARKERS
+from ...schemas.rules.block_markers import EVERY_MARKER
 from .find import Address, find
 from .project import Project, project_of
 
@@ -34,7 +34,7 @@ _TURN_CHARS: Final = 20_000
 _SUMMARY_CHARS: Final = 2_000
 _STATE: Final = "hooks"
 _MARKS: Final = (
-    *((f"[{name}]", f"[END {name}]") for name in MARKERS),
+    *((f"[{name}]", f"[END {name}]") for name in EVERY_MARKER),
     ("<recalled-memory", "</recalled-memory"),
     ("<system-reminder>", "</system-reminder>"),
 )

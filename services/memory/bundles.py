@@ -37,7 +37,7 @@ from ...schemas.rules.bundles import (
 )
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.lessons import as_yaml, rules_text
-from ...schemas.rules.secrets import secrets_in
+from ...schemas.rules.secrets import find_secrets, kinds_of
 from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION
 from ...schemas.views.documents import DocumentRow
@@ -193,7 +193,7 @@ def _problems(target: Target, content: str, opted_out: bool) -> Iterator[tuple[s
         yield "empty", "the file is empty"
     if size > cap:
         yield "cap", f"has {size} of {cap} bytes"
-    if kinds := secrets_in(content):
+    if kinds := kinds_of(find_secrets(content)):
         yield "secret", f"holds credentials: {', '.join(kinds)}"
     if finding := finding_in(content):
         yield "injection", finding

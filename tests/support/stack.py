@@ -41,6 +41,7 @@ from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.broker.connection import Connection
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
+from crew_journal.services.journal.intake.secrets import SecretGuard
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.layered.use_cases import Layered
 from crew_journal.services.mcp.audit import Audit
@@ -178,7 +179,11 @@ async def running_stack(
         base = await ends.enter_async_context(folded_journal(broker, data_dir, "test stack"))
         store = base.store
         check = SupersedingCheck(base.store)
-        journal = Journal(base.writer, base.host.identities, clock=lambda: datetime.now(UTC), superseding=check)
+        secrets = SecretGuard(store)
+        ends.callback(secrets.close)
+        journal = Journal(
+            base.writer, base.host.identities, clock=lambda: datetime.now(UTC), superseding=check, secrets=secrets
+        )
         owner = ensure_owner_token(data_dir)
         tokens = TokenRegistry(store, journal, owner, clock=token_clock)
         tokens.load()

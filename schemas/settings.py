@@ -37,6 +37,11 @@ DEDUPE_WINDOW_S: Final = 120.0
 # the host (DESIGN §5)
 BATCH_MESSAGES: Final = 1_000
 BATCH_WAIT_S: Final = 0.05
+BATCH_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of the bodies of one folded batch, unless one message alone is larger: words that no other entry has take a second
+for each MiB and 40 times their size in memory."""
+REPLAY_BATCH_BYTES: Final = 8 * 1024 * 1024
+"""The same for a bulk replay: 5,000 usual entries have 2 MiB, 5,000 vectors of 384 numbers 8 MiB."""
 REPLAY_BATCH_MESSAGES: Final = 5_000
 """Messages of one batch of a bulk replay, where latency does not matter."""
 REPLAY_LOOKAHEAD: Final = 2

@@ -61,8 +61,8 @@ IDLE_TIDY_S: Final = 2.0
 WAL_IDLE_BYTES: Final = 4 * 1024 * 1024
 """Size of the write-ahead log above which an idle host checkpoints."""
 WAL_BOUND_BYTES: Final = 512 * 1024 * 1024
-"""Size of the write-ahead log above which the host checkpoints at once; bounds disk use and the time of the next start.
-"""
+"""Size of the write-ahead log above which the host checkpoints at once, if DuckDB's memory does not bound it more tightly
+(``ViewStore.wal_bound``); bounds disk use and the time of the next start."""
 REST_LOOK_S: Final = 0.5
 """Seconds between checks whether the node is idle; then freed memory is returned to the system."""
 REST_CPU_SHARE: Final = 0.1

@@ -85,8 +85,8 @@ async def replay(
         client: A connection that may read the stream; any client of nats-py, fastest with one that is ``Diverting``.
         first_seq: First sequence wanted.
         last_seq: Last sequence wanted.
-        batch: Messages of one list at most, of ``REPLAY_BATCH_BYTES`` together unless one alone is larger; lists are full but
-            for the last and after a lost connection.
+        batch: Messages of one list at most, of ``REPLAY_BATCH_BYTES`` together unless one alone is larger; lists are full
+            but for the last and after a lost connection.
         stream: Name of the stream.
 
     Raises:

@@ -368,6 +368,8 @@ class Host:
             self.lagging.set()
         if self._tidying is not None:
             await self._tidying.after_commit()
+        elif self.store.wal_bytes > self.store.wal_bound:
+            await self.store.checkpoint()
 
     def _stop(self, error: FoldingStopped, prepared: Prepared) -> None:
         self._owed.update(prepared.messages)

@@ -86,6 +86,17 @@ BODIES_MB: Final = 128
 MB.
 """
 
+# budgets of the token of an agent (role AGENT or LEAD); OWNER and ADMIN have none
+TOKEN_MB_PER_MINUTE: Final = 16
+"""MiB of entries and documents: 100 times what the hooks of one busy session write; folded in 20 s even if no word of it is
+known."""
+TOKEN_ENTRIES_PER_MINUTE: Final = 30_000
+"""Entries and documents: folded in 4 s if they are small."""
+TOKEN_WAITING_MB: Final = 8
+"""MiB that wait to be folded: one request of a client. They take 9 s if no word of them is known, usually 2."""
+TOKEN_REQUESTS: Final = 64
+"""Requests of one token that are answered at the same time, streams included."""
+
 # models
 OLLAMA_DEFAULT_HOST: Final = "http://127.0.0.1:11434"
 OLLAMA_DEFAULT_MODEL: Final = "nomic-embed-text"
@@ -222,6 +233,26 @@ class Settings(LayeredSettings):
     )
     bodies_mb: int = Field(
         default=BODIES_MB, ge=64, description="Request bodies in memory at once, MiB; one token may use half."
+    )
+    token_mb_per_minute: int = Field(
+        default=TOKEN_MB_PER_MINUTE,
+        ge=0,
+        description="MiB that a token of role AGENT or LEAD may write a minute; 0 for no limit.",
+    )
+    token_entries_per_minute: int = Field(
+        default=TOKEN_ENTRIES_PER_MINUTE,
+        ge=0,
+        description="Entries and documents that such a token may write a minute; 0 for no limit.",
+    )
+    token_waiting_mb: int = Field(
+        default=TOKEN_WAITING_MB,
+        ge=0,
+        description="MiB written by such a token that may wait to be folded, and the most of one request; 0 for no limit.",
+    )
+    token_requests: int = Field(
+        default=TOKEN_REQUESTS,
+        ge=0,
+        description="Requests of such a token that may be open at once, streams included; 0 for no limit.",
     )
     memory_provider: str = Field(
         default="journal",

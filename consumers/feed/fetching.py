@@ -4,7 +4,7 @@ FastStream 0.7.8 fills a batch with several calls of nats-py's ``fetch``, whose 
 publish to recall, most of it waiting, and 24 of 300 lone messages.
 
 Invariants: each delivered message is returned once, in the order of delivery; a time-out is raised only while no message is
-buffered, or when the batch has ``BATCH_BYTES``; two batches end at least ``spacing_s`` seconds apart unless the second one is
+buffered, or when the batch has ``BATCH_BYTES``; two batches end at least ``spacing_s`` seconds apart unless the second is
 full.
 """
 

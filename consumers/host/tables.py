@@ -35,7 +35,9 @@ def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]], there: Co
 def digested_parts(tables: Iterable[Table[Any]]) -> dict[Table[Any], tuple[str, ...]]:
     """Table → the names of the tables whose rows its digest covers; tables that only describe a layout are left out."""
     return {
-        table: (str(table),) if table.rest is None else (str(table), str(table.rest)) for table in tables if table.digested
+        table: (str(table),) if table.rest is None else (str(table), str(table.rest))
+        for table in tables
+        if table.digested
     }
 
 

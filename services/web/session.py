@@ -27,6 +27,7 @@ from starlette.responses import Response
 from ...schemas.errors import EntryTooLarge, NotAllowed, NotAuthenticated, OverBudget
 from ...schemas.principal import Principal
 from ..access.tokens import TokenRegistry
+from ..budgets import SPENDER
 from ..http.ports import AppServices
 
 PREFIX: Final = "/ui/s/"
@@ -151,7 +152,9 @@ def signed_in(request: Request, sessions: Sessions, services: AppServices) -> tu
         ViewsBehind: If the tokens have not been folded yet.
     """
     place = request.path_params["place"]
-    return sessions.find(place, request.cookies.get(cookie_of(place), ""), services.tokens)
+    found = sessions.find(place, request.cookies.get(cookie_of(place), ""), services.tokens)
+    SPENDER.set(services.budgets.spender(found[0]))
+    return found
 
 
 def cookie_of(place: str) -> str:

@@ -76,9 +76,11 @@ async def test_the_id_of_a_session_opens_nothing_without_its_place_and_no_route_
         for path in ("/", "/ui/journal", f"{PREFIX}{'x' * 22}/journal"):
             answer = await thief.get(path, headers=visitor.header)
             assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/ui/login")
-        for path in ("/v1/journal", "/v1/status", "/v1/admin/tokens", "/mcp", "/memory/status", "/v1/memory_stores"):
+        for path in ("/v1/journal", "/v1/status", "/v1/admin/tokens", "/memory/status", "/v1/memory_stores"):
             for stolen in (visitor.header, {"Authorization": f"Bearer {visitor.value}"}):
                 assert (await thief.get(path, headers=stolen)).status_code == 401, path
+        for stolen in (visitor.header, {"Authorization": f"Bearer {visitor.value}"}):
+            assert (await thief.post("/mcp", json={}, headers=stolen)).status_code == 401
         form = {"entry_id": "x", "reason": "forged"}
         forged = await thief.post(f"{visitor.home}do/retract", data=form, headers=visitor.header)
         assert forged.status_code == 403, "a form needs its code even with id and place"

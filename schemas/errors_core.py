@@ -213,6 +213,37 @@ class BodiesFull(Unavailable):
     title = "Too many request bodies in memory"
 
 
+class OverBudget(Unavailable):
+    """A token has used up one of its budgets; try again after ``retry_after_s``.
+
+    Args:
+        message: As of every error.
+        hint: As of every error.
+        field: As of every error.
+        budget: Name of the budget.
+        setting: The setting that changes it; empty if none does.
+        retry_after_s: Seconds until the same request may be accepted.
+    """
+
+    title = "Over budget"
+    status = 429
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        field: str | None = None,
+        budget: str = "",
+        setting: str = "",
+        retry_after_s: float = 1.0,
+    ) -> None:
+        super().__init__(message, hint=hint, field=field)
+        self.budget = budget
+        self.setting = setting
+        self.retry_after_s = retry_after_s
+
+
 class Overloaded(Unavailable):
     """The queue of waiting requests is full."""
 

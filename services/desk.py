@@ -19,6 +19,7 @@ from ..schemas.operations.operation import Access, Effect, Operation, Request
 from ..schemas.ports import ViewReader
 from ..schemas.principal import Principal, Role
 from ..schemas.settings import MIN_SEQ_WAIT_S
+from .budgets import SPENDER
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A", bound=BaseModel)
@@ -122,6 +123,7 @@ class Desk:
             NotAllowed: If the role or the workspace does not allow it.
             InvalidQuery: If a field of an operation that reads is wrong; ``InvalidRequest`` for the others.
             ViewsBehind: If the views do not pass ``min_seq`` in time.
+            OverBudget: If it changes something and the token has used up a budget.
             CrewJournalError: What the handler raises.
         """
         check_access(operation.access, principal)
@@ -129,6 +131,8 @@ class Desk:
         caller = Caller.of(principal, getattr(asked, "workspace_id", None))
         if operation.views and (min_seq := getattr(asked, "min_seq", None)):
             await self._views.wait_for(min_seq, self._wait_s, *operation.views)
+        if operation.effect is not Effect.READS and (spender := SPENDER.get()) is not None:
+            spender.admit()  # before anything is done: what is stored is not answered with an error
         answer: A = await self._handlers[operation.name](caller, asked)
         return answer
 

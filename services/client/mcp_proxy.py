@@ -129,6 +129,8 @@ class Proxy:
             raise Unreachable(f"the memory answers with status {answer.status}") from None
         if not isinstance(read, dict):
             raise Unreachable(f"the memory answers with status {answer.status}")
+        if answer.status == http.client.TOO_MANY_REQUESTS:  # too many requests of the token are open: sent again
+            raise ConnectionRefusedError
         if "jsonrpc" not in read:  # a problem of the service: the token, or a parameter of the URL
             raise Unreachable(". ".join(str(read[key]) for key in ("detail", "hint") if read.get(key)))
         return read

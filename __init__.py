@@ -5,7 +5,8 @@ It exports the client and the errors: ``from crew_journal import CrewJournal, No
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # not from typing: a file typing.py in the caller's folder would run before it is forgotten
 
 if TYPE_CHECKING:
     from .schemas.errors import *  # noqa: F403 - every error, without a list to keep

@@ -1,16 +1,18 @@
 """The data directory of a node: who owns it, how clients find it, what the node is called on the broker.
 
-Invariant: one process owns a data directory at a time; ``runtime.json`` is there only while a service answers.
+Invariant: one process owns a data directory at a time; ``runtime.json`` is there only while a service answers. A file of the
+directory is read without following a link or waiting for a pipe, because a directory may come with a cloned repository.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +22,43 @@ RUNTIME_FILE: Final = "runtime.json"
 LOCK_FILE: Final = "lock"
 NODE_FILE: Final = "node.id"
 SUBJECT_KEY_FILE: Final = "subject.key"
+IGNORE_FILE: Final = ".gitignore"
+TOKEN_FILE: Final = "admin.token"
+_SMALL_BYTES: Final = 65_536
+"""Largest size of a file that is read as a whole; tokens and addresses have under 300 bytes."""
+_NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
+_READ: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | _NO_LINK
 _KEY_BYTES: Final = 32
 _LOCK_TRIES: Final = 100
 _LOCK_PAUSE_S: Final = 0.005
 """Half a second in total; a probe holds the lock for some microseconds."""
+
+
+def make_private(data_dir: Path) -> None:
+    """Make the directory if it is absent, for its owner only, and its ``.gitignore``, so that git stages no secret of it."""
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(data_dir / IGNORE_FILE, flags, 0o600), "w", encoding="ascii") as file:
+            file.write("*\n")
+
+
+def small_file(path: Path, most_bytes: int = _SMALL_BYTES) -> bytes | None:
+    """The content of a regular file; None if it is absent, something else (a link, too), larger or not readable."""
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(most_bytes + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return content if len(content) <= most_bytes else None
 
 
 def lock(data_dir: Path) -> Callable[[], None]:
@@ -35,14 +70,14 @@ def lock(data_dir: Path) -> Callable[[], None]:
     Raises:
         DataDirBusy: If another process owns the directory.
     """
-    descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NO_LINK, 0o600)
     for _ in range(_LOCK_TRIES):
-        if _took(descriptor, fcntl.LOCK_EX):
+        if _took(descriptor, shared=False):
             (data_dir / RUNTIME_FILE).unlink(missing_ok=True)
             return lambda: os.close(descriptor)
-        if not _took(descriptor, fcntl.LOCK_SH):
+        if not _took(descriptor, shared=True):
             break  # an owner holds it, not a probe
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _release(descriptor)
         time.sleep(_LOCK_PAUSE_S)
     os.close(descriptor)
     if (data_dir / RUNTIME_FILE).exists():
@@ -59,35 +94,94 @@ def lock(data_dir: Path) -> Callable[[], None]:
 def is_owned(data_dir: Path) -> bool:
     """Whether a process owns the directory now, so that its ``runtime.json`` is not left over from a killed one.
 
-    A lock of another user cannot be probed; the directory then counts as owned.
+    A lock that cannot be opened (of another user, or a link) counts as not held: it proves nothing about a service.
     """
     try:
-        descriptor = os.open(data_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except PermissionError:
-        return True
+        descriptor = os.open(data_dir / LOCK_FILE, _READ)
     except OSError:
         return False
     try:
-        return not _took(descriptor, fcntl.LOCK_SH)
+        return not _took(descriptor, shared=True)
     finally:
         os.close(descriptor)
 
 
-def _took(descriptor: int, kind: int) -> bool:
+def _took(descriptor: int, *, shared: bool) -> bool:
+    import fcntl  # here: clients on Windows import this module and lock nothing
+
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def announce(data_dir: Path, http: str, nats: str) -> Callable[[], None]:
-    """Write ``runtime.json`` atomically; returns a function that removes it."""
+def _release(descriptor: int) -> None:
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What ``runtime.json`` says of a running ``up``.
+
+    Attributes:
+        http: Its HTTP address.
+        pid: Its process.
+        seal: Proof that it was written by a process that knows the owner's token; empty if there is none.
+        nats: Its broker.
+    """
+
+    http: str
+    pid: int
+    seal: str = field(default="", repr=False)
+    nats: str = ""
+
+    def sealed(self, token: str) -> str:
+        """The seal that these facts have: HMAC-SHA256 with the owner's token as the key."""
+        import hmac  # here: most hooks need none, and it takes 3 ms to import
+
+        facts = json.dumps([self.http, self.nats, self.pid])
+        return hmac.new(token.encode(), facts.encode(), "sha256").hexdigest()
+
+    def is_sealed_by(self, token: str | None) -> bool:
+        """Whether the seal is that of an owner's token; never, if there is no token."""
+        import hmac
+
+        return bool(token) and hmac.compare_digest(self.seal.encode(), self.sealed(token or "").encode())
+
+
+def announce(data_dir: Path, http: str, nats: str, token: str) -> Callable[[], None]:
+    """Write ``runtime.json`` atomically, sealed with the owner's token; returns a function that removes it."""
+    facts = Running(http, os.getpid(), nats=nats)
     path = data_dir / RUNTIME_FILE
     candidate = path.with_suffix(".tmp")
-    candidate.write_text(json.dumps({"http": http, "nats": nats, "pid": os.getpid()}) + "\n")
+    known = {"http": http, "nats": nats, "pid": facts.pid, "seal": facts.sealed(token)}
+    candidate.write_text(json.dumps(known) + "\n")
     candidate.replace(path)
     return lambda: path.unlink(missing_ok=True)
+
+
+def read_running(data_dir: Path) -> Running | None:
+    """What ``runtime.json`` says, if a process owns the directory; it may not answer.
+
+    The port of a process that was killed may be another service's by now, which must not be sent a token.
+    """
+    try:
+        known = json.loads(small_file(data_dir / RUNTIME_FILE) or b"")
+        running = Running(str(known["http"]), int(known["pid"]), str(known.get("seal", "")), str(known.get("nats", "")))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return running if is_owned(data_dir) else None
+
+
+def read_owner_token(data_dir: Path) -> str | None:
+    """The owner's token of a data directory; None if it cannot be read."""
+    try:
+        return (small_file(data_dir / TOKEN_FILE) or b"").decode("ascii").strip() or None
+    except UnicodeDecodeError:
+        return None
 
 
 def node_id(data_dir: Path) -> str:

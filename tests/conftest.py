@@ -75,6 +75,14 @@ def ownership() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def consents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor change the configuration of the person who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def quiet_log() -> Iterator[None]:
     """How a command configures the log is over with its test."""

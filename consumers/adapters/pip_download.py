@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+_ISOLATED: Final = ("-E", "-P")
+"""pip then imports nothing from the caller's folder or ``PYTHONPATH``."""
 DOWNLOAD_TIMEOUT_S: Final = 900
 """Seconds; 83 MB at 1 Mbit/s take 11 minutes."""
 
@@ -43,6 +45,7 @@ def download_wheel(package: str, version: str, folder: Path, hashes: Sequence[st
     asked.write_text(f"{package}=={version}" + "".join(f" --hash=sha256:{one}" for one in hashes) + "\n", "utf-8")
     command = [
         _python_with_pip(folder),
+        *_ISOLATED,
         "-m",
         "pip",
         "download",
@@ -53,7 +56,12 @@ def download_wheel(package: str, version: str, folder: Path, hashes: Sequence[st
     command += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), "--requirement", str(asked)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=DOWNLOAD_TIMEOUT_S, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=DOWNLOAD_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise DownloadFailed(

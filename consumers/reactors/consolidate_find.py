@@ -31,7 +31,7 @@ from ...schemas.rules.consolidation import (
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.publishers import UNRECORDED, author_shown
 from ...schemas.rules.recurrence import Occurrence, recurrences, terms_of
-from ...schemas.rules.secrets import secrets_in
+from ...schemas.rules.secrets import find_secrets
 from ...schemas.rules.text import Analyzer, tokens_of
 from ...schemas.timestamps import DAY_MS
 from ..prompts.consolidation import MIN_EVIDENCE, ProposedRules, cited
@@ -109,7 +109,7 @@ def proposed_groups(answer: ProposedRules, candidates: Sequence[Candidate]) -> l
         if (
             len(evidence) < MIN_EVIDENCE
             or len(covered) < _RESEMBLES * len(terms)
-            or secrets_in(rule.pattern + rule.action)
+            or find_secrets(rule.pattern + rule.action)
         ):
             continue
         name = hashlib.blake2b("/".join(sorted(evidence)).encode(), digest_size=16).hexdigest()
@@ -121,7 +121,7 @@ def proposed_groups(answer: ProposedRules, candidates: Sequence[Candidate]) -> l
 def _is_clean(pattern: str, action: str) -> bool:
     """Whether a text that was put together from several entries has nothing that the scanners block."""
     text = f"{pattern}\n{action}"
-    return finding_in(text) is None and not secrets_in(text)
+    return finding_in(text) is None and not find_secrets(text)
 
 
 def _is_vouched(text: str, candidates: Sequence[Candidate]) -> bool:

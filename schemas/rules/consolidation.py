@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..entry import ActorType, Severity
 from .documents import finding_in
 from .routine import is_routine
-from .secrets import secrets_in
+from .secrets import find_secrets
 
 VERSION: Final = 2
 
@@ -106,7 +106,7 @@ def is_fit(summary: str, action: str, *, permanent: bool) -> bool:
     Text of a permanent entry may be routine: a person has marked it.
     """
     text = f"{summary}\n{action}"
-    if finding_in(text) is not None or secrets_in(text):
+    if finding_in(text) is not None or find_secrets(text):
         return False
     return permanent or bool(action) or not is_routine(summary)
 

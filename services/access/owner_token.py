@@ -11,10 +11,12 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from ...schemas.errors import NotAllowed
+from ..data_dir import make_private
 
 OWNER_TOKEN_FILE: Final = "admin.token"
 _RANDOM_BYTES: Final = 32
@@ -37,21 +39,28 @@ def token_hash(plaintext: str) -> str:
     return hashlib.sha256(plaintext.encode()).hexdigest()
 
 
-def ensure_owner_token(data_dir: Path) -> str:
+def ensure_owner_token(data_dir: Path, minted: Callable[[str], None] = lambda _token: None) -> str:
     """The owner's token of this data directory, minted on first start into a file only its owner can read.
+
+    Args:
+        data_dir: The directory.
+        minted: Called with a new token before its file appears.
 
     Raises:
         NotAllowed: If it is not a file, others could read it, or it does not hold a token.
     """
     path = data_dir / OWNER_TOKEN_FILE
     with contextlib.suppress(FileExistsError):
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_private(data_dir)
         fresh = data_dir / f".{OWNER_TOKEN_FILE}.{secrets.token_hex(8)}"
+        token = mint_token()
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
-            file.write(mint_token() + "\n")
+            file.write(token + "\n")
             file.flush()
             os.fsync(file.fileno())
         try:
+            if not os.path.lexists(path):
+                minted(token)
             os.link(fresh, path)  # all or nothing, and never over a token that is there
         finally:
             fresh.unlink()

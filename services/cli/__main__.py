@@ -2,7 +2,7 @@
 
 import sys
 
-from .entry import main
+from .entry import script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(script())

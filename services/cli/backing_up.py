@@ -111,7 +111,7 @@ def restore(
         raise typer.BadParameter("does not go with a backup, which is restored into --data-dir", param_hint=name)
     if not Path(what).is_file():
         raise typer.BadParameter(f"there is no file {what}", param_hint="FILE|ID")
-    show(_restored(Path(what), where.data_dir), json_output, _print_restored)
+    show(_restored(Path(what), where.folder), json_output, _print_restored)
 
 
 def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
@@ -142,6 +142,7 @@ def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
 
 
 async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: str) -> int:
+    from ..client.trust import claim_journal
     from ..data_dir import lock
     from ..journal.broker.broker import ManagedBroker
     from ..journal.broker.connection import connect
@@ -149,7 +150,7 @@ async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: s
     from ..operating.backup import restore_streams
 
     data_dir = settings.data_dir.resolve()
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    claim_journal(data_dir)
     binary = find_nats_server([settings.nats_dir], override=settings.nats_server)
     async with AsyncExitStack() as stack:
         stack.callback(lock(data_dir))

@@ -23,8 +23,9 @@ from typer import Option
 from ...schemas.errors import CrewJournalError, EmbedderError, JournalDamaged, ViewsDamaged
 from ...schemas.ports import Embedder
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
+from ..client.find import running
 from ..data_dir import RUNTIME_FILE, is_owned
-from .connection import find_running, read_runtime, resolve, sync_client
+from .connection import find_running, resolve, sync_client
 from .groups import grouped
 from .options import Json, Where, settings_from
 from .output import counted, emit, plain, safe, size_text
@@ -190,7 +191,7 @@ def check_port(settings: Settings, where: Where) -> Iterator[Finding]:
     """``up`` can listen, unless it does already."""
     from ..http.server import parse_address
 
-    if where.url is not None or find_running(where.data_dir) is not None:
+    if where.url is not None or find_running(where.folder) is not None:
         return
     host, port = parse_address(settings.http)
     refuse_taken(host, port)
@@ -254,10 +255,10 @@ def check_running(settings: Settings, where: Where) -> Iterator[Finding]:
 
     there = resolve(where)
     if there is None:
-        if stale := read_runtime(where.data_dir):
+        if stale := running(where.folder):
             found = f"process {stale.pid} does not answer at {stale.http}"
             yield Finding("up", FAIL, found, "wait until it is ready, or stop it")
-        elif (where.data_dir / RUNTIME_FILE).exists():
+        elif (where.folder / RUNTIME_FILE).exists():
             yield Finding("up", WARN, "it ended without cleaning up", "`crew-journal up` recovers by itself")
         else:
             yield Finding("up", OK, "is not running", "start it with `crew-journal up`")
@@ -311,7 +312,7 @@ def doctor(
     json_output: Json = False,
 ) -> None:
     """Check python, nats-server, disk, data directory, port, embedders and a running journal; says what to do."""
-    findings = run_checks(settings_from(data_dir=where.data_dir, http=http), where)
+    findings = run_checks(settings_from(data_dir=where.folder, http=http), where)
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     if json_output:
         emit({"ok": not failed, "checks": [asdict(finding) for finding in findings]})

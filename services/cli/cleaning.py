@@ -16,9 +16,11 @@ import typer
 from typer import Argument, Option
 
 from ...schemas.errors import DataDirBusy
+from ..client.find import data_dir_of
+from ..client.trust import consents_folder
 from .configuration import config_file
 from .connection import SIGNS
-from .options import FALLBACK_DATA_DIR, DataDir, Json, settings_from
+from .options import DataDir, Json, settings_from
 from .output import print_table, say, show, size_text
 
 _VIEWS: Final = "views.duckdb"
@@ -50,18 +52,19 @@ def clean(
     names: Annotated[
         list[str] | None, Argument(metavar="[NAME]…", help="What to remove; lists everything if left out.")
     ] = None,
-    data_dir: DataDir = FALLBACK_DATA_DIR,
+    data_dir: DataDir = None,
     yes: Annotated[bool, Option("--yes", help="Remove it; without, only show what would be removed.")] = False,
     json_output: Json = False,
 ) -> None:
     """List what is installed and kept on this machine, or remove what is named, with --yes."""
-    known = {one.name: one for one in kept(data_dir)}
+    folder = data_dir_of(data_dir)
+    known = {one.name: one for one in kept(folder)}
     for name in names or ():
         if name not in known:
             raise typer.BadParameter(f"{name} is not one of {', '.join(known) or 'nothing'}", param_hint="NAME")
     chosen = [known[name] for name in names] if names else list(known.values())
     if names and yes:
-        _remove(chosen, data_dir)
+        _remove(chosen, folder)
     rows = [{"name": one.name, "bytes": one.size, "what": one.what, "paths": [*map(str, one.paths)]} for one in chosen]
     removed = bool(names and yes)
     show({"kept": rows, "removed": removed}, json_output, _print)
@@ -78,6 +81,7 @@ def kept(data_dir: Path) -> Iterator[Kept]:
         Kept("models", "model weights; `embedder install minilm` downloads them again", (settings.models_dir,)),
         Kept("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
         Kept("hooks", "how far hooks have read transcripts; turns are not recorded twice without it", (state,)),
+        Kept("trust", "which folders are trusted; without it, each has to be trusted again", (consents_folder(),)),
         Kept("configuration", "contexts with their tokens, and settings", (config_file(),)),
         Kept(
             "imports",

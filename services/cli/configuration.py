@@ -110,6 +110,18 @@ def save(configuration: Configuration) -> None:
     draft.replace(path)
 
 
+def environment_elsewhere() -> dict[str, str]:
+    """The environment for a command that runs in another folder: its relative paths of ours become absolute."""
+    from ...schemas.settings import Settings
+
+    paths = [name for name, field in Settings.model_fields.items() if field.annotation in (Path, Path | None)]
+    found = dict(os.environ)
+    for name in (FILE_VARIABLE, *(f"{PREFIX}{name.upper()}" for name in paths)):
+        if found.get(name):
+            found[name] = str(Path(found[name]).absolute())
+    return found
+
+
 def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 

@@ -1,15 +1,15 @@
 """``connect``: writes the configuration by which a coding agent uses this memory, after showing it, and removes it again.
 
-Invariant: only entries that run our own command are added or removed; everything else in a file stays as it was.
+Invariant: only entries that ``connect`` wrote are changed or removed; all other values of a file stay as they were, and so
+do its indentation, mode and owner.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
+import re
 import shlex
-import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,22 +19,28 @@ import typer
 from typer import Argument, Option
 
 from ...schemas.errors import InvalidQuery
+from ..client.isolation import CLI_MODULE, isolated_python
 from .options import Json
+from .other_file import OtherFile
 from .output import say, show
 
-COMMAND: Final = "crew-journal"
+_COMMAND: Final = "crew-journal"
 _NAME: Final = "crew-journal"
-_HOOK: Final = " hook "
+_ISOLATION: Final = frozenset({"-E", "-I", "-P"})
 _TIMEOUT_S: Final = 5
 """Seconds after which the coding agent gives a hook up; it takes a third of one at most."""
 _EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
 _CODEX_EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact")
+_INDENT: Final = re.compile(r"^[\[{]\s*\n([ \t]+)\S")
 Config = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A JSON file of a coding agent: its path below the home directory, and how our entries get in and out."""
+    """A JSON file of a coding agent: its path below the home directory, and how our entries get in and out.
+
+    ``remove`` changes nothing unless it finds an entry of ours; ``add`` takes the place of ours.
+    """
 
     path: str
     add: Callable[[Config, list[str]], None]
@@ -45,22 +51,22 @@ def _nested(program: str, events: tuple[str, ...]) -> _File:
     """Hooks as Claude Code and Codex write them: event → groups → hooks."""
 
     def add(config: Config, command: list[str]) -> None:
+        remove(config)
+        hooks = _object_in(config, "hooks")
         for event in events:
-            hook = {
-                "type": "command",
-                "command": shlex.join([*command, "hook", event, "--program", program]),
-                "timeout": _TIMEOUT_S,
-            }
-            config.setdefault("hooks", {}).setdefault(event, []).append({"hooks": [hook]})
+            hook = {"type": "command", "command": _hook_command(command, event, program), "timeout": _TIMEOUT_S}
+            _list_in(hooks, event).append({"hooks": [hook]})
 
     def remove(config: Config) -> None:
-        for event, groups in list(config.get("hooks", {}).items()):
-            for group in groups:
-                group["hooks"] = [hook for hook in group.get("hooks", ()) if not _is_ours(hook)]
-            config["hooks"][event] = [group for group in groups if group["hooks"]]
-            if not config["hooks"][event]:
-                del config["hooks"][event]
-        _drop_empty(config, "hooks")
+        for event, groups in _lists_of(config, "hooks"):
+            emptied = [
+                group
+                for group in groups
+                if isinstance(group, dict) and _remove_our_hooks(group.get("hooks"), program) and not group["hooks"]
+            ]
+            groups[:] = [group for group in groups if not any(group is one for one in emptied)]
+            if emptied and not groups:
+                _drop(config, "hooks", event)
 
     return _File(".claude/settings.json" if program == "claude-code" else ".codex/hooks.json", add, remove)
 
@@ -69,32 +75,34 @@ def _flat() -> _File:
     """Hooks as Cursor writes them: event → hooks."""
 
     def add(config: Config, command: list[str]) -> None:
+        remove(config)
         config.setdefault("version", 1)
-        hook = {"command": shlex.join([*command, "hook", "sessionStart", "--program", "cursor"])}
-        config.setdefault("hooks", {}).setdefault("sessionStart", []).append(hook)
+        hook = {"command": _hook_command(command, "sessionStart", "cursor")}
+        _list_in(_object_in(config, "hooks"), "sessionStart").append(hook)
 
     def remove(config: Config) -> None:
-        for event, hooks in list(config.get("hooks", {}).items()):
-            config["hooks"][event] = [hook for hook in hooks if not _is_ours(hook)]
-            if not config["hooks"][event]:
-                del config["hooks"][event]
-        _drop_empty(config, "hooks")
+        for event, hooks in _lists_of(config, "hooks"):
+            if _remove_our_hooks(hooks, "cursor") and not hooks:
+                _drop(config, "hooks", event)
 
     return _File(".cursor/hooks.json", add, remove)
 
 
 def _servers(path: str, program: str) -> _File:
-    """The tools: ``mcpServers``."""
+    """The tools: ``mcpServers``. An entry of the same name that ``connect`` did not write stays."""
 
     def add(config: Config, command: list[str]) -> None:
-        config.setdefault("mcpServers", {})[_NAME] = {
-            "command": command[0],
-            "args": [*command[1:], "mcp", "--project", program],
-        }
+        servers = _object_in(config, "mcpServers")
+        former = servers.get(_NAME)
+        if former is not None and not _is_our_server(former, program):
+            say(f"mcpServers.{_NAME} in {path} was not written by `connect`: it stays as it is")
+            return
+        servers[_NAME] = {**(former or {}), "command": command[0], "args": [*command[1:], "mcp", "--project", program]}
 
     def remove(config: Config) -> None:
-        config.get("mcpServers", {}).pop(_NAME, None)
-        _drop_empty(config, "mcpServers")
+        servers = config.get("mcpServers")
+        if isinstance(servers, dict) and _is_our_server(servers.get(_NAME), program):
+            _drop(config, "mcpServers", _NAME)
 
     return _File(path, add, remove)
 
@@ -115,59 +123,134 @@ def connect(
 ) -> None:
     """Connect a coding agent: give its sessions memory, and capture their turns.
 
-    Shows what changes in which file and asks before it writes. The crew is the repository, the agent is the program; a file
-    .crew-journal.json in the repository overrides that.
+    Shows what changes in which file and asks before it writes; links are not followed. The crew is the repository, the agent
+    is the program; a trusted file .crew-journal.json in the repository overrides that.
     """
     if program not in PROGRAMS:
         raise InvalidQuery(f"no program {program!r}", hint=f"use {', '.join(PROGRAMS)}", field="program")
-    found = shutil.which(COMMAND)
-    command = [found] if found else [sys.executable, "-m", "crew_journal.services.cli"]
-    changed = []
+    command = [*isolated_python(), "-m", CLI_MODULE]
+    changed: list[tuple[OtherFile, str, str]] = []
     for file in PROGRAMS[program]:
-        path = (home or Path.home()) / file.path
-        before = path.read_text("utf-8") if path.exists() else ""
-        config = _read(path, before)
-        file.remove(config)
-        if not remove:
-            file.add(config, command)
-        after = json.dumps(config, indent=2, ensure_ascii=False) + "\n" if config else ""
-        if before != after:
-            changed.append((path, before, after))
-    for path, before, after in changed:
+        found = OtherFile(home or Path.home(), file.path)
+        before = _text(found)
+        config = _config(found.path, before)
+        unchanged = json.dumps(config)
+        try:
+            file.remove(config) if remove else file.add(config, command)
+        except InvalidQuery as error:
+            raise InvalidQuery(f"{found.path}: {error.message}", hint=error.hint) from None
+        if json.dumps(config) != unchanged:
+            changed.append((found, before, _written(config, before)))
+    for found, before, after in changed:
         old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-        say("".join(difflib.unified_diff(old, new, str(path), str(path))).rstrip())
+        say("".join(difflib.unified_diff(old, new, str(found.path), str(found.path))).rstrip())
     if changed and not yes and not typer.confirm("Write this?", err=True):
         changed = []
-    for path, _before, after in changed:
-        _write(path, after)
+    for found, _before, after in changed:
+        found.replace(after.encode())
     if program == "codex" and not remove:
         say(f"for the tools, run: codex mcp add {_NAME} -- {shlex.join([*command, 'mcp', '--project', program])}")
-    answer = {"program": program, "written": [str(path) for path, _, _ in changed]}
+    answer = {"program": program, "written": [str(found.path) for found, _, _ in changed]}
     show(answer, json_output, lambda shown: print("\n".join(shown["written"]) or "nothing was written"))
 
 
-def _read(path: Path, text: str) -> Config:
+def _text(found: OtherFile) -> str:
     try:
-        config = json.loads(text or "{}")
-    except ValueError:
+        return (found.before or b"").decode()
+    except UnicodeDecodeError as error:
+        raise InvalidQuery(
+            f"{found.path} is not UTF-8 (byte {error.start})", hint="mend or move the file, then connect again"
+        ) from None
+
+
+def _config(path: Path, text: str) -> Config:
+    def once(pairs: list[tuple[str, Any]]) -> Config:
+        read = dict(pairs)
+        if len(read) != len(pairs):
+            raise InvalidQuery(
+                f"{path} has a key twice in one object, of which one would be lost", hint="remove one of them"
+            )
+        return read
+
+    try:
+        config = json.loads(text.strip() or "{}", object_pairs_hook=once)
+    except (ValueError, RecursionError):
         config = None
     if not isinstance(config, dict):
         raise InvalidQuery(f"{path} is not a JSON object", hint="mend or move the file, then connect again")
     return config
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    candidate = path.with_name(path.name + ".new")
-    candidate.write_text(text, "utf-8")
-    candidate.replace(path)
+def _written(config: Config, before: str) -> str:
+    """The configuration as text, indented and escaped as the text before, by default with two blanks."""
+    indent = _INDENT.match(before)
+    compact = before.strip() not in ("", "{}") and "\n" not in before.strip()
+    text = json.dumps(
+        config, indent=None if compact else indent[1] if indent else 2, ensure_ascii=bool(before) and before.isascii()
+    )
+    return text if before and not before.endswith("\n") else text + "\n"
 
 
-def _is_ours(hook: Any) -> bool:
-    command = str(hook.get("command", "")) if isinstance(hook, dict) else ""
-    return _HOOK in command and ("crew-journal" in command or "crew_journal" in command)
+def _hook_command(command: list[str], event: str, program: str) -> str:
+    return shlex.join([*command, "hook", event, "--program", program])
 
 
-def _drop_empty(config: Config, name: str) -> None:
-    if config.get(name) == {}:
+def _remove_our_hooks(hooks: Any, program: str) -> bool:
+    """Remove our hooks from a list; whether there were any."""
+    if not isinstance(hooks, list):
+        return False
+    kept = [hook for hook in hooks if not _is_our_hook(hook, program)]
+    found, hooks[:] = len(kept) < len(hooks), kept
+    return found
+
+
+def _is_our_hook(hook: Any, program: str) -> bool:
+    try:
+        words = shlex.split(hook["command"])
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return False
+    return words[-4:-3] == ["hook"] and words[-2:] == ["--program", program] and _is_our_command(words[:-4])
+
+
+def _is_our_server(server: Any, program: str) -> bool:
+    if not isinstance(server, dict) or not isinstance(server.get("args"), list):
+        return False
+    words = [server.get("command"), *server["args"]]
+    return (
+        all(isinstance(word, str) for word in words)
+        and words[-3:] == ["mcp", "--project", program]
+        and _is_our_command(words[:-3])
+    )
+
+
+def _is_our_command(words: list[str]) -> bool:
+    """Whether a command begins as ``connect`` writes it now, or wrote it before: the script, or Python with the module."""
+    if len(words) == 1:
+        return Path(words[0]).name == _COMMAND
+    return words[-2:] == ["-m", CLI_MODULE] and _ISOLATION.issuperset(words[1:-2])
+
+
+def _object_in(config: Config, name: str) -> Config:
+    found = config.setdefault(name, {})
+    if not isinstance(found, dict):
+        raise InvalidQuery(f"{name} is not a JSON object", hint="mend it, then connect again")
+    return found
+
+
+def _list_in(config: Config, name: str) -> list[Any]:
+    found = config.setdefault(name, [])
+    if not isinstance(found, list):
+        raise InvalidQuery(f"{name} is not a JSON array", hint="mend it, then connect again")
+    return found
+
+
+def _lists_of(config: Config, name: str) -> list[tuple[str, list[Any]]]:
+    found = config.get(name)
+    return [(key, value) for key, value in found.items() if isinstance(value, list)] if isinstance(found, dict) else []
+
+
+def _drop(config: Config, name: str, key: str) -> None:
+    """Remove a key of an object, and the object if it was the last one."""
+    del config[name][key]
+    if not config[name]:
         del config[name]

@@ -7,7 +7,6 @@ not, so a rule that holds for the service holds for the command line.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...schemas.errors import NotAuthenticated, NotFound, Unavailable
-from ..data_dir import RUNTIME_FILE, is_owned
+from ..client.find import running as running_in
+from ..data_dir import Running
 from .logs import configure_logging
 from .options import Where, settings_from
 from .output import say
@@ -38,14 +38,6 @@ ordinary start takes under 4."""
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """What ``runtime.json`` says of a running ``up``: its HTTP address and its process."""
-
-    http: str
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
 class Target:
     """A service to talk to.
 
@@ -62,24 +54,11 @@ class Target:
     local: bool = False
 
 
-def read_runtime(data_dir: Path) -> Running | None:
-    """What ``runtime.json`` says, if a process owns the directory; it may not answer.
-
-    The port of a process that was killed may be another service's by now, which must not be sent a token.
-    """
-    try:
-        known = json.loads((data_dir / RUNTIME_FILE).read_bytes())
-        running = Running(str(known["http"]), int(known["pid"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return running if is_owned(data_dir) else None
-
-
 def find_running(data_dir: Path) -> Running | None:
     """The ``up`` of this data directory, if one runs and answers."""
     import httpx
 
-    running = read_runtime(data_dir)
+    running = running_in(data_dir)
     if running is None:
         return None
     try:
@@ -114,15 +93,17 @@ def resolve(where: Where) -> Target | None:
 
     Raises:
         NotAuthenticated: If there is no token to ask with.
+        NotAllowed: If the data directory was found in the current folder and is not trusted.
     """
     if where.url:
         if where.bearer is None:
             raise NotAuthenticated("--url needs a token", hint="give --token or set CREW_JOURNAL_TOKEN")
         return Target(where.url.rstrip("/"), where.bearer, None)
-    running = find_running(where.data_dir)
+    folder = where.folder
+    running = find_running(folder)
     if running is None:
         return None
-    return Target(running.http, where.bearer or owner_token(where.data_dir), where.data_dir)
+    return Target(running.http, where.bearer or owner_token(folder), folder)
 
 
 @contextmanager
@@ -142,17 +123,18 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
     if found is not None:
         yield found
         return
-    if not create and not any((where.data_dir / sign).exists() for sign in SIGNS):
+    folder = where.folder
+    if not create and not any((folder / sign).exists() for sign in SIGNS):
         raise NotFound(
-            f"there is no journal in {where.data_dir.absolute()}",
+            f"there is no journal in {folder.absolute()}",
             hint="start one with `crew-journal up`, or say where it is with --data-dir or --url",
         )
-    say(f"no `up` runs on {where.data_dir}: starting the journal for this command")
-    settings = settings_from(data_dir=where.data_dir, http=ANY_PORT, embedder=embedder or "none")
+    say(f"no `up` runs on {folder}: starting the journal for this command")
+    settings = settings_from(data_dir=folder, http=ANY_PORT, embedder=embedder or "none")
     if "log_level" not in settings.model_fields_set:
         settings = settings.model_copy(update={"log_level": "error"})
     with local_runtime(settings) as runtime:
-        yield Target(runtime.http_url, where.bearer or runtime.owner_token, where.data_dir, local=True)
+        yield Target(runtime.http_url, where.bearer or runtime.owner_token, folder, local=True)
 
 
 @contextmanager

@@ -6,9 +6,7 @@ Invariant: each step runs the code of the real commands and really kills the pro
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +16,8 @@ from typing import Any, Final
 import typer
 
 from ...schemas.errors import Unavailable
+from ..client.isolation import CLI_MODULE, isolated_python
+from .configuration import environment_elsewhere
 from .connection import Target, owner_token, sync_client
 from .operate import follow
 from .options import Embedder, Json
@@ -76,14 +76,14 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
 @contextmanager
 def _service(data_dir: Path, embedder: str | None) -> Iterator[tuple[subprocess.Popen[bytes], Target]]:
     """``up`` as a process of its own, ended when the block is left."""
-    command = [sys.executable, "-m", "crew_journal.services.cli", "up", "--json"]
+    command = [*isolated_python(), "-m", CLI_MODULE, "up", "--json"]
     command += ["--data-dir", str(data_dir), "--http", "127.0.0.1:0", "--durability", "interval"]
     command += ["--embedder", embedder] if embedder else []
-    environment = {name: value for name, value in os.environ.items() if name != "CREW_JOURNAL_NATS"}
+    environment = {name: value for name, value in environment_elsewhere().items() if name != "CREW_JOURNAL_NATS"}
     with (
         (data_dir / "up.log").open("ab") as log,
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
+            command, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=data_dir, start_new_session=True
         ) as process,
     ):
         try:

@@ -2,15 +2,22 @@
 
 Why: a hook runs at every prompt of a person; importing the command line's libraries takes ten times as long as the hook.
 Importing and parsing all commands takes a quarter of the CPU time of ``up`` until it is ready.
+Invariant: this module imports nothing that a file in the caller's folder or ``PYTHONPATH`` could replace before ``script``
+has forgotten these places.
 """
 
-from __future__ import annotations
-
 import sys
-from typing import Final
 
-_PROGRAM: Final = "--program"
-_DEFAULT_PROGRAM: Final = "claude-code"
+from ..client.isolation import isolate
+
+_PROGRAM = "--program"
+_DEFAULT_PROGRAM = "claude-code"
+
+
+def script() -> int:
+    """Run the command as a process of its own: no module of the caller's folder is imported."""
+    isolate()
+    return main()
 
 
 def main() -> int:

@@ -42,6 +42,7 @@ from .recall import recall
 from .run import new_app, run
 from .salvaging import salvage
 from .sidecar.command import sidecar
+from .trusting import trust, untrust
 from .up import up
 from .work import work
 
@@ -54,6 +55,8 @@ USING: Final = (
     work,
     mcp,
     connect,
+    trust,
+    untrust,
     demo,
     publish,
     import_command,

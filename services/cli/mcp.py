@@ -5,6 +5,7 @@ Invariant: it holds no state; a node that it starts keeps running after it ends.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -16,8 +17,11 @@ from typer import Option
 
 from ...schemas.errors import CrewJournalError, NotFound
 from ..client.find import Address, find
+from ..client.isolation import CLI_MODULE, isolated_python
 from ..client.mcp_proxy import Proxy, Unreachable
 from ..client.project import project_of
+from ..client.trust import claim_journal
+from .configuration import environment_elsewhere
 from .groups import grouped
 from .options import Json, Where
 
@@ -67,15 +71,15 @@ def mcp(
     def address() -> Address:
         with starting:
             try:
-                return find(where.url, where.bearer, None if where.url else where.data_dir)
+                return find(where.url, where.bearer, None if where.url else where.folder)
             except NotFound:
                 if where.url:
                     raise Unreachable("no service is there") from None
             except CrewJournalError as error:
                 raise Unreachable(str(error)) from None
-            start_node(where.data_dir)
+            start_node(where.folder)
             try:
-                return find(None, where.bearer, where.data_dir)
+                return find(None, where.bearer, where.folder)
             except CrewJournalError as error:
                 raise Unreachable(str(error)) from None
 
@@ -89,14 +93,24 @@ def start_node(data_dir: Path) -> None:
     Raises:
         Unreachable: If it ends, or does not answer in time; its log says why.
     """
-    data_dir.mkdir(parents=True, exist_ok=True)
+    data_dir = data_dir.absolute()
+    claim_journal(data_dir)
     log = data_dir / _LOG_FILE
     apart: dict[str, Any] = (
         {"creationflags": _APART_ON_WINDOWS} if sys.platform == "win32" else {"start_new_session": True}
     )
-    command = [sys.executable, "-m", "crew_journal.services.cli", "up", "--data-dir", str(data_dir)]
-    with log.open("ab") as out:
-        node = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **apart)
+    command = [*isolated_python(), "-m", CLI_MODULE, "up", "--data-dir", str(data_dir)]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(log, flags, 0o600), "ab") as out:
+        node = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd=data_dir,
+            env=environment_elsewhere(),
+            **apart,
+        )
     until = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < until:
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
+from ..client.find import data_dir_of
 from .completing import complete_workspace
 
 if TYPE_CHECKING:
@@ -23,11 +24,12 @@ FALLBACK_DATA_DIR: Final = Path(".crew-journal")
 """As in ``Settings`` (a test compares), which is not imported here."""
 
 DataDir = Annotated[
-    Path,
+    Path | None,
     Option(
         "--data-dir",
         envvar="CREW_JOURNAL_DATA_DIR",
         file_okay=False,
+        show_default=str(FALLBACK_DATA_DIR),
         help="Data directory; a running `up` is found in it.",
     ),
 ]
@@ -57,12 +59,12 @@ class Where:
     """Which journal a command talks to: that of a data directory, or the service at an address.
 
     Attributes:
-        data_dir: Used unless there is an address.
+        data_dir: Used unless there is an address; None for that of the current folder (see ``folder``).
         url: The address.
         token: The token to send; surrounding blanks (a file's line break) do not count.
     """
 
-    data_dir: DataDir = FALLBACK_DATA_DIR
+    data_dir: DataDir = None
     url: Annotated[
         str | None, Option("--url", envvar="CREW_JOURNAL_URL", help="HTTP address of a running service.")
     ] = None
@@ -74,6 +76,15 @@ class Where:
             help="Token to send; by default the owner's token of the data directory.",
         ),
     ] = field(default=None, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """The data directory.
+
+        Raises:
+            NotAllowed: If it was not named, but found in the current folder, and is not trusted.
+        """
+        return data_dir_of(self.data_dir)
 
     @property
     def bearer(self) -> str | None:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Option
 
 from ...schemas.errors import Unavailable
+from ..client.find import data_dir_of
 from ..data_dir import is_owned
 from .connection import OWNER_TOKEN_FILE, Target, async_client
-from .options import FALLBACK_DATA_DIR, DataDir, Embedder, Json, settings_from
+from .options import DataDir, Embedder, Json, settings_from
 from .output import emit, plain, safe, say
 from .run import imports
 
@@ -36,7 +37,7 @@ YOUNG_OBJECTS: Final = 10_000
 
 
 def up(
-    data_dir: DataDir = FALLBACK_DATA_DIR,
+    data_dir: DataDir = None,
     http: Annotated[str | None, Option("--http", help="HOST:PORT; port 0 picks one. [default: 127.0.0.1:9119]")] = None,
     nats: Annotated[
         str | None,
@@ -61,7 +62,8 @@ def up(
 
         from ..http.server import parse_address
 
-        settings = settings_from(data_dir=data_dir, http=http, nats=nats, durability=durability, embedder=embedder)
+        folder = data_dir_of(data_dir)
+        settings = settings_from(data_dir=folder, http=http, nats=nats, durability=durability, embedder=embedder)
         address = parse_address(settings.http)
     if not is_owned(settings.data_dir):  # of another `up` here, the lock says more than its port
         refuse_taken(*address)

@@ -71,7 +71,7 @@ def work(
     known = discover_reactors()
     if unknown := [name for name in reactors if name not in known]:
         raise typer.BadParameter(f"no reactor {unknown[0]!r}; there are {', '.join(known)}", param_hint="REACTOR")
-    settings = settings_from(data_dir=where.data_dir, embedder=embedder)
+    settings = settings_from(data_dir=where.folder, embedder=embedder)
     configure_logging(settings.log_level, service=True)
     broker = _named(nats, user, password) if nats else ask_for_broker(where)
     chosen = {name: known[name] for name in dict.fromkeys(reactors)}
@@ -102,7 +102,7 @@ def ask_for_broker(where: Where) -> Broker:
     there = resolve(where)
     if there is None:
         raise Unavailable(
-            f"no `up` runs on {where.data_dir.absolute()}",
+            f"no `up` runs on {where.folder.absolute()}",
             hint="start `crew-journal up`, or name the broker with --nats",
         )
     with sync_client(there) as journal:

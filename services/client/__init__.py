@@ -5,7 +5,8 @@ given by us. Names are imported at first use (PEP 562): hooks and the proxy of t
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # not from typing: a file typing.py in the caller's folder would run before it is forgotten
 
 if TYPE_CHECKING:
     from ...schemas.rules.stripping import strip_injected as strip_injected

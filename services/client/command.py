@@ -1,4 +1,4 @@
-"""The command ``crew-journal-client``: ``hook`` and ``mcp`` without the service's libraries.
+"""The command ``crew-journal-client``: ``hook``, ``mcp`` and ``trust`` without the service's libraries.
 
 Why: a coding agent on another machine than the node needs nothing else. Invariant: standard library only.
 """
@@ -34,12 +34,33 @@ def main(argv: list[str] | None = None, name: str = "crew-journal-client") -> in
     mcp.add_argument("--project", metavar="PROGRAM", help="agent and crew follow from the program and this repository")
     mcp.add_argument("--lead", action="store_true", help="the agent leads its crew")
     mcp.add_argument("--workspace", help="workspace, for a token of all workspaces")
+    for verb, meaning in (
+        ("trust", "use the journal and the settings that are found in a folder"),
+        ("untrust", "do not use the journal of a folder, and ignore its settings"),
+    ):
+        command = commands.add_parser(verb, help=meaning)
+        command.add_argument("folder", nargs="?", default=".", help="the folder; the current one if absent")
     given = parser.parse_args(argv)
+    if given.command in ("trust", "untrust"):
+        return _consent(given.command, Path(given.folder))
     if given.command == "hook":
         from .hook import run
 
         return run(given.event, given.program)
     return _mcp(given)
+
+
+def _consent(verb: str, folder: Path) -> int:
+    from ...schemas.errors import CrewJournalError
+    from .trust import trust, untrust
+
+    try:
+        for one in (trust if verb == "trust" else untrust)(folder):
+            print(f"{verb}ed: {one.kind} {one.shown}")
+    except CrewJournalError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
 
 
 def _mcp(given: argparse.Namespace) -> int:
@@ -49,7 +70,11 @@ def _mcp(given: argparse.Namespace) -> int:
 
     agent, crew, workspace = given.agent, given.crew, given.workspace
     if given.project:
-        named = project_of(Path.cwd(), given.project)
+        try:
+            named = project_of(Path.cwd(), given.project)
+        except CrewJournalError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
         agent, crew, workspace = agent or named.agent, crew or named.crew, workspace or named.workspace
     role = "lead" if given.lead else None
     query = {"tools": given.tools, "agent_id": agent, "crew_id": crew, "role": role, "workspace_id": workspace}

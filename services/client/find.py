@@ -1,19 +1,22 @@
 """The address of the service and the token: from arguments, the environment, or the data directory of an ``up``.
 
 Invariant: nothing is read at import; a token is never taken from a place that the URL did not come from, unless it was
-given, so it is not sent to another service.
+given, so it is not sent to another service. A data directory that was not named counts only if a person trusts it
+(``trust``).
 """
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from ...schemas.errors import InvalidQuery, NotAuthenticated, NotFound
+from ...schemas.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound
+
+if TYPE_CHECKING:
+    from ..data_dir import Running
 
 URL_VARIABLE: Final = "CREW_JOURNAL_URL"
 TOKEN_VARIABLE: Final = "CREW_JOURNAL_TOKEN"
@@ -58,15 +61,18 @@ def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | 
 
     Raises:
         NotFound: If no URL is given and no service runs on the data directory.
+        NotAllowed: If the data directory was found in this folder and is not trusted.
         NotAuthenticated: If there is no token for it.
         InvalidQuery: If the URL is not valid.
     """
     named = url or (os.environ.get(URL_VARIABLE) if data_dir is None else None)
     token = token or os.environ.get(TOKEN_VARIABLE)
     if named is None:
-        folder = Path(data_dir or os.environ.get(DATA_DIR_VARIABLE) or DEFAULT_DATA_DIR)
-        named = _running(folder)
-        token = token or _owner_token(folder)
+        from ..data_dir import read_owner_token  # here, as below: a service that was named needs no data directory
+
+        folder = data_dir_of(data_dir or os.environ.get(DATA_DIR_VARIABLE))
+        named = _address_of(folder)
+        token = token or read_owner_token(folder)
     if not token:
         raise NotAuthenticated("there is no token", hint=f"give one, or set {TOKEN_VARIABLE}")
     parts = urlsplit(named)
@@ -75,23 +81,44 @@ def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | 
     return Address(named.rstrip("/"), token)
 
 
-def _running(folder: Path) -> str:
-    from ..data_dir import is_owned  # here: a service on another machine is asked from any system
+def data_dir_of(named: str | os.PathLike[str] | None) -> Path:
+    """The data directory that is meant: a named one, else that of the current folder, if it is trusted.
 
-    try:
-        http = str(json.loads((folder / "runtime.json").read_bytes())["http"])
-        if is_owned(folder):  # else it was killed, and its port may be another service's by now
-            return http
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    Raises:
+        NotAllowed: If it was found in the current folder and is not trusted.
+    """
+    if named is not None and os.fspath(named):
+        return Path(named)
+    from .trust import check_journal
+
+    folder = Path(DEFAULT_DATA_DIR)
+    check_journal(folder)
+    return folder
+
+
+def running(folder: Path) -> Running | None:
+    """What ``runtime.json`` of a data directory says, if a process owns the directory; it may not answer.
+
+    Raises:
+        NotAllowed: If the directory has a consent, and the file was not written by the service that has its owner's token.
+    """
+    from ..data_dir import read_owner_token, read_running
+    from .trust import is_noted
+
+    known = read_running(folder)
+    if known is not None and is_noted(folder) and not known.is_sealed_by(read_owner_token(folder)):
+        raise NotAllowed(
+            f"the address in {folder.absolute() / 'runtime.json'} was not written by the service of this journal",
+            hint="stop `crew-journal up` and start it again",
+        )
+    return known
+
+
+def _address_of(folder: Path) -> str:
+    known = running(folder)
+    if known is not None:
+        return known.http
     raise NotFound(
         f"no service runs on the data directory {folder.absolute()}",
         hint=f"start `crew-journal up`, or set {DATA_DIR_VARIABLE}, or {URL_VARIABLE} and {TOKEN_VARIABLE}",
     )
-
-
-def _owner_token(folder: Path) -> str | None:
-    try:
-        return (folder / "admin.token").read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None

@@ -19,7 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
+<<<<<<< HEAD
 from ...schemas.rules.block_markers import EVERY_MARKER
+=======
+from ...schemas.errors import NotAllowed
+from ...schemas.rules.block_markers import MARKERS
+>>>>>>> folder
 from .find import Address, find
 from .project import Project, project_of
 
@@ -75,7 +80,7 @@ def _served(event: str, program: str, given: Mapping[str, Any]) -> dict[str, Any
         raise Trouble(f"no event {event!r}: use SessionStart, UserPromptSubmit, Stop, PreCompact or SessionEnd")
     roots = given.get("workspace_roots")
     folder = Path(given.get("cwd") or (roots[0] if isinstance(roots, list) and roots else Path.cwd()))
-    service = _Service(_address(), project_of(folder, program))
+    service = _Service(_address(), _project(folder, program))
     if kind == "sessionstart":
         return _injected(event, service.block())
     if kind in ("userpromptsubmit", "beforesubmitprompt"):
@@ -87,6 +92,13 @@ def _address() -> Address:
     try:
         return find(None, None, None)
     except Exception as error:  # the errors of this package name what to do
+        raise Trouble(str(error)) from None
+
+
+def _project(folder: Path, program: str) -> Project:
+    try:
+        return project_of(folder, program)
+    except NotAllowed as error:
         raise Trouble(str(error)) from None
 
 

@@ -1,9 +1,13 @@
 """Which crew and agent a project's sessions belong to: one rule for reading and for writing.
 
-The crew is the repository: the last two parts of its remote ``origin``, else the name of its folder. The agent is the
-program that works in it. A file ``.crew-journal.json`` in the repository, ``{"crew": …, "agent": …, "workspace": …}``, or
-the environment (``CREW_JOURNAL_CREW``, ``CREW_JOURNAL_AGENT``, ``CREW_JOURNAL_WORKSPACE``) overrides that.
-Invariant: a worktree belongs to its repository. Standard library only; git is not run, because a hook has milliseconds.
+The crew is the repository: host and path of its remote ``origin``, else the name of its folder. The agent is the program
+that works in it. A file ``.crew-journal.json`` in the repository, ``{"crew": …, "agent": …, "workspace": …}``, overrides
+that once a person trusts it (``trust``); the environment (``CREW_JOURNAL_CREW``, ``CREW_JOURNAL_AGENT``,
+``CREW_JOURNAL_WORKSPACE``) overrides both.
+
+Invariants: remotes of different hosts or paths are different crews, and no folder's name is the crew of a remote. A worktree
+belongs to its repository if the repository says so, too. Standard library only; git is not run, because a hook has
+milliseconds.
 """
 
 from __future__ import annotations
@@ -15,10 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-SETTINGS_FILE: Final = ".crew-journal.json"
+from ...schemas.errors import NotAllowed
+from ..data_dir import small_file
+from .repository import root_of
+from .trust import SETTINGS_FILE, trusted_settings
+
 _MOST_CHARS: Final = 64
 _NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9_-]+")
-_ORIGIN: Final = re.compile(r'\[remote "origin"\][^\[]*?^\s*url\s*=\s*(\S+)', re.MULTILINE)
+_BETWEEN: Final = "__"
+"""Between the parts of a remote's crew; folders' crews and the parts themselves never contain it."""
+_PLAIN_PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(?:_[A-Za-z0-9-]+)*\Z")
+_CONFIG_BYTES: Final = 1_048_576
+"""Largest ``.git/config`` that is read; one with 1,000 branches has about 100 KB."""
+_HASH_CHARS: Final = 16
+"""Hex digits, 64 bits: too many to find another remote with the same ones."""
+_URL: Final = re.compile(r"[a-z+]+://(?:[^/@]*@)?(?P<host>\[[^\]]*\]|[^/:]*)(?::\d*)?/(?P<path>.*)\Z", re.IGNORECASE)
+_SCP: Final = re.compile(r"(?:[^/@]*@)?(?P<host>\[[^\]]*\]|[^/:]+):(?P<path>.*)\Z")
+_ORIGIN: Final = re.compile(r'\[remote "origin"\][^\[]*?^[ \t]*url[ \t]*=[ \t]*(\S+)', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +54,29 @@ class Project:
 
 
 def project_of(folder: Path, program: str) -> Project:
-    """The project of a folder, for a program such as ``claude-code``."""
-    root = _root(folder)
-    named = _settings_of(root)
-    crew = os.environ.get("CREW_JOURNAL_CREW") or named.get("crew") or _origin(root) or root.name
+    """The project of a folder, for a program such as ``claude-code``.
+
+    Raises:
+        NotAllowed: If the settings file of the repository is neither trusted nor refused.
+    """
+    root = root_of(folder)
+    return _project(root, program, _settings_of(root))
+
+
+def project_without_question(folder: Path, program: str) -> Project:
+    """The same where no person can be asked, such as in an import: settings that are not trusted are ignored."""
+    root = root_of(folder)
+    try:
+        return _project(root, program, _settings_of(root))
+    except NotAllowed:
+        return _project(root, program, {})
+
+
+def _project(root: Path, program: str, named: dict[str, str]) -> Project:
+    crew = os.environ.get("CREW_JOURNAL_CREW") or named.get("crew")
     agent = os.environ.get("CREW_JOURNAL_AGENT") or named.get("agent") or program
     workspace = os.environ.get("CREW_JOURNAL_WORKSPACE") or named.get("workspace")
-    return Project(slug(crew), slug(agent), workspace or None)
+    return Project(slug(crew) if crew else _origin(root) or _crew_of_folder(root), slug(agent), workspace or None)
 
 
 def slug(name: str) -> str:
@@ -51,34 +84,52 @@ def slug(name: str) -> str:
     return _NOT_IN_IDS.sub("-", name).strip("-_")[:_MOST_CHARS] or "project"
 
 
-def _root(folder: Path) -> Path:
-    """The repository's main folder, else the folder itself."""
-    here = folder.absolute()
-    for one in (here, *here.parents):
-        git = one / ".git"
-        if git.is_dir():
-            return one
-        if git.is_file():  # a worktree: `gitdir: <repository>/.git/worktrees/<name>`
-            named = git.read_text("utf-8", "replace").partition("gitdir:")[2].strip()
-            inside = (one / named).resolve()
-            return inside.parents[2] if inside.parent.name == "worktrees" else one
-    return here
+def settings_text(path: Path) -> str:
+    """What a settings file says, on one line, for a person to read; empty if it says nothing."""
+    named = _names_in(small_file(path) or b"")
+    return ", ".join(f"{key} {named[key]}" for key in ("crew", "agent", "workspace") if key in named)
 
 
 def _settings_of(root: Path) -> dict[str, str]:
+    return _names_in(trusted_settings(root / SETTINGS_FILE) or b"")
+
+
+def _names_in(content: bytes) -> dict[str, str]:
     try:
-        found = json.loads((root / SETTINGS_FILE).read_bytes())
-    except (OSError, ValueError):
+        found = json.loads(content)
+    except (ValueError, RecursionError):
         return {}
     return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
 
 
 def _origin(root: Path) -> str | None:
-    try:
-        found = _ORIGIN.search((root / ".git" / "config").read_text("utf-8", "replace"))
-    except OSError:
+    config = small_file((root / ".git" / "config").resolve(), _CONFIG_BYTES) or b""
+    found = _ORIGIN.search(config.decode("utf-8", "replace"))
+    return None if found is None else crew_of_remote(found[1].strip('"'))
+
+
+def crew_of_remote(url: str) -> str | None:
+    """The crew of a remote: ``github-com__acme__shop`` for ``git@github.com:acme/shop`` and for the same over HTTPS.
+
+    A hyphen of the host is doubled and a dot becomes a hyphen. If the path has characters that ids do not have, or the name
+    would be too long, or if there is no host, a hash of host and path follows after ``___``.
+    """
+    found = _URL.match(url) or ("://" not in url and not url.startswith((".", "/")) and _SCP.match(url)) or None
+    host, path = (found["host"].lower(), found["path"]) if found else ("", url.partition("://")[2] or url)
+    parts = [part for part in path.removesuffix("/").removesuffix(".git").split("/") if part]
+    if not parts:
         return None
-    if found is None:
-        return None
-    parts = [part for part in re.split(r"[/:]", found[1].removesuffix(".git")) if part]
-    return "-".join(parts[-2:]) or None
+    named = [host.replace("-", "--").replace(".", "-") or "local", *parts]
+    name = _BETWEEN.join(named)
+    if host and len(name) <= _MOST_CHARS and all(map(_PLAIN_PART.match, named)):
+        return name
+    from hashlib import sha256  # here: most hooks need none
+
+    digest = sha256("/".join([host, *parts]).encode("utf-8", "surrogateescape")).hexdigest()[:_HASH_CHARS]
+    readable = _BETWEEN.join(slug(part) for part in named)[: _MOST_CHARS - len(digest) - 3].rstrip("_-")
+    return f"{readable}___{digest}"
+
+
+def _crew_of_folder(root: Path) -> str:
+    """The crew of a repository without a remote: its folder's name, which no remote's crew can be."""
+    return re.sub("__+", "_", slug(root.name))

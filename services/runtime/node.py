@@ -35,6 +35,7 @@ from ..access.nats_access import NatsUsers
 from ..access.owner_token import ensure_owner_token
 from ..access.tokens import TokenRegistry
 from ..budgets import BudgetLimits, Budgets
+from ..client.trust import claim_journal, note_token
 from ..data_dir import announce, lock, subject_key
 from ..desk import Desk
 from ..endings import end_task
@@ -73,7 +74,6 @@ from .serving import start_http, start_mcp
 from .static_table import StaticTable
 from .views import VIEWS_FILE, aside_text
 
-_PRIVATE: Final = 0o700
 _OTHERS: Final = 0o077
 
 log = structlog.get_logger(__name__)
@@ -171,11 +171,12 @@ class Runtime:
         settings, stack = self._settings, self._stack
         parts = Parts(stack)
         data_dir = settings.data_dir.resolve()
-        data_dir.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+        if not claim_journal(data_dir):
+            self._say(f"that {data_dir} is trusted could not be kept: name it with --data-dir in other commands")
         stack.callback(lock(data_dir))
         stack.callback(os.umask, os.umask(_OTHERS))  # DuckDB and nats-server make files with the rights that are left
         share_one_heap()
-        self._owner_token = ensure_owner_token(data_dir)
+        self._owner_token = ensure_owner_token(data_dir, minted=partial(note_token, data_dir))
 
         link = self._link = await open_link(stack, settings, data_dir, self._say)
         base = await JournalSide.start(
@@ -342,7 +343,7 @@ class Runtime:
         resting = asyncio.create_task(Resting(store.give_back).run(), name="resting")
         stack.push_async_callback(end_task, resting)
         self._http_url = server.url
-        stack.callback(announce(data_dir, self._http_url, self.nats_url))
+        stack.callback(announce(data_dir, self._http_url, self.nats_url, self._owner_token))
         await reactors.start()
         embedding.start_probing()
 

@@ -18,7 +18,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from support.running import running_node
 
-from crew_journal.services.cli.connection import read_runtime
+from crew_journal.services.data_dir import read_running
 
 COMMAND = [sys.executable, "-m", "crew_journal.services.cli"]
 
@@ -27,7 +27,7 @@ COMMAND = [sys.executable, "-m", "crew_journal.services.cli"]
 def data_dir(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "crew"
     yield folder
-    running = read_runtime(folder)
+    running = read_running(folder)
     if running is not None:
         os.kill(running.pid, signal.SIGTERM)
 
@@ -44,13 +44,13 @@ async def test_it_starts_a_node_that_stays_and_survives_its_restart(data_dir: Pa
         assert "remember" in {tool.name for tool in (await client.list_tools()).tools}
         made = await client.call_tool("remember", {"text": "Zoë prefers tea — über alles"})
         assert not made.is_error
-        first = read_runtime(data_dir)
+        first = read_running(data_dir)
         assert first is not None
         os.kill(first.pid, signal.SIGKILL)
         await anyio.lowlevel.checkpoint()
         found = await client.call_tool("recall", {"query": "what does Zoë prefer?"})
         assert [hit["summary"] for hit in found.structured_content["hits"]] == ["Zoë prefers tea — über alles"]
-    second = read_runtime(data_dir)
+    second = read_running(data_dir)
     assert second is not None
     assert second.pid != first.pid
 

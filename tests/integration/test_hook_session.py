@@ -12,6 +12,7 @@ import pytest
 from support.stack import Stack
 
 from crew_journal.services.client import hook
+from crew_journal.services.client.trust import trust
 
 WORKSPACE = "hooked"
 NOTE = "The kiln of the pottery is fired on Thursdays"
@@ -23,6 +24,7 @@ def called(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     """Calls a hook as a coding agent does, in a repository of the workspace."""
     project = {"crew": "studio", "agent": "claude-code", "workspace": WORKSPACE}
     (tmp_path / ".crew-journal.json").write_text(json.dumps(project))
+    trust(tmp_path)
     monkeypatch.setenv("CREW_JOURNAL_URL", stack.url)
     monkeypatch.setenv("CREW_JOURNAL_TOKEN", stack.owner)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

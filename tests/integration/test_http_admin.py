@@ -197,7 +197,7 @@ def test_the_owners_token_is_minted_once_and_is_private(tmp_path: Path) -> None:
     assert ensure_owner_token(tmp_path / "data") == first
     file = tmp_path / "data" / "admin.token"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in file.parent.iterdir()] == ["admin.token"]
+    assert [path.name for path in file.parent.iterdir()] == [".gitignore", "admin.token"]
     assert ensure_owner_token(tmp_path / "other") != first
     file.chmod(0o644)
     with pytest.raises(NotAllowed, match="can be read by others"):

@@ -24,14 +24,14 @@ def test_who_owns_it_while_it_starts_is_told_apart_from_who_runs(tmp_path: Path)
     release = lock(tmp_path)
     with pytest.raises(DataDirBusy, match="starting or ending"):
         lock(tmp_path)
-    announce(tmp_path, "http://x", "nats://x")
+    announce(tmp_path, "http://x", "nats://x", "cj_owner")
     with pytest.raises(DataDirBusy, match="another process owns"):
         lock(tmp_path)
     release()
 
 
 def test_what_a_killed_process_announced_is_removed_by_the_next_owner(tmp_path: Path) -> None:
-    announce(tmp_path, "http://x", "nats://x")
+    announce(tmp_path, "http://x", "nats://x", "cj_owner")
     lock(tmp_path)()
     assert not (tmp_path / "runtime.json").exists()
 

@@ -11,6 +11,7 @@ import pytest
 from crew_journal.services.cli.entry import main
 from crew_journal.services.client.hook import run, without_injected
 from crew_journal.services.client.project import Project, project_of, slug
+from crew_journal.services.client.trust import trust
 
 
 @pytest.mark.parametrize(
@@ -35,21 +36,21 @@ def _repository(folder: Path, url: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "url", ["git@example.org:acme/shop.git", "https://example.org/acme/shop", "/srv/git/acme/shop"]
-)
+@pytest.mark.parametrize("url", ["git@example.org:acme/shop.git", "https://example.org/acme/shop"])
 def test_the_crew_is_the_repository_and_worktrees_belong_to_it(tmp_path: Path, url: str) -> None:
     main = _repository(tmp_path / "shop", url)
     worktree = tmp_path / "fix" / "deep"
     worktree.mkdir(parents=True)
     (tmp_path / "fix" / ".git").write_text(f"gitdir: {main}/.git/worktrees/fix\n")
+    (main / ".git" / "worktrees" / "fix" / "gitdir").write_text(f"{tmp_path}/fix/.git\n")
     assert project_of(main / ".git" / "..", "claude-code").agent == "claude-code"
-    assert project_of(worktree, "codex") == Project("acme-shop", "codex")
+    assert project_of(worktree, "codex") == Project("example-org__acme__shop", "codex")
 
 
 def test_a_file_and_the_environment_override_the_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main = _repository(tmp_path / "shop", "git@example.org:acme/shop.git")
     (main / ".crew-journal.json").write_text(json.dumps({"crew": "store", "agent": "ann", "workspace": "acme"}))
+    trust(main)
     assert project_of(main, "codex") == Project("store", "ann", "acme")
     monkeypatch.setenv("CREW_JOURNAL_AGENT", "bob")
     assert project_of(main, "codex") == Project("store", "bob", "acme")

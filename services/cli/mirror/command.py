@@ -148,7 +148,7 @@ def _follow(where: Where, directory: Path, make: Callable[[CrewJournal], Callabl
             try:
                 there = resolve(where)
                 if there is None:
-                    raise Unavailable(f"no `up` runs on {where.data_dir}")
+                    raise Unavailable(f"no `up` runs on {where.folder}")
                 with sync_client(there) as journal:
                     run = make(journal)
                     while not stopped.is_set():

@@ -1,8 +1,8 @@
 """A folder ``.memory`` of one owner: its files are found, read and replaced without following a link.
 
 Invariant: every file is opened below the folder's own descriptor with ``O_NOFOLLOW``. A text appears as a whole (temporary
-sibling, fsync, rename); the file that it takes the place of keeps a second, hidden name, so that what a writer still adds
-to it, or has put there in between, is found.
+sibling, fsync, rename), for its owner only; the file that it takes the place of keeps a second, hidden name, so that what a
+writer still adds to it, or has put there in between, is found.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 _RACY_NS: Final = 50_000_000
 """A file that was changed less than this before it was read may change again without another time stamp (ticks of up to 10
 ms): it is read again."""
-_OWNER_WRITES: Final = 0o200
-_READ_ONLY: Final = 0o444
+_PRIVATE: Final = 0o600
+_READ_ONLY: Final = 0o400
+_PRIVATE_FOLDER: Final = 0o700
 
 
 class FileRefused(Exception):
@@ -89,13 +90,13 @@ class Folder:
         Raises:
             OSError: If it is a link or not a directory.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
+        self.root.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
         descriptor = os.open(self.root, _DIRECTORY)
         try:
             for rule in TIERS.values():
                 if self._scope in rule.writers and rule.label.split("/")[0] in _FOLDERS:
                     with contextlib.suppress(FileExistsError):
-                        os.mkdir(rule.label.split("/")[0], dir_fd=descriptor)
+                        os.mkdir(rule.label.split("/")[0], _PRIVATE_FOLDER, dir_fd=descriptor)
         finally:
             os.close(descriptor)
 
@@ -165,7 +166,7 @@ class Folder:
         """
         with self._parent(label, create=True) as (parent, name):
             new = _NEW + name
-            _write(parent, new, data, _mode_of(parent, name, read_only=read_only))
+            _write(parent, new, data, _READ_ONLY if read_only else _PRIVATE)
             try:
                 if seen is None:
                     os.link(new, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -198,7 +199,7 @@ class Folder:
             with self._parent(beside, create=True) as (parent, name):
                 try:
                     new = _NEW + name
-                    _write(parent, new, data, None)
+                    _write(parent, new, data, _PRIVATE)
                     os.link(new, name, src_dir_fd=parent, dst_dir_fd=parent)
                     return beside
                 except FileExistsError:
@@ -272,7 +273,7 @@ class Folder:
             for folder in folders:
                 if create:
                     with contextlib.suppress(FileExistsError):
-                        os.mkdir(folder, dir_fd=descriptor)
+                        os.mkdir(folder, _PRIVATE_FOLDER, dir_fd=descriptor)
                 below = os.open(folder, _DIRECTORY, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = below
@@ -281,23 +282,12 @@ class Folder:
             os.close(descriptor)
 
 
-def _mode_of(parent: int, name: str, *, read_only: bool) -> int | None:
-    """The mode of a file that is replaced, made writable for its owner; None for the usual one."""
-    if read_only:
-        return _READ_ONLY
-    try:
-        return stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode) | _OWNER_WRITES
-    except FileNotFoundError:
-        return None
-
-
-def _write(parent: int, name: str, data: bytes, mode: int | None) -> None:
+def _write(parent: int, name: str, data: bytes, mode: int) -> None:
     _unlink(parent, name)
-    with os.fdopen(os.open(name, _WRITE, 0o666, dir_fd=parent), "wb") as file:
+    with os.fdopen(os.open(name, _WRITE, _PRIVATE, dir_fd=parent), "wb") as file:
         file.write(data)
         file.flush()
-        if mode is not None:
-            os.fchmod(file.fileno(), mode)
+        os.fchmod(file.fileno(), mode)
         os.fsync(file.fileno())
 
 

@@ -42,6 +42,8 @@ def sidecar(
         return resolve(where)
 
     address = listen_of(listen)
+    if where.url is None:
+        _ = where.folder  # refused now if it is not trusted, not with the first request
     try:
         server = Sidecar(address, Identity(agent, crew, workspace), find)
     except OSError as error:

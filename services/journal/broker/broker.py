@@ -301,6 +301,7 @@ class ManagedBroker:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=console,
                 stderr=asyncio.subprocess.STDOUT,
+                cwd=files.root,
                 start_new_session=True,
             )
         except OSError as error:

@@ -105,6 +105,7 @@ def _candidates(cache_dirs: Sequence[Path], override: Path | None, search_path: 
         return
     folders = (os.environ.get("PATH", os.defpath) if search_path is None else search_path).split(os.pathsep)
     seen: set[Path] = set()
+    folders = [folder for folder in folders if Path(folder).is_absolute()]  # else a cloned repository could bring one
     beside = [str(Path(sys.executable).parent)] if search_path is None else []  # of the extra ``broker``
     for folder in [*folders, *beside, *(str(cache) for cache in cache_dirs)]:
         where = shutil.which(BINARY_NAME, path=folder) if folder else None

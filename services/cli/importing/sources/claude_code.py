@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ....client.hook import entry_of, turns_of
-from ....client.project import Project, project_of
+from ....client.project import Project, project_without_question
 from .found import Notes, Record, sessions, time_of
 
 PROGRAM = "claude-code"
@@ -61,4 +61,4 @@ def _entries(line: bytes, session: str, notes: Notes) -> Iterator[Record]:
 
 @lru_cache(maxsize=256)
 def _project(folder: str) -> Project:
-    return project_of(Path(folder), PROGRAM) if folder else Project("", PROGRAM)
+    return project_without_question(Path(folder), PROGRAM) if folder else Project("", PROGRAM)

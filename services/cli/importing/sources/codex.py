@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ....client.project import project_of
+from ....client.project import project_without_question
 from .found import Notes, Record, parsed, sessions, text_of_parts, turn
 
 PROGRAM = "codex"
@@ -29,7 +29,7 @@ def read(path: Path, notes: Notes) -> Iterator[Record]:
             kind, payload = record.get("type"), record.get("payload")
             if kind == "session_meta" and isinstance(payload, dict):
                 session = str(payload.get("id") or session)
-                crew = project_of(Path(str(payload["cwd"])), PROGRAM).crew if payload.get("cwd") else None
+                crew = project_without_question(Path(str(payload["cwd"])), PROGRAM).crew if payload.get("cwd") else None
                 continue
             message = payload if kind == "response_item" and isinstance(payload, dict) else record
             text = _text(message, notes)

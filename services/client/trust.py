@@ -1,0 +1,295 @@
+"""What a person trusts: a journal or a settings file that is found in a folder counts only after ``crew-journal trust``.
+
+A cloned repository may bring both: a ``.crew-journal`` whose service is the attacker's, and a ``.crew-journal.json`` that
+names another crew, agent or workspace. So a consent is kept for each place, outside the folder, in
+``crew-journal/trusted`` of the user's configuration, and it holds for one content: the owner's token of the journal, the
+text of the settings file.
+
+Invariant: nothing below the folder can make, change or move a consent. What a person names (``--data-dir``, an argument,
+``CREW_JOURNAL_*``) needs none. Standard library only, because hooks import this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...schemas.errors import NotAllowed, NotFound
+from ..data_dir import IGNORE_FILE, LOCK_FILE, TOKEN_FILE, make_private, read_owner_token, small_file
+from .repository import root_of
+
+JOURNAL_FOLDER: Final = ".crew-journal"
+"""Name of the data directory that commands look for in the current folder."""
+SETTINGS_FILE: Final = ".crew-journal.json"
+"""Name of the settings file in a repository's main folder."""
+STORE: Final = ("crew-journal", "trusted")
+_NOT_YET: Final = ""
+"""Content of a journal that has no owner's token yet."""
+_START_FILES: Final = frozenset({IGNORE_FILE, LOCK_FILE, "up.log"})
+"""Files of a data directory that no journal was written to yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What a person said of one place.
+
+    Attributes:
+        path: The place; its parents are real folders, its last part may be a link.
+        target: Where the place leads.
+        content: SHA-256 of what was trusted; empty for a journal without an owner's token; None if the person refused.
+    """
+
+    path: str
+    target: str
+    content: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """A place that a command trusts or refuses: a ``journal`` or ``settings``."""
+
+    kind: str
+    path: Path
+
+    @property
+    def shown(self) -> str:
+        """The path, with an escape for each character that a terminal would not print."""
+        return _shown(self.path)
+
+
+def check_journal(data_dir: Path) -> None:
+    """Refuse a data directory that was found in a folder and is not trusted; one that holds nothing passes.
+
+    Raises:
+        NotAllowed: If it is not trusted, or no longer what was trusted.
+    """
+    if _holds_nothing(data_dir):
+        return
+    consent = _consent(data_dir)
+    if consent is None or consent.content is None:
+        raise _refusal(f"the journal in {_shown(data_dir)} was found in this folder and is not trusted", data_dir)
+    if (consent.target, consent.content) != (os.path.realpath(data_dir), _token_hash(data_dir)):
+        raise _refusal(
+            f"the journal in {_shown(data_dir)} is not the one that was trusted: its owner's token or its place changed",
+            data_dir,
+        )
+
+
+def trusted_settings(path: Path) -> bytes | None:
+    """The content of a settings file that is trusted; None if there is none, or a person refused it.
+
+    Raises:
+        NotAllowed: If it is neither trusted nor refused, or no longer what was trusted.
+    """
+    if not os.path.lexists(path):
+        return None
+    consent = _consent(path)
+    if consent is not None and consent.content is None:
+        return None
+    content = small_file(path)
+    if content is None:
+        raise _refusal(f"{_shown(path)} is not a regular file of at most 64 KB", path)
+    if consent is None:
+        raise _refusal(f"the settings in {_shown(path)} were found in this folder and are not trusted", path)
+    if consent.content != _hash(content):
+        raise _refusal(f"the settings in {_shown(path)} changed since they were trusted", path)
+    return content
+
+
+def claim_journal(data_dir: Path) -> bool:
+    """Make a data directory if it is absent; one that holds nothing yet becomes a trusted one.
+
+    Returns:
+        False if the consent could not be kept: the directory then has to be named with ``--data-dir``.
+    """
+    is_new = data_dir.name == JOURNAL_FOLDER and _holds_nothing(data_dir)
+    make_private(data_dir)
+    if is_new:
+        try:
+            _write(Consent(_place(data_dir), os.path.realpath(data_dir), _NOT_YET))
+        except (OSError, NotAllowed):
+            return False
+    return True
+
+
+def note_token(data_dir: Path, token: str) -> None:
+    """Let the consent to a data directory hold for its new owner's token; call it before the token is written."""
+    consent = _consent(data_dir)
+    if consent is not None and consent.content is not None and consent.target == os.path.realpath(data_dir):
+        with contextlib.suppress(OSError, NotAllowed):
+            _write(Consent(consent.path, consent.target, _hash(token.encode())))
+
+
+def is_noted(data_dir: Path) -> bool:
+    """Whether there is a consent to a data directory, so that its service can be told from another."""
+    return data_dir.name == JOURNAL_FOLDER and _consent(data_dir) is not None
+
+
+def trust(folder: Path) -> list[Trusted]:
+    """Trust the journal and the settings that are found in a folder, as they are now.
+
+    Raises:
+        NotFound: If there are none.
+        NotAllowed: If the settings are not a regular file, or the consent cannot be kept.
+    """
+    found = list(_found(folder))
+    if not found:
+        raise NotFound(
+            f"there is neither a journal ({JOURNAL_FOLDER}) nor a settings file ({SETTINGS_FILE}) in {_shown(folder)}",
+            hint="name the folder that has one; a journal at another place is named with --data-dir and needs no trust",
+        )
+    consents = []
+    for one in found:
+        content = _token_hash(one.path) if one.kind == "journal" else _settings_hash(one.path)
+        consents.append(Consent(_place(one.path), os.path.realpath(one.path), content))
+    _keep(consents)
+    return found
+
+
+def untrust(folder: Path) -> list[Trusted]:
+    """Refuse the journal and the settings of a folder: the journal is not used, the settings are ignored.
+
+    Raises:
+        NotFound: If there are none.
+        NotAllowed: If the refusal cannot be kept.
+    """
+    found = list(_found(folder))
+    if not found:
+        raise NotFound(f"there is nothing to refuse in {_shown(folder)}", hint="name the folder that has it")
+    _keep([Consent(_place(one.path), os.path.realpath(one.path), None) for one in found])
+    return found
+
+
+def _found(folder: Path) -> Iterator[Trusted]:
+    folder = folder.absolute()
+    journal = folder if folder.name == JOURNAL_FOLDER else folder / JOURNAL_FOLDER
+    if os.path.lexists(journal):
+        yield Trusted("journal", journal)
+    settings = root_of(folder) / SETTINGS_FILE
+    if os.path.lexists(settings):
+        yield Trusted("settings", settings)
+
+
+def _keep(consents: list[Consent]) -> None:
+    for consent in consents:
+        try:
+            _write(consent)
+        except OSError as error:
+            raise NotAllowed(
+                f"the consent cannot be kept in {error.filename or consents_folder()}: {error.strerror}",
+                hint="make this directory writable, or set XDG_CONFIG_HOME",
+            ) from None
+
+
+def _holds_nothing(data_dir: Path) -> bool:
+    """Whether a place is free, or a directory to which no journal was written yet."""
+    if not os.path.lexists(data_dir):
+        return True
+    if data_dir.is_symlink():
+        return False
+    try:
+        with os.scandir(data_dir) as entries:
+            return all(one.name in _START_FILES and one.is_file(follow_symlinks=False) for one in entries)
+    except OSError:
+        return False
+
+
+def _token_hash(data_dir: Path) -> str:
+    if not os.path.lexists(data_dir / TOKEN_FILE):
+        return _NOT_YET
+    token = read_owner_token(data_dir)
+    if token is None:
+        raise NotAllowed(
+            f"the owner's token in {_shown(data_dir / TOKEN_FILE)} cannot be read",
+            hint="name the service with --url and --token",
+        )
+    return _hash(token.encode())
+
+
+def _settings_hash(path: Path) -> str:
+    content = small_file(path)
+    if content is None:
+        raise NotAllowed(
+            f"{_shown(path)} is not a regular file of at most 64 KB",
+            hint=f"replace it by a file, or run `{_command('untrust', path.parent)}` to work without it",
+        )
+    return _hash(content)
+
+
+def _refusal(problem: str, path: Path) -> NotAllowed:
+    folder = Path(_place(path)).parent
+    otherwise = "to work without it" if path.name == SETTINGS_FILE else "or name a journal with --data-dir or --url"
+    refuse = f"; `{_command('untrust', folder)}` {otherwise}" if path.name == SETTINGS_FILE else f"; {otherwise}"
+    return NotAllowed(problem, hint=f"look at it, then run `{_command('trust', folder)}` if it is yours{refuse}")
+
+
+def _command(verb: str, folder: Path) -> str:
+    client = "crew-journal-client"
+    name = client if Path(sys.argv[0]).name == client else "crew-journal"
+    return f"{name} {verb} {shlex.quote(_shown(folder))}"
+
+
+def _shown(path: Path) -> str:
+    text = str(path.absolute())
+    return text if text.isprintable() else ascii(text)
+
+
+def _hash(content: bytes) -> str:
+    from hashlib import sha256  # here: a hook in a folder without a journal or settings needs none
+
+    return sha256(content).hexdigest()
+
+
+def _place(path: Path) -> str:
+    """The path with its parents resolved; a link at its end is the place itself."""
+    absolute = path.absolute()
+    return str(Path(os.path.realpath(absolute.parent), absolute.name))
+
+
+def consents_folder() -> Path:
+    """Where consents are kept.
+
+    Raises:
+        NotAllowed: If there is no home directory.
+    """
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    if not base.is_absolute():  # the specification says to ignore it then
+        try:
+            base = Path.home() / ".config"
+        except RuntimeError:
+            raise NotAllowed(
+                "there is no home directory to keep consents in", hint="set HOME or XDG_CONFIG_HOME"
+            ) from None
+    return base.joinpath(*STORE)
+
+
+def _consent(path: Path) -> Consent | None:
+    place = _place(path)
+    try:
+        kept = json.loads(
+            small_file(consents_folder() / f"{_hash(place.encode(errors='surrogateescape'))}.json") or b""
+        )
+        consent = Consent(str(kept["path"]), str(kept["target"]), kept["content"])
+    except (ValueError, KeyError, TypeError, NotAllowed):
+        return None
+    return consent if consent.path == place else None
+
+
+def _write(consent: Consent) -> None:
+    store = consents_folder()
+    store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = store / f"{_hash(consent.path.encode(errors='surrogateescape'))}.json"
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    kept = {"path": consent.path, "target": consent.target, "content": consent.content}
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        file.write(json.dumps(kept) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

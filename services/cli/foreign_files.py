@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
@@ -35,6 +35,8 @@ MAX_RATIO: Final = 200
 """Unpacked bytes for each byte of a member; chats as JSON have 3 to 20, and DEFLATE reaches 1,030."""
 RATIO_FROM_BYTES: Final = 16 << 20
 """Unpacked bytes below which a member may have any ratio."""
+MAX_TEXT_BYTES: Final = 16 << 20
+"""Bytes of a text that is read as a whole; books have one to three million."""
 _DIRECTORY_BYTES: Final = 400
 """Bytes of a member in the archive's directory, at most on average: 46 and its name."""
 _END: Final = b"PK\x05\x06"
@@ -51,8 +53,8 @@ _UNPACK: Final = "unpack it with another program and import the folder"
 
 LINKED: Final = "links, which are not followed"
 SPECIAL: Final = "neither files nor folders"
-LeftOut = Callable[[str], object]
-"""Called with the reason for each file that is left out."""
+LeftOut = Callable[[str, str], object]
+"""Called with the path within the folder or archive and the reason, for each file that is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,14 @@ class ForeignFile:
         inside: Its path within the folder or archive, with ``/``; the name of a single file.
         size: Its bytes, unpacked.
         opened: Opens it.
+        mtime: When it was changed, seconds since 1970; 0 for a member of an archive.
     """
 
     label: str
     inside: str
     size: int
     opened: Callable[[], IO[bytes]]
+    mtime: float = 0
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
@@ -102,6 +106,18 @@ class ForeignFile:
         return data
 
 
+def text_of(file: ForeignFile, limit: int = MAX_TEXT_BYTES) -> str:
+    """A whole file as text.
+
+    Raises:
+        InvalidFile: If it is larger, not UTF-8, or cannot be read.
+    """
+    try:
+        return file.read(limit).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{file.label} is not UTF-8 text (byte {error.start})", hint="write it as UTF-8") from None
+
+
 def files_of(
     path: Path, wanted: Callable[[str], bool], left_out: LeftOut, *, archives: bool = False, hidden: bool = True
 ) -> Iterator[ForeignFile]:
@@ -117,16 +133,10 @@ def files_of(
     Raises:
         InvalidFile: If ``path`` is no regular file or folder, or something is beyond a bound.
     """
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError) as error:
-        raise InvalidFile(f"{path} cannot be read: {_plain(error)}", hint="name a file or a folder") from None
-    if stat.S_ISDIR(mode):
+    if path.is_dir():
         yield from _of_folder(path, wanted, left_out, hidden)
         return
-    if not stat.S_ISREG(mode):
-        raise InvalidFile(f"{path} is neither a regular file nor a folder", hint="copy its content to a file first")
-    one = ForeignFile(shown(str(path)), shown(path.name), path.stat().st_size, lambda: _opened(path, 0))
+    one = file_at(path)
     if archives:
         with one.open() as file:
             is_archive = file.read(4).startswith(_ARCHIVE)
@@ -134,6 +144,28 @@ def files_of(
             yield from _of_archive(path, wanted, left_out)
             return
     yield one
+
+
+def file_at(path: Path, *, follow: bool = True) -> ForeignFile:
+    """A regular file.
+
+    Args:
+        path: Its path.
+        follow: Whether it may be a link.
+
+    Raises:
+        InvalidFile: If it is none.
+    """
+    label = shown(str(path))
+    try:
+        found = path.stat(follow_symlinks=follow)
+    except (OSError, ValueError) as error:
+        raise InvalidFile(f"{label} cannot be read: {_plain(error)}", hint="name a file or a folder") from None
+    if not stat.S_ISREG(found.st_mode):
+        what = "is a link, which is not followed" if stat.S_ISLNK(found.st_mode) else "is not a regular file"
+        raise InvalidFile(f"{label} {what}", hint="copy its content to a file")
+    opened = partial(_opened, path, 0 if follow else os.O_NOFOLLOW)
+    return ForeignFile(label, shown(path.name), found.st_size, opened, found.st_mtime)
 
 
 def shown(name: str) -> str:
@@ -176,20 +208,14 @@ def _of_folder(root: Path, wanted: Callable[[str], bool], left_out: LeftOut, hid
             elif entry.is_file(follow_symlinks=False):
                 found.append((inside, Path(entry.path)))
             else:
-                left_out(LINKED if entry.is_symlink() else SPECIAL)
+                left_out(shown("/".join(inside)), LINKED if entry.is_symlink() else SPECIAL)
     for inside, path in sorted(found):
-        try:
-            size = path.lstat().st_size
-        except OSError as error:
-            raise InvalidFile(f"{shown(str(path))} cannot be read: {error.strerror}") from None
-        opened = partial(_opened, path, os.O_NOFOLLOW)
-        yield ForeignFile(shown(str(path)), shown("/".join(inside)), size, opened)
+        yield replace(file_at(path, follow=False), inside=shown("/".join(inside)))
 
 
 def _of_archive(path: Path, wanted: Callable[[str], bool], left_out: LeftOut) -> Iterator[ForeignFile]:
     label = shown(str(path))
-    container = ForeignFile(label, label, 0, lambda: _opened(path, 0))
-    with container.open() as file:
+    with file_at(path).open() as file:
         _refuse_large_directory(label, file)
         archive = _archive(label, file)
         members = sorted(archive.infolist(), key=lambda info: info.filename)
@@ -200,7 +226,7 @@ def _of_archive(path: Path, wanted: Callable[[str], bool], left_out: LeftOut) ->
             if info.is_dir() or not wanted(info.filename):
                 continue
             if (info.external_attr >> 28) == _LINK:
-                left_out(LINKED)
+                left_out(shown(info.filename), LINKED)
                 continue
             name = f"{label}:{shown(info.filename)}"
             _refuse_member(name, info)

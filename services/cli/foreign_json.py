@@ -282,10 +282,11 @@ class _Text:
                 if self._ended or not fault.unfinished:
                     raise self._fault(fault) from None
             else:
-                if self._ended or end < len(self._text) - _NEAR_END:
+                if end - self._at <= MAX_VALUE_CHARS and (self._ended or end < len(self._text) - _NEAR_END):
                     source = self._text[self._at : end]
                     self._step(end)
                     return _mended(value) if any(mark in source for mark in _SURROGATES) else value
+                held = end - self._at
             if held > MAX_VALUE_CHARS:
                 raise self._fault(Fault(f"a value is longer than {MAX_VALUE_CHARS:,} characters"))
             self._more(held)

@@ -63,10 +63,12 @@ def _turns(chat: dict[str, Any], notes: Notes) -> Iterator[Record]:
 def _path(nodes: dict[str, dict[str, Any]], current: str | None) -> list[str]:
     """The branch that ends at ``current``; of an old export without it, the newest branch."""
     at = current if current in nodes else next((name for name, node in nodes.items() if not node.get("parent")), None)
-    below: dict[str | None, None] = {}
-    while current not in nodes and at in nodes and at not in below and (children := nodes[at].get("children")):
-        below[at] = None
-        at = children[-1] if children[-1] in nodes else at
+    above: set[str | None] = set()
+    while current not in nodes and at in nodes and (children := nodes[at].get("children")):
+        above.add(at)
+        if children[-1] not in nodes or children[-1] in above:
+            break
+        at = children[-1]
     path: dict[str, None] = {}
     while at in nodes and at not in path:
         path[at] = None

@@ -57,6 +57,10 @@ class Notes:
         """Count a message that is left out."""
         self.left_out[reason] += 1
 
+    def leave_out(self, _inside: str, reason: str) -> None:
+        """Count a file that is left out."""
+        self.skip(reason)
+
 
 Reader = Callable[[Path, Notes], Iterator[Record]]
 """Reads a file or directory; a submission without an id gets one that follows from its content."""
@@ -193,7 +197,7 @@ def documents(path: Path, name: str, notes: Notes, shape: Shape) -> Iterator[Any
         InvalidFile: If there is no file, or one is malformed.
     """
     none = True
-    for file in files_of(path, lambda inside: PurePosixPath(inside).match(name), notes.skip, archives=True):
+    for file in files_of(path, lambda inside: PurePosixPath(inside).match(name), notes.leave_out, archives=True):
         none = False
         yield from values_of(file, notes.place, shape)
     if none:
@@ -208,13 +212,13 @@ def values(path: Path, notes: Notes, shape: Shape) -> Iterator[Any]:
     """
     if path.is_dir():
         raise InvalidFile(f"{path} is a directory", hint="name a file in it")
-    for file in files_of(path, lambda _inside: True, notes.skip):
+    for file in files_of(path, lambda _inside: True, notes.leave_out):
         yield from values_of(file, notes.place, shape)
 
 
 def sessions(path: Path, notes: Notes) -> Iterator[ForeignFile]:
     """The JSONL files of a directory, or the one file."""
-    return files_of(path, lambda inside: inside.endswith(".jsonl"), notes.skip)
+    return files_of(path, lambda inside: inside.endswith(".jsonl"), notes.leave_out)
 
 
 def project_named(folder: str, program: str) -> Project:

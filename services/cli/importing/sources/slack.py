@@ -12,7 +12,7 @@ from typing import Any
 
 from .....schemas.errors import InvalidFile
 from ....client.project import slug
-from ...foreign_files import ForeignFile, files_of
+from ...foreign_files import ForeignFile, files_of, shown
 from ...foreign_json import NAME, TEXT, Shape, values_of
 from .found import Notes, Record, turn
 
@@ -87,8 +87,8 @@ def _files(path: Path, notes: Notes) -> Iterator[ForeignFile]:
     Raises:
         InvalidFile: If it is neither a ZIP archive nor a directory.
     """
-    for file in files_of(path, _is_read, notes.skip, archives=True):
-        if "/" not in file.inside and file.inside == path.name:
+    for file in files_of(path, _is_read, notes.leave_out, archives=True):
+        if file.label == shown(str(path)):
             raise InvalidFile(f"{path} is neither a ZIP archive nor a directory", hint="name the export of Slack")
         yield file
 

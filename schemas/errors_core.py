@@ -80,6 +80,14 @@ class InvalidQuery(CrewJournalError):
     exit_code = 2
 
 
+class InvalidFile(CrewJournalError):
+    """A file that is imported is malformed, or beyond a bound; the message names it with its line or member."""
+
+    title = "The file is not valid"
+    status = 422
+    exit_code = 2
+
+
 class EntryTooLarge(CrewJournalError):
     """The entry or the request is larger than allowed."""
 

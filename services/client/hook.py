@@ -198,9 +198,15 @@ def turns_of(line: bytes) -> Iterator[tuple[str, str, str, str | None]]:
     """(id, role, text, time) of what a line of a transcript holds; at most one."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
-    if not isinstance(record, dict) or record.get("isMeta") or record.get("isSidechain"):
+    if isinstance(record, dict):
+        yield from turns_in(record)
+
+
+def turns_in(record: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str | None]]:
+    """(id, role, text, time) of a line of a transcript; at most one."""
+    if record.get("isMeta") or record.get("isSidechain"):
         return
     payload = record.get("payload")  # Codex wraps messages
     message = record.get("message") if isinstance(record.get("message"), dict) else payload

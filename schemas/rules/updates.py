@@ -187,6 +187,7 @@ class _Cues:
     gives_up: tuple[re.Pattern[str], ...]
     chose: tuple[re.Pattern[str], ...]
     attitudes: tuple[re.Pattern[str], ...]
+    dislikes: tuple[re.Pattern[str], ...]
     ends: tuple[re.Pattern[str], ...]
     withdraws: tuple[re.Pattern[str], ...]
     corrects: tuple[re.Pattern[str], ...]
@@ -269,6 +270,7 @@ _PATTERNS: Final = (
         "gives_up",
         "chose",
         "attitudes",
+        "dislikes",
         "ends",
         "withdraws",
         "corrects",
@@ -741,6 +743,11 @@ def _is_own(new: _Sentence, start: int, pair: _Pair) -> bool:
     return new.has(new.cues.attitudes) and before[0].folded in _POSSESSORS or pair.old_has(before[-1])
 
 
+def _dislikes(text: str, cues: _Cues) -> bool:
+    """Whether a part of a folded sentence says that somebody dislikes something."""
+    return any(pattern.search(text) for pattern in cues.dislikes)
+
+
 def _earlier(sentence: _Sentence) -> bool:
     """Whether a sentence is about a time that is over, longer ago than last month."""
     rest = _RECENT.sub(" ", sentence.whole)
@@ -764,6 +771,13 @@ def _states(sentence: _Sentence) -> bool:
     if sentence.has(cues.leaves) or sentence.has(cues.gives_up) or sentence.has(cues.chose):
         return True
     return any(token.folded == ":" for token in sentence.tokens) or kind_of(sentence.shown) in _STATED
+
+
+def _is_own_choice(sentence: _Sentence) -> bool:
+    """Whether a sentence gives a choice of its speaker, rather than what somebody else does: no "the provider uses A"."""
+    if not _has_subject(sentence) or _is_named(sentence) or sentence.has(sentence.cues.chose):
+        return True
+    return sentence.has(sentence.cues.leaves) or sentence.has(sentence.cues.gives_up)
 
 
 _STATED: Final = frozenset(["decision", "preference", "fact", "task"])
@@ -839,6 +853,9 @@ def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_
     return after or before
 
 
+_MOST_CLEAR: Final = 20
+"""Words and marks of a sentence of a conversation that says a new value clearly."""
+_HORTATIVE: Final = _list("hortative")
 _SUBORDINATE: Final = _list("subordinate")
 _JOINS: Final = _list("joins")
 """Words within a noun phrase."""
@@ -902,7 +919,8 @@ class _Context:
         if pair.other_subject:
             return None
         if self._is_temporary(pair):
-            return self._corrected(pair, past=False) if new.corrects and pair.changed_slots else None
+            past = self.is_spoken and _in_past(new)
+            return self._corrected(pair, past=past) if new.corrects and pair.changed_slots else None
         withdrawn = self._withdrawn(pair)
         if withdrawn is not None:
             return withdrawn
@@ -1014,6 +1032,8 @@ class _Context:
             left = self._words(match["old"], new.cues)
             if not left or pair.other_numbers(left) or not _is_own(new, match.start(), pair):
                 continue
+            if _dislikes(match["old"], new.cues) and not old.has(old.cues.dislikes):
+                continue  # the older sentence says the opposite of what used to be
             kept = [one for one in left if not one.is_verb]
             held = self.share(kept, pair.old_all) >= _OWN_WORDS
             names = [one for one in kept if self._tells(one, pair)]
@@ -1098,6 +1118,8 @@ class _Context:
         new, old = pair.new, pair.old
         if (self.is_spoken and _comments(new)) or pair.of_another or _happened(old):
             return None
+        if self.is_spoken and self.same_speaker is False and "!" in new.shown:
+            return None  # a remark about what the other said
         for at, pattern in enumerate(new.cues.leaves):
             for match in pattern.finditer(new.folded):
                 left = self._words(match["old"], new.cues)
@@ -1137,7 +1159,9 @@ class _Context:
                 rest = [one for one in pair.new_all if not any(_same(one, other) for other in left)]
                 held = [one for one in rest if one.folded not in _LIGHT and any(_same(one, it) for it in pair.old_all)]
                 instead = any(not one.is_verb and not any(_same(one, it) for it in pair.old_all) for one in rest)
-                clear = bool(held) or (self._is_value(pair, kept) and (not judges or new.within(new.cues.present)))
+                clear = bool(held) or (
+                    _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
+                )
                 if instead and clear:
                     return self._made(pair, Effect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
         return None
@@ -1175,11 +1199,15 @@ class _Context:
 
     def _speaks_clearly(self, pair: _Pair) -> bool:
         """Whether a turn that changes no number, date or name says clearly enough that something is otherwise now."""
-        new = pair.new
-        if not pair.have_subjects or not new.within(new.cues.present) or pair.of_another:
+        new, old = pair.new, pair.old
+        if not pair.have_subjects or not new.has(new.cues.present) or pair.of_another:
             return False
-        names = _is_named(new) and _is_named(pair.old)  # "New room: the gym", "The room is the gym"
-        same = (names or bool(_verbs(new) & _verbs(pair.old))) and self._topics(pair, _EQUAL_FRAME)
+        if "!" in new.shown + old.shown or len(new.tokens) > _MOST_CLEAR or not (_states(new) and _states(old)):
+            return False
+        if new.tokens[0].folded in _HORTATIVE:
+            return False
+        names = _is_named(new) and _is_named(old)  # "New room: the gym", "The room is the gym"
+        same = (names or bool(_verbs(new, _GENERIC) & _verbs(old, _GENERIC))) and self._topics(pair, _EQUAL_FRAME)
         return same or self._other_holder(pair)
 
     def _ended(self, pair: _Pair) -> Update | None:
@@ -1234,7 +1262,8 @@ class _Context:
     def _changed(self, pair: _Pair) -> Update | None:
         """Something is so now, again, or from a date on."""
         new = pair.new
-        if not (new.within(new.cues.present) or self._since(new) is not None or new.has(new.cues.again)):
+        says = new.has if self.is_spoken else new.within
+        if not (says(new.cues.present) or self._since(new) is not None or new.has(new.cues.again)):
             return None
         if (not pair.old_only and not pair.old_negates) or pair.other_condition:
             return None
@@ -1242,7 +1271,7 @@ class _Context:
             return None
         if self._is_occurrence(pair) and any(one.kind in (_Kind.NUMBER, _Kind.TIME) for one in pair.new_only):
             return None
-        moment = new.within(new.cues.present) or self._since(new) is not None
+        moment = says(new.cues.present) or self._since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
             return None  # "again" without another value
         if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
@@ -1629,7 +1658,8 @@ def _is_item(item: Sequence[_Token]) -> bool:
     """Whether words between commas are a further item or attribute, not a remark about what stands before them."""
     if not item:
         return False
-    bare = len(item) <= _MOST_BARE and all(one.is_content for one in item)
+    words = [one for one in item if one.folded not in _DETERMINERS and one.folded not in _ITEM_ENDS]
+    bare = 0 < len(words) <= _MOST_BARE and all(one.is_content for one in words)
     counts = len(item) > 1 and any(one.kind is _Kind.NUMBER for one in item)  # "22 members"
     return (bare and not counts) or item[0].is_verb
 

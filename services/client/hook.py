@@ -19,12 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-<<<<<<< HEAD
-from ...schemas.rules.block_markers import EVERY_MARKER
-=======
 from ...schemas.errors import NotAllowed
-from ...schemas.rules.block_markers import MARKERS
->>>>>>> folder
+from ...schemas.rules.block_markers import EVERY_MARKER
 from .find import Address, find
 from .project import Project, project_of
 

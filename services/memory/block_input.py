@@ -149,6 +149,10 @@ def _remembered(notes: Notes) -> Section | None:
     return Section("remembered", "Remembered notes", notes.text, finding_in(notes.text))
 
 
+NOTES_OF_AGENT: Final = "Notes of the agent, not statements of the person:\n"
+"""Between the facts that a person stated to an agent and what the agent wrote about the person."""
+
+
 def _operator(opener: Opener | None) -> Section | None:
     """The model of the person who opened the session."""
     if opener is None or not opener.model:
@@ -167,4 +171,4 @@ def _peer(owned: OwnedDocuments, opener: Opener | None) -> Section | None:
     label = TIERS["peers"].label_of(opener.slug)
     if notes is None or notes.finding:
         return Section(label, label, opener.card, finding_in(opener.card))
-    return replace(notes, body=f"{opener.card}{notes.body}")
+    return replace(notes, body=f"{opener.card}{NOTES_OF_AGENT}{notes.body}")

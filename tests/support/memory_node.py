@@ -152,8 +152,14 @@ class MemoryNode:
         return Trouble("themes does not answer", format_ts(outcome.since) if outcome.since else "")
 
     async def append(self, entry_id: str, summary: str, entry_type: str = "peer.escalation", **fields: Any) -> int:
+        return await self.append_as(ADMIN, entry_id, summary, entry_type, **fields)
+
+    async def append_as(
+        self, by: Principal, entry_id: str, summary: str, entry_type: str = "peer.escalation", **fields: Any
+    ) -> int:
+        """Append an entry with another token."""
         entry = {"id": entry_id, "summary": summary, "entry_type": entry_type, "crew_id": "red", **fields}
-        return (await self.journal.append(ADMIN, entry)).seq
+        return (await self.journal.append(by, entry)).seq
 
     async def tick(self, sweep: str, due: datetime | None = None) -> str:
         """Publish a tick, due now unless said; its due time."""

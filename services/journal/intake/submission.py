@@ -26,7 +26,7 @@ from ....schemas.principal import Principal, Role
 from ....schemas.rules.stripping import strip_record
 from ....schemas.settings import DEFAULT_WORKSPACE
 from ....schemas.subjects import control_subject, journal_subject
-from .authority import check_actor, default_actor, may_speak, needs_control
+from .authority import check_actor, default_actor, may_speak, needs_control, vouches
 from .plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
@@ -80,7 +80,8 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     default = default_actor(principal) if by is None else _NOT_NEEDED
     actor_type = default[0] if by is None else by
     if (by is None and name is None) or may_speak(principal, record.get("entry_type"), actor_type, name):
-        accepted = accept_plain(record, now, *default)
+        vouched = vouches(principal, actor_type, default[1] if by is None and name is None else name)
+        accepted = accept_plain(record, now, *default, vouched=vouched)
         if accepted is not None:
             return accepted
     return _accept_checked(principal, record, now, prefix)
@@ -104,7 +105,8 @@ def _accept_checked(
         raise InvalidEntry(problems_of(error, prefix)) from None
     control = needs_control(principal, entry, prefix)
     check_actor(principal, entry, prefix)
-    return encode_entry(entry, content, control=control, given_id=given_id, prefix=prefix)
+    vouched = vouches(principal, entry.actor_type.value, entry.actor_id)
+    return encode_entry(entry, content, control=control, given_id=given_id, vouched=vouched, prefix=prefix)
 
 
 def _problems_beside_the_workspace(
@@ -135,7 +137,9 @@ def content_hash(record: Mapping[str, Any], prefix: str = "") -> str:
     return hashlib.blake2b(canonical, digest_size=HASH_BYTES).hexdigest()
 
 
-def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: bool, prefix: str = "") -> Accepted:
+def encode_entry(
+    entry: JournalEntry, content: str, *, control: bool, given_id: bool, vouched: bool = False, prefix: str = ""
+) -> Accepted:
     """An entry as its message.
 
     Args:
@@ -143,6 +147,7 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
         content: Its content hash.
         control: Whether it goes to ``control.``, where only the service publishes.
         given_id: Whether the client chose its id.
+        vouched: Whether the token speaks for the person who is its actor.
         prefix: Put before field names in errors.
 
     Raises:
@@ -165,8 +170,8 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
         else journal_subject(workspace, entry.crew_id, entry.agent_id, entry_type)
     )
     identity = f"{workspace}/{entry.id}"
-    head = entry_head(identity, entry.id, content)
-    return Accepted(subject, head, body, workspace, entry.id, identity, content, given_id)
+    head = entry_head(identity, entry.id, content, vouched=vouched)
+    return Accepted(subject, head, body, workspace, entry.id, identity, content, given_id, vouched)
 
 
 def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import StringConstraints
 
 from .catalogue import SERVICE_ALONE, Publisher, publishers_of
-from .rules.persons import person_of
+from .persons import person_of
 from .subjects import MAX_ENTRY_TYPE
 
 MAX_GRANTS: Final = 32

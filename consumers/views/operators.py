@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
+from ...schemas import persons
 from ...schemas.errors import FoldError
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.operators import (
@@ -20,10 +21,9 @@ from ...schemas.events.operators import (
 )
 from ...schemas.events.workspaces import ConsentChanged
 from ...schemas.ids import SYSTEM_WORKSPACE
-from ...schemas.rules import persons
+from ...schemas.persons import is_person, person_of
 from ...schemas.rules.actors import USER_MESSAGE
 from ...schemas.rules.operators import ALL_KEYS, facts_json, facts_of, remembered, slug_of
-from ...schemas.rules.persons import is_person, person_of
 from ...schemas.views.operators import (
     OPERATOR_CONSENTS,
     OPERATOR_FORGOTTEN,

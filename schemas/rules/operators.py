@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from ..events.operators import QUOTE_CHARS, VALUE_CHARS, FactKey, StatedFact
+from ..persons import person_of
 from .documents import finding_in
-from .persons import person_of
 from .secrets import secrets_in
 
 VERSION: Final = 2  # names are compared by ``persons.person_of``

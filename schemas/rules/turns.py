@@ -11,9 +11,9 @@ import re
 from typing import Final, NamedTuple
 
 from ..entry import ActorType
+from ..persons import USER_NAMES
 from .dates import Days, days_named, explicit_days
 from .languages import Language, language_of, languages
-from .persons import USER_NAMES
 from .text import fold, tokens_of
 
 VERSION: Final = 3

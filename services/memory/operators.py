@@ -33,10 +33,10 @@ from ...schemas.operations.operators import (
     ReplaceSubjectKeyRequest,
     SubjectKeyReplacedAnswer,
 )
+from ...schemas.persons import person_of
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
 from ...schemas.rules.operators import KEY_CHANGED, KEY_CHANGED_FIX, facts_of, key_id, slug_of, subject_hash
-from ...schemas.rules.persons import person_of
 from ...schemas.rules.tiers import Scope, scope_of
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms

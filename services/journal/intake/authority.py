@@ -11,21 +11,24 @@ from __future__ import annotations
 from ....schemas.catalogue import SERVICE_ALONE, Publisher, info_of
 from ....schemas.entry import JournalEntry, Priority
 from ....schemas.errors import NotAllowed
-from ....schemas.grants import actor_of, covers, speaks_for
+from ....schemas.grants import USER, actor_of, covers, speaks_for
+from ....schemas.persons import is_person
 from ....schemas.principal import Principal, Role
-from ....schemas.rules.actors import USER_MESSAGE
-from ....schemas.rules.persons import is_person
+from ....schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
 
 
-def default_actor(principal: Principal) -> tuple[str, str | None]:
+def default_actor(principal: Principal, entry_type: object = None) -> tuple[str, str | None]:
     """Type and id of the actor of an entry that names no ``actor_type``.
 
-    A token with ``speaks_for`` acts as the first of those, a person's (OWNER, ADMIN) as the user, an agent's as itself.
+    A token with ``speaks_for`` acts as the first of those, a person's (OWNER, ADMIN) as the user, an agent's as itself. An
+    agent's answer is never a person's.
     """
     if principal.speaks_for:
-        return actor_of(principal.speaks_for[0])
+        kind, name = actor_of(principal.speaks_for[0])
+        if kind != USER or entry_type != AGENT_RESPONSE:
+            return kind, name
     role = principal.role
     if role is _OWNER or role is _ADMIN:
         return "user", None

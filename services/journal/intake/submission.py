@@ -23,6 +23,7 @@ from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry, problems_of
 from ....schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
 from ....schemas.ids import is_service_id
 from ....schemas.principal import Principal, Role
+from ....schemas.rules.actors import AGENT_RESPONSE
 from ....schemas.rules.stripping import strip_record
 from ....schemas.settings import DEFAULT_WORKSPACE
 from ....schemas.subjects import control_subject, journal_subject
@@ -30,8 +31,6 @@ from .authority import check_actor, default_actor, may_speak, needs_control, vou
 from .plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
-ANSWER_TYPE: Final = "chat.agent_response"
-"""What a model answered: nudges and recalled memory that it repeats are stripped (seed 1; contract §10)."""
 _NOT_NEEDED: Final = ("", None)
 """The default actor of an entry that names one."""
 _REQUIRED: Final = ("entry_type", "summary")
@@ -73,11 +72,12 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
         rest = _problems_beside_the_workspace(principal, others, now, prefix)
         reserved = FieldProblem(f"{prefix}id", "is of the form d_… that only the service derives", _ID_FIX)
         raise InvalidEntry((reserved, *rest))
-    if record.get("entry_type") == ANSWER_TYPE and (answered := strip_record(record)) is not record:
+    if record.get("entry_type") == AGENT_RESPONSE and (answered := strip_record(record)) is not record:
+        # nudges and recalled memory that a model repeats are stripped (seed 1; contract §10);
         # the hash is that of what was submitted, so a retry of it is the same entry whatever was stripped
         return _accept_checked(principal, dict(answered), now, prefix, content_hash(record, prefix))
     by, name = record.get("actor_type"), record.get("actor_id")
-    default = default_actor(principal) if by is None else _NOT_NEEDED
+    default = default_actor(principal, record.get("entry_type")) if by is None else _NOT_NEEDED
     actor_type = default[0] if by is None else by
     if (by is None and name is None) or may_speak(principal, record.get("entry_type"), actor_type, name):
         vouched = vouches(principal, actor_type, default[1] if by is None and name is None else name)
@@ -97,7 +97,7 @@ def _accept_checked(
     if "ts" not in record:
         record["ts"] = now
     if "actor_type" not in record:
-        record["actor_type"], name = default_actor(principal)
+        record["actor_type"], name = default_actor(principal, record.get("entry_type"))
         record.setdefault("actor_id", name)
     try:
         entry = JournalEntry.model_validate(record)

@@ -122,11 +122,14 @@ from ...schemas.operations.operators import (
     CONSENT,
     DELETE_OPERATOR,
     FORGET_OPERATOR,
+    NAME_OPERATOR,
     OPERATORS,
+    REPLACE_SUBJECT_KEY,
     SHOW_OPERATOR,
     OperatorAnswer,
     OperatorChangedAnswer,
     OperatorsAnswer,
+    SubjectKeyReplacedAnswer,
 )
 from ...schemas.operations.palace import (
     CHECK_DUPLICATE,
@@ -1176,6 +1179,7 @@ class Operations:
         remembered_tokens: int | None = None,
         query: str | None = None,
         opener: str | None = None,
+        session: str | None = None,
         as_of: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
@@ -1193,7 +1197,9 @@ class Operations:
             remembered_tokens: Budget of remembered notes in tokens, 0 for none; the setting of the workspace if
                 absent, else 1,000. They do not count toward max_chars.
             query: Subject of the session; if not all topics fit, they are ranked by it.
-            opener: The person who opened the session; the block contains their operator model and peer card.
+            opener: The person who opened the session; the block contains their operator model and peer card if
+                the token speaks for the person, or the session was opened by the person.
+            session: The session (trace_id): shows that the opener opened it with the agent.
             as_of: Any sequence: the block as it was right after this sequence.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2461,7 +2467,7 @@ class Operations:
         For OWNER, ADMIN, and tokens that may speak for the person.
 
         Args:
-            user: The person: the `actor_id` of their turns.
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2494,7 +2500,7 @@ class Operations:
         Earlier statements of the person no longer count for this key.
 
         Args:
-            user: The person: the `actor_id` of their turns.
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2509,14 +2515,37 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Record that a person consents to a model and cards, or no longer does.
 
-        Without consent, model and cards are removed at once, and notes of agents about the person are retracted.
+        Nothing is learned of a person before. When consent is withdrawn, model and cards are removed at once, and
+        notes of agents about the person are retracted. Both count for all names of the person.
 
         Args:
-            user: The person: the `actor_id` of their turns.
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             decision: granted or withdrawn.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(CONSENT, locals())
+
+    def name_operator(
+        self,
+        user: str,
+        name: str,
+        *,
+        remove: bool = False,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Declare a further name of a person, such as an address, or undo that.
+
+        The consent of the person counts for both names; if it was withdrawn under one of them, it is withdrawn.
+        What is known under either name is removed; only later statements count. For OWNER, ADMIN, and tokens that
+        speak for both names.
+
+        Args:
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
+            name: The further name.
+            remove: It is no longer a name of the person.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(NAME_OPERATOR, locals())
 
     def delete_operator(
         self,
@@ -2527,10 +2556,20 @@ class Operations:
         """Delete a person's model, cards and consent, and retract notes of agents about the person.
 
         Args:
-            user: The person: the `actor_id` of their turns.
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(DELETE_OPERATOR, locals())
+
+    def replace_subject_key(
+        self,
+    ) -> SubjectKeyReplacedAnswer:
+        """Use the present key of people although the journal names them by another, after the file subject.key was lost.
+
+        Models, cards, consents and further names of all workspaces are removed: nothing can tell whose they are.
+        People may consent again.
+        """
+        return self._operate(REPLACE_SUBJECT_KEY, locals())
 
     def sweep(
         self,
@@ -2796,7 +2835,8 @@ class Operations:
             label: Purpose of the token.
             nats: For LEAD and AGENT: also make it a NATS password.
             may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
-            speaks_for: For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.
+            speaks_for: Persons whose own words it submits, such as user:maria. For LEAD and AGENT also further
+                actors that it may speak for, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
         return self._operate(CREATE_TOKEN, locals())
@@ -3007,7 +3047,9 @@ class AsyncOperations:
     operators = _awaited(Operations.operators)
     forget_operator = _awaited(Operations.forget_operator)
     consent = _awaited(Operations.consent)
+    name_operator = _awaited(Operations.name_operator)
     delete_operator = _awaited(Operations.delete_operator)
+    replace_subject_key = _awaited(Operations.replace_subject_key)
     sweep = _awaited(Operations.sweep)
     sweep_embeddings = _awaited(Operations.sweep_embeddings)
     reindex = _awaited(Operations.reindex)

@@ -150,6 +150,10 @@ def _remembered(notes: Notes) -> Section | None:
     return Section("remembered", "Remembered notes", notes.text) if notes.text else None
 
 
+NOTES_OF_AGENT: Final = "Notes of the agent, not statements of the person:\n"
+"""Between the facts that a person stated to an agent and what the agent wrote about the person."""
+
+
 def _operator(opener: Opener | None) -> Section | None:
     """The model of the person who opened the session."""
     if opener is None or not opener.model:
@@ -168,4 +172,4 @@ def _peer(owned: OwnedDocuments, opener: Opener | None) -> Section | None:
     label = TIERS["peers"].label_of(opener.slug)
     if notes is None or notes.finding:
         return Section(label, label, opener.card)
-    return replace(notes, body=f"{opener.card}{notes.body}", scanned=False)
+    return replace(notes, body=f"{opener.card}{NOTES_OF_AGENT}{notes.body}", scanned=False)

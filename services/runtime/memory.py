@@ -77,6 +77,7 @@ class Memory:
     def figures(self, workspace_id: str | None, node: bool) -> dict[str, Any]:
         """Figures for ``status``: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
         shown: dict[str, Any] = self.timekeeper.figures(workspace_id, reasons=node)
+        shown["operators"] = self.operators.figures()
         if node:
             shown["receipts"] = as_json(self.receipt_log.figures())
         return shown

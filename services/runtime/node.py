@@ -281,7 +281,9 @@ class Runtime:
         )
         parts.show("ingest", ingest.figures)
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now))
+        operations = views.operations(
+            base.gap_watch, partial(backup_records, link.connect, utc_now, subject_key(data_dir))
+        )
         desk = Desk(store)
         bind_operations(
             desk,

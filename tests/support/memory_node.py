@@ -191,6 +191,13 @@ class MemoryNode:
         entry = {"id": entry_id, "summary": summary, "entry_type": entry_type, "crew_id": "red", **fields}
         return (await self.journal.append(ADMIN if by is None else agent(by), entry)).seq
 
+    async def append_as(
+        self, by: Principal, entry_id: str, summary: str, entry_type: str = "peer.escalation", **fields: Any
+    ) -> int:
+        """Append an entry with another token."""
+        entry = {"id": entry_id, "summary": summary, "entry_type": entry_type, "crew_id": "red", **fields}
+        return (await self.journal.append(by, entry)).seq
+
     async def tick(self, sweep: str, due: datetime | None = None) -> str:
         """Publish a tick, due now unless said; its due time."""
         spelt = format_ts(due or self.now)

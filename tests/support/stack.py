@@ -145,7 +145,14 @@ class Stack:
     def context(self) -> ReactorContext:
         """What the node gives to its reactors, without models."""
         return ReactorContext(
-            self.client_of_broker, self.writer, None, None, lambda: datetime.now(UTC), Settings(), views=self.store
+            self.client_of_broker,
+            self.writer,
+            None,
+            None,
+            lambda: datetime.now(UTC),
+            Settings(),
+            views=self.store,
+            subject_key=SUBJECT_KEY,
         )
 
 
@@ -337,7 +344,7 @@ async def running_stack(
                 rebuild=node.rebuild,
                 verify=node.verify,
                 salvage=node.salvage,
-                backup=partial(backup_records, _connected(base.client), lambda: datetime.now(UTC)),
+                backup=partial(backup_records, _connected(base.client), lambda: datetime.now(UTC), SUBJECT_KEY),
             ),
             models=models,
             mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),

@@ -314,7 +314,8 @@ class Journal:
         if content is not None:
             return _Known(seq, content), True
         _log.warning("journal.foreign_message_id", workspace=accepted.workspace_id, entry_id=accepted.entry_id, seq=seq)
-        head = entry_head(unforeseen(accepted.identity), accepted.entry_id, accepted.content, accepted.publisher)
+        identity = unforeseen(accepted.identity)
+        head = entry_head(identity, accepted.entry_id, accepted.content, accepted.publisher, vouched=accepted.vouched)
         published = await self._writer.post(EncodedMessage(accepted.subject, head, accepted.body))
         return _Known(published.seq, accepted.content), False
 

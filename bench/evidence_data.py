@@ -23,6 +23,7 @@ import numpy.typing as npt
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.rules.embed_policy import REMEMBERED
+from crew_journal.schemas.rules.evidence import NEAR_DECISION, decides
 from crew_journal.schemas.rules.reference_texts import reference_texts
 from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.evidence.figures import Figures, figures_of
@@ -51,11 +52,13 @@ class Case:
         asked: The prompt; nothing is relevant to a foreign one.
         figures: Of the first ten hits.
         relevant: (n,) bool: which hits answer it.
+        decides: (n,) bool: which hits are turns whose gate is lower because they decide something.
     """
 
     asked: Asked
     figures: Figures
     relevant: npt.NDArray[np.bool_]
+    decides: npt.NDArray[np.bool_]
 
     @property
     def own(self) -> bool:
@@ -160,7 +163,7 @@ def cases(journal: Set, recipe: Recipe | None = None, *, vectors: bool = True) -
     """
     index = index_of(journal, None if vectors else np.zeros(len(journal.events), bool))
     calibration = known_calibration(index.model) if vectors else None
-    said = {event.entry.id: event.entry.summary for event in journal.events}
+    entries = {event.entry.id: event.entry for event in journal.events}
     found = []
     for asked, query in zip(journal.questions, journal.queries, strict=True):
         if not vectors:
@@ -168,9 +171,13 @@ def cases(journal: Set, recipe: Recipe | None = None, *, vectors: bool = True) -
         chosen = recipe or default_recipe(index.scoped(asked.scope).turn_count)
         result = searched(index, asked.scope, query, chosen, K)
         docs = result.docs[result.order]
-        texts = [said[index.documents.id_of(doc)] for doc in docs.tolist()]
-        figures = figures_of(index, query, result, texts, calibration)
-        found.append(Case(asked, figures, _relevant(index, asked, docs)))
+        hits = [entries[index.documents.id_of(doc)] for doc in docs.tolist()]
+        figures = figures_of(index, query, result, [hit.summary for hit in hits], calibration)
+        decided = [
+            turn and meaning >= NEAR_DECISION and decides(hit.summary, hit.actor_id)
+            for hit, turn, meaning in zip(hits, figures.turns, figures.hits["meaning"], strict=True)
+        ]
+        found.append(Case(asked, figures, _relevant(index, asked, docs), np.array(decided, bool)))
     return found
 
 

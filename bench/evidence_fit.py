@@ -29,6 +29,7 @@ from bench.evidence_data import (
 from bench.figures import say
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
+from crew_journal.schemas.rules.evidence import DECIDED
 from crew_journal.schemas.rules.prompts import is_question
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.query.evidence.calibrating import measure
@@ -129,8 +130,9 @@ class Held:
 
     @property
     def best(self) -> float:
-        """The highest confidence; 0 without a hit of the kind."""
-        known = self.confidence[~np.isnan(self.confidence)]
+        """The highest confidence, as far as the gate goes; 0 without a hit of the kind."""
+        weighed = np.where(self.case.decides, self.confidence / DECIDED, self.confidence)
+        known = weighed[~np.isnan(weighed)]
         return float(known.max()) if len(known) else 0.0
 
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from .catalogue import is_control_type
-from .entry import MAX_ENTRY_BYTES, JournalEntry, Priority, problems_of
+from .entry import MAX_ENTRY_BYTES, ActorType, JournalEntry, Priority, problems_of
 from .errors import FoldError
 from .events import headers as h
 from .events.chunk_vectors import decode_chunk_vector
@@ -27,6 +27,7 @@ from .events.envelope import EntryRecorded, Event, UnknownDerived
 from .events.token_bits import decode_token_bits
 from .ids import entry_id_at, identity_key, is_service_id
 from .plain import plain_entry
+from .rules.publishers import publisher_in
 from .subjects import DerivedKind, Family, Subject, parse_subject
 from .timestamps import format_ms, to_ms
 from .upcasters import upcast
@@ -36,6 +37,7 @@ _CONTENT_BYTES: Final = 16
 _JOURNAL: Final = Family.JOURNAL  # attribute access on an enum is slow, and this runs for every message
 _CONTROL: Final = Family.CONTROL
 _NORMAL: Final = Priority.NORMAL
+_USER: Final = ActorType.USER
 _is_control_type: Final = lru_cache(maxsize=4_096)(is_control_type)
 
 
@@ -99,6 +101,8 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
         content,
         published_ms,
         len(body),
+        publisher_in(headers.get(h.PUBLISHER)),
+        entry.actor_type is _USER and headers.get(h.ACTOR_VOUCHED) == h.VOUCHED,
     )
 
 

@@ -80,6 +80,14 @@ class InvalidQuery(CrewJournalError):
     exit_code = 2
 
 
+class InvalidFile(CrewJournalError):
+    """A file that is imported is malformed, or beyond a bound; the message names it with its line or member."""
+
+    title = "The file is not valid"
+    status = 422
+    exit_code = 2
+
+
 class EntryTooLarge(CrewJournalError):
     """The entry or the request is larger than allowed."""
 
@@ -211,6 +219,37 @@ class BodiesFull(Unavailable):
     """The request bodies of all tokens have reached the limit of bytes in memory."""
 
     title = "Too many request bodies in memory"
+
+
+class OverBudget(Unavailable):
+    """A token has used up one of its budgets; try again after ``retry_after_s``.
+
+    Args:
+        message: As of every error.
+        hint: As of every error.
+        field: As of every error.
+        budget: Name of the budget.
+        setting: The setting that changes it; empty if none does.
+        retry_after_s: Seconds until the same request may be accepted.
+    """
+
+    title = "Over budget"
+    status = 429
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        field: str | None = None,
+        budget: str = "",
+        setting: str = "",
+        retry_after_s: float = 1.0,
+    ) -> None:
+        super().__init__(message, hint=hint, field=field)
+        self.budget = budget
+        self.setting = setting
+        self.retry_after_s = retry_after_s
 
 
 class Overloaded(Unavailable):

@@ -5,6 +5,7 @@ Invariant: every status of 400 or more raises; a status without an error in the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from .errors import (
     NotAllowed,
     NotAuthenticated,
     NotFound,
+    OverBudget,
     Unavailable,
 )
 
@@ -59,11 +61,23 @@ def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
     elif issubclass(kind, CapExceeded):
         facts = {name: value for name, value in problem.items() if name not in _MEMBERS}
         error = kind(detail, hint=str(problem.get("hint") or ""), field=problem.get("field"), facts=facts)
+    elif issubclass(kind, OverBudget):
+        error = kind(
+            detail,
+            hint=str(problem.get("hint") or ""),
+            budget=str(problem.get("budget") or ""),
+            setting=str(problem.get("setting") or ""),
+            retry_after_s=_seconds(problem.get("retry_after_s")),
+        )
     else:
         error = kind(detail, hint=str(problem.get("hint") or ""), field=problem.get("field"))
     if problem.get("trace_id"):
         error.add_note(f"trace_id {problem['trace_id']}")
     return error
+
+
+def _seconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and 0 <= value < math.inf else 1.0
 
 
 def _tree(kind: type[CrewJournalError]) -> Iterator[type[CrewJournalError]]:

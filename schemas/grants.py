@@ -10,17 +10,23 @@ from typing import Annotated, Final
 from pydantic import StringConstraints
 
 from .catalogue import SERVICE_ALONE, Publisher, publishers_of
+from .persons import person_of
 from .subjects import MAX_ENTRY_TYPE
 
 MAX_GRANTS: Final = 32
 """Maximum number of patterns, and of actors, of one token."""
 TYPE_PATTERN: Final = r"^[a-z0-9_]+(\.[a-z0-9_]+){0,2}(\.[a-z0-9_]+|\.\*)?$"
-SPEAKER_PATTERN: Final = r"^(agent|user|system|keeper|sidecar|orchestrator)(:[A-Za-z0-9_-]{1,64})?$"
+SPEAKER_PATTERN: Final = (
+    r"^((agent|user|system|keeper|sidecar|orchestrator)(:[A-Za-z0-9_-]{1,64})?"
+    r"|user:[^\x00-\x1f\x7f\u0085\u2028\u2029]{1,128})$"
+)
+"""A person has the name of an actor (``entry.Name``), for example an address."""
+USER: Final = "user"
 
 TypePattern = Annotated[str, StringConstraints(pattern=TYPE_PATTERN, max_length=MAX_ENTRY_TYPE)]
 """An entry type, or ``prefix.*`` for every type below it."""
 Speaker = Annotated[str, StringConstraints(pattern=SPEAKER_PATTERN)]
-"""An actor type or one actor: ``keeper``, ``keeper:gate``."""
+"""An actor type or one actor: ``keeper``, ``keeper:gate``, ``user:maria``."""
 
 
 def covers(patterns: tuple[str, ...], entry_type: str) -> bool:
@@ -46,7 +52,17 @@ def actor_of(speaker: str) -> tuple[str, str | None]:
 
 
 def speaks_for(speakers: tuple[str, ...], actor_type: object, actor_id: object) -> bool:
-    """Whether a token may speak for an actor."""
+    """Whether a token may speak for an actor; a person may be spelled in any way that ``person_of`` makes equal."""
     return any(
-        kind == actor_type and (name is None or name == actor_id) for kind, name in (actor_of(one) for one in speakers)
+        kind == actor_type and (name is None or name == actor_id or _is_same_person(kind, name, actor_id))
+        for kind, name in (actor_of(one) for one in speakers)
     )
+
+
+def persons_of(speakers: tuple[str, ...]) -> tuple[str, ...]:
+    """The persons that a token names as those it speaks for."""
+    return tuple(name for kind, name in map(actor_of, speakers) if kind == USER and name is not None)
+
+
+def _is_same_person(kind: str, name: str, actor_id: object) -> bool:
+    return kind == USER and isinstance(actor_id, str) and person_of(name) == person_of(actor_id)

@@ -37,6 +37,11 @@ DEDUPE_WINDOW_S: Final = 120.0
 # the host (DESIGN §5)
 BATCH_MESSAGES: Final = 1_000
 BATCH_WAIT_S: Final = 0.05
+BATCH_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of the bodies of one folded batch, unless one message alone is larger: words that no other entry has take a second
+for each MiB and 40 times their size in memory."""
+REPLAY_BATCH_BYTES: Final = 8 * 1024 * 1024
+"""The same for a bulk replay: 5,000 usual entries have 2 MiB, 5,000 vectors of 384 numbers 8 MiB."""
 REPLAY_BATCH_MESSAGES: Final = 5_000
 """Messages of one batch of a bulk replay, where latency does not matter."""
 REPLAY_LOOKAHEAD: Final = 2
@@ -56,8 +61,8 @@ IDLE_TIDY_S: Final = 2.0
 WAL_IDLE_BYTES: Final = 4 * 1024 * 1024
 """Size of the write-ahead log above which an idle host checkpoints."""
 WAL_BOUND_BYTES: Final = 512 * 1024 * 1024
-"""Size of the write-ahead log above which the host checkpoints at once; bounds disk use and the time of the next start.
-"""
+"""Size of the write-ahead log above which the host checkpoints at once, if DuckDB's memory does not bound it more tightly
+(``ViewStore.wal_bound``); bounds disk use and the time of the next start."""
 REST_LOOK_S: Final = 0.5
 """Seconds between checks whether the node is idle; then freed memory is returned to the system."""
 REST_CPU_SHARE: Final = 0.1
@@ -80,6 +85,17 @@ BODIES_MB: Final = 128
 """Request bodies in memory, MiB; one token may use half. Without a limit, 16 unfinished bodies of one token took 566
 MB.
 """
+
+# budgets of the token of an agent (role AGENT or LEAD); OWNER and ADMIN have none
+TOKEN_MB_PER_MINUTE: Final = 16
+"""MiB of entries and documents: 100 times what the hooks of one busy session write; folded in 20 s even if no word of it is
+known."""
+TOKEN_ENTRIES_PER_MINUTE: Final = 30_000
+"""Entries and documents: folded in 4 s if they are small."""
+TOKEN_WAITING_MB: Final = 8
+"""MiB that wait to be folded: one request of a client. They take 9 s if no word of them is known, usually 2."""
+TOKEN_REQUESTS: Final = 64
+"""Requests of one token that are answered at the same time, streams included."""
 
 # models
 OLLAMA_DEFAULT_HOST: Final = "http://127.0.0.1:11434"
@@ -201,6 +217,11 @@ class Settings(LayeredSettings):
         description="Confidence from which the nearest centroid may decide the type; CRAWBL_MEM_HEURISTIC_LOW is read "
         "too. If absent, 0.5 or 999.",
     )
+    secrets: Literal["redact", "refuse", "keep"] = Field(
+        default="redact",
+        description="What is done with credentials (API keys, tokens, private keys, passwords) in a text that is to be "
+        "stored: redact replaces them, refuse refuses the text, keep stores it. The scrubber of a workspace has precedence.",
+    )
     query_log: bool = Field(
         default=True,
         description="Record every recall, with its query, as memory.searched. If false, recalls have no receipt.",
@@ -217,6 +238,26 @@ class Settings(LayeredSettings):
     )
     bodies_mb: int = Field(
         default=BODIES_MB, ge=64, description="Request bodies in memory at once, MiB; one token may use half."
+    )
+    token_mb_per_minute: int = Field(
+        default=TOKEN_MB_PER_MINUTE,
+        ge=0,
+        description="MiB that a token of role AGENT or LEAD may write a minute; 0 for no limit.",
+    )
+    token_entries_per_minute: int = Field(
+        default=TOKEN_ENTRIES_PER_MINUTE,
+        ge=0,
+        description="Entries and documents that such a token may write a minute; 0 for no limit.",
+    )
+    token_waiting_mb: int = Field(
+        default=TOKEN_WAITING_MB,
+        ge=0,
+        description="MiB written by such a token that may wait to be folded, and the most of one request; 0 for no limit.",
+    )
+    token_requests: int = Field(
+        default=TOKEN_REQUESTS,
+        ge=0,
+        description="Requests of such a token that may be open at once, streams included; 0 for no limit.",
     )
     memory_provider: str = Field(
         default="journal",

@@ -201,16 +201,23 @@ def node_id(data_dir: Path) -> str:
 def subject_key(data_dir: Path) -> bytes:
     """The key of the hash that names people in events, made at the first start.
 
-    It is not part of the journal, so a hash alone does not reveal the person. All nodes of a journal need the same key.
+    It is not part of the journal, so a hash alone does not reveal the person; a backup contains it. All nodes of a journal
+    need the same key.
     """
     path = data_dir / SUBJECT_KEY_FILE
     with contextlib.suppress(FileNotFoundError):
         return bytes.fromhex(path.read_text("ascii"))
     made = os.urandom(_KEY_BYTES)
+    keep_subject_key(data_dir, made)
+    return made
+
+
+def keep_subject_key(data_dir: Path, key: bytes) -> None:
+    """Write the key that names people, so that only the owner can read the file."""
+    path = data_dir / SUBJECT_KEY_FILE
     candidate = path.with_suffix(".tmp")
     with os.fdopen(os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(made.hex() + "\n")
+        file.write(key.hex() + "\n")
         file.flush()
         os.fsync(file.fileno())
     candidate.replace(path)
-    return made

@@ -17,8 +17,9 @@ from ..schemas.entry import ActorType
 from ..schemas.errors import InvalidQuery, InvalidRequest, NotAllowed
 from ..schemas.operations.operation import Access, Effect, Operation, Request
 from ..schemas.ports import ViewReader
-from ..schemas.principal import Principal
+from ..schemas.principal import Principal, Role
 from ..schemas.settings import MIN_SEQ_WAIT_S
+from .budgets import SPENDER
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A", bound=BaseModel)
@@ -122,6 +123,7 @@ class Desk:
             NotAllowed: If the role or the workspace does not allow it.
             InvalidQuery: If a field of an operation that reads is wrong; ``InvalidRequest`` for the others.
             ViewsBehind: If the views do not pass ``min_seq`` in time.
+            OverBudget: If it changes something and the token has used up a budget.
             CrewJournalError: What the handler raises.
         """
         check_access(operation.access, principal)
@@ -129,6 +131,8 @@ class Desk:
         caller = Caller.of(principal, getattr(asked, "workspace_id", None))
         if operation.views and (min_seq := getattr(asked, "min_seq", None)):
             await self._views.wait_for(min_seq, self._wait_s, *operation.views)
+        if operation.effect is not Effect.READS and (spender := SPENDER.get()) is not None:
+            spender.admit()  # before anything is done: what is stored is not answered with an error
         answer: A = await self._handlers[operation.name](caller, asked)
         return answer
 
@@ -139,7 +143,9 @@ def check_access(access: Access, principal: Principal) -> None:
     Raises:
         NotAllowed: If it may not.
     """
-    if access is not Access.EVERY_TOKEN and not principal.role.administers:
+    if access is Access.LEADER and principal.role is Role.AGENT:
+        raise NotAllowed("a token of role AGENT may not decide this", hint="use a LEAD, OWNER or ADMIN token")
+    if access not in (Access.EVERY_TOKEN, Access.LEADER) and not principal.role.administers:
         raise NotAllowed(
             f"a token of role {principal.role.value} may not administer", hint="use an OWNER or ADMIN token"
         )

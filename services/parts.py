@@ -5,6 +5,7 @@ Invariant: parts are stopped in reverse order of starting; status, readiness and
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from inspect import isawaitable
@@ -79,12 +80,15 @@ class Parts:
         return [trouble for part in self._parts.values() if (trouble := part.trouble) is not None]
 
     async def figures(self, *names: str) -> dict[str, Any]:
-        """Name → figures of the parts with a section; of those named, if any are."""
-        found: dict[str, Any] = {}
-        for name in names or tuple(self._parts):
-            figures = self._parts[name].figures()
-            if isawaitable(figures):
-                figures = await figures
-            if figures is not None:
-                found[name] = figures
-        return found
+        """Name → figures of the parts with a section; of those named, if any are.
+
+        All are asked at once: while the broker is away, each part that asks it waits until its time is up.
+        """
+        asked = names or tuple(self._parts)
+        found = await asyncio.gather(*(_figures_of(self._parts[name]) for name in asked))
+        return {name: figures for name, figures in zip(asked, found, strict=True) if figures is not None}
+
+
+async def _figures_of(part: Part) -> Any:
+    figures = part.figures()
+    return await figures if isawaitable(figures) else figures

@@ -6,13 +6,14 @@ same ``trace_id``. ``facts`` of a document that would be too large hold its pres
 
 from __future__ import annotations
 
+import math
 import traceback
 from http import HTTPStatus
 from typing import Any, Final
 
 import structlog
 
-from ..schemas.errors import CapExceeded, CrewJournalError, InvalidEntry
+from ..schemas.errors import CapExceeded, CrewJournalError, InvalidEntry, OverBudget
 
 _MAX_PROBLEMS: Final = 200
 """Offending fields listed in one answer; a batch of 1,000 broken entries needs no more to be understood."""
@@ -34,6 +35,8 @@ def problem_of(error: CrewJournalError, trace_id: str) -> dict[str, Any]:
     }
     if error.field is not None:
         body["field"] = error.field
+    if isinstance(error, OverBudget):
+        body |= {"budget": error.budget, "setting": error.setting, "retry_after_s": math.ceil(error.retry_after_s)}
     if isinstance(error, InvalidEntry):
         body["problems"] = [problem.as_dict() for problem in error.problems[:_MAX_PROBLEMS]]
     return body

@@ -4,7 +4,8 @@ FastStream 0.7.8 fills a batch with several calls of nats-py's ``fetch``, whose 
 publish to recall, most of it waiting, and 24 of 300 lone messages.
 
 Invariants: each delivered message is returned once, in the order of delivery; a time-out is raised only while no message is
-buffered; two batches end at least ``spacing_s`` seconds apart unless the second one is full.
+buffered, or when the batch has ``BATCH_BYTES``; two batches end at least ``spacing_s`` seconds apart unless the second is
+full.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js import JetStreamContext
 
+from ...schemas.settings import BATCH_BYTES
 from .jetstream import (
     ENDED,
     FEED_EXPIRES_S,
     GRACE_S,
     HEARTBEAT,
+    PULL_BYTES,
     REFUSED_PAUSE_S,
+    is_full,
     next_subject,
     pull_request,
     status_code_of,
@@ -56,6 +60,7 @@ class Pulls:
         self._refused_at = 0.0
         self._ends_at = 0.0  # when the batch in hand ends, unless more is known to come
         self._ended_at = 0.0  # when the last messages were handed over
+        self._taken = 0  # bytes of the batch in hand
         self._more = False  # whether the broker had more when it sent the last of those
         self._inbox = ""
         self._subscription: Subscription | None = None
@@ -92,8 +97,9 @@ class Pulls:
         begins = batch >= self._batch
         if not begins:
             until = min(until, self._ends_at + (self._spacing_s if self._more else 0.0))
-        await self._wait(1 if begins or self._more else batch, until)
-        messages = [self._held.popleft() for _ in range(min(batch, len(self._held)))]
+        if begins or self._taken < BATCH_BYTES:
+            await self._wait(1 if begins or self._more else batch, until)
+        messages = self._take(batch, begins=begins)
         now = loop.time()
         if begins and messages:
             self._ends_at = max(now, self._ended_at + self._spacing_s)
@@ -102,6 +108,16 @@ class Pulls:
         if not messages:
             raise NatsTimeoutError
         self._more = position_of(messages[-1].reply).pending > 0
+        return messages
+
+    def _take(self, batch: int, *, begins: bool) -> list[Msg]:
+        """Messages held, until the batch has so many or ``BATCH_BYTES``."""
+        if begins:
+            self._taken = 0
+        messages: list[Msg] = []
+        while self._held and len(messages) < batch and self._taken < BATCH_BYTES:
+            messages.append(self._held.popleft())
+            self._taken += len(messages[-1].data)
         return messages
 
     async def unsubscribe(self) -> None:
@@ -129,7 +145,7 @@ class Pulls:
         if self._asked or now - self._refused_at < REFUSED_PAUSE_S:
             return
         self._asked, self._asked_at = self._batch, now
-        request = pull_request(self._batch, FEED_EXPIRES_S)
+        request = pull_request(self._batch, FEED_EXPIRES_S, PULL_BYTES)
         try:
             await self._client.publish(self._subject, request, reply=self._inbox)
         except NatsError:  # not connected: the feed's status says so
@@ -141,7 +157,7 @@ class Pulls:
             self._asked = max(0, self._asked - 1)
         else:
             status = status_code_of(message)
-            if status != HEARTBEAT and status not in ENDED:
+            if status != HEARTBEAT and status not in ENDED and not is_full(message):
                 self._refused_at = asyncio.get_running_loop().time()
             if status != HEARTBEAT:
                 self._asked = 0

@@ -54,6 +54,9 @@ REACTOR_WINDOW_S: Final = 0.05
 """Seconds to let a reactor's batch fill."""
 REPLAY_PULL: Final = 2_000
 """Messages of one request of the replay; two of them ahead keep the broker busy (facts/nats.md, measured)."""
+PULL_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of the messages that one request brings at most, subjects and headers included; then the broker ends it with a
+status. Without it, 4,000 messages that were asked for ahead may take 1 GB."""
 REPLAY_EXPIRES_S: Final = 30.0
 """Seconds until the broker drops an unanswered request of the replay."""
 REPLAY_INACTIVE_S: Final = 120.0
@@ -67,10 +70,13 @@ loop."""
 # what the server says instead of a message
 
 STATUS_HEADER: Final = "Status"
+DESCRIPTION_HEADER: Final = "Description"
 HEARTBEAT: Final = "100"
 NO_RESPONDERS: Final = "503"
 ENDED: Final = frozenset({"404", "408"})
 """No messages; the request expired."""
+FULL: Final = "Message Size Exceeds MaxBytes"
+"""Description of the status that ends a request whose ``PULL_BYTES`` the next message exceeds."""
 
 _NS: Final = 1_000_000_000
 
@@ -80,11 +86,16 @@ def next_subject(stream: str, consumer: str) -> str:
     return f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
 
 
-def pull_request(batch: int, expires_s: float) -> bytes:
-    """A request for up to ``batch`` messages, standing for ``expires_s`` seconds."""
-    return orjson.dumps({"batch": batch, "expires": int(expires_s * _NS)})
+def pull_request(batch: int, expires_s: float, max_bytes: int = 0) -> bytes:
+    """A request for up to ``batch`` messages, standing for ``expires_s`` seconds; ``max_bytes`` 0 means any size."""
+    return orjson.dumps({"batch": batch, "expires": int(expires_s * _NS), "max_bytes": max_bytes})
 
 
 def status_code_of(message: Msg) -> str:
     """What the server says in a message that has no reply subject, empty if nothing."""
     return str((message.headers or {}).get(STATUS_HEADER, ""))
+
+
+def is_full(message: Msg) -> bool:
+    """Whether the server ended a request because it has brought ``PULL_BYTES``."""
+    return (message.headers or {}).get(DESCRIPTION_HEADER) == FULL

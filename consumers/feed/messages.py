@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -23,3 +23,17 @@ class RawMessage:
     headers: Mapping[str, str] | None
     data: bytes
     published_ms: int
+
+
+def in_parts(messages: Sequence[RawMessage], part_bytes: int) -> Iterator[Sequence[RawMessage]]:
+    """The messages in order, in parts of at most ``part_bytes`` bytes of bodies; a larger message is a part of its own."""
+    if sum(len(message.data) for message in messages) <= part_bytes:
+        yield messages
+        return
+    first = size = 0
+    for at, message in enumerate(messages):
+        size += len(message.data)
+        if size > part_bytes and at > first:
+            yield messages[first:at]
+            first, size = at, len(message.data)
+    yield messages[first:]

@@ -24,6 +24,14 @@ _ENTRY_BLOCK: Final = re.compile(
     rf"NATS/1\.0\r\n{_OTHER_LINES}{h.CONTENT_HASH}: ([!-~]++)\r\n{_OTHER_LINES}\r\n".encode()
 )
 """A plain block that names the content hash once."""
+_PUBLISHERS: Final = re.compile(rf"\r\n{h.PUBLISHER}: ([!-~]++)(?=\r\n)".encode())
+"""Values of the header in a plain block that are one word, as we write it."""
+
+
+_PUBLISHER_LINE: Final = f"\r\n{h.PUBLISHER}:".encode()
+
+
+_VOUCHED: Final = h.ACTOR_VOUCHED.encode()
 
 
 class Position(NamedTuple):
@@ -95,9 +103,9 @@ def read_headers(block: bytes) -> dict[str, str]:
 
 
 class EntryHeaders(Mapping[str, str]):
-    """Headers of an entry as they came, read when more than the content hash is asked for.
+    """Headers of an entry as they came, read when more than content hash and publisher are asked for.
 
-    Folds ask for nothing else, and a dict of all of them costs 5 µs a message.
+    Folds ask for nothing else, apart from the own words of persons, and a dict of all of them costs 5 µs a message.
     """
 
     __slots__ = ("_block", "_content", "_read")
@@ -117,6 +125,14 @@ class EntryHeaders(Mapping[str, str]):
         """The value of a header, ``default`` if it is absent."""
         if name == h.CONTENT_HASH:
             return self._content.decode("ascii")
+        if name == h.PUBLISHER and self._read is None:
+            named = _PUBLISHERS.findall(self._block)
+            if len(named) == 1 and self._block.count(_PUBLISHER_LINE) == 1:
+                return named[0].decode("ascii")
+            if not named and _PUBLISHER_LINE not in self._block:
+                return default
+        if name == h.ACTOR_VOUCHED and _VOUCHED not in self._block:
+            return default
         return self._all().get(name, default)
 
     def __getitem__(self, name: str) -> str:

@@ -2,7 +2,8 @@
 
 An ephemeral consumer without acks, pulled into an inbox of our own with requests sent ahead. Invariant: every message
 of the stream between the two sequences that still exists is yielded once and in order, whatever happens to the
-connection in between: deliveries are counted, a gap in the count restarts the consumer after the last message seen.
+connection in between: deliveries are counted, a gap in the count restarts the consumer after the last message seen. What is
+read ahead is bounded in messages and in bytes; a request that has brought its bytes restarts the consumer, too.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError
 
 from ...schemas.errors import BrokerUnavailable
-from ...schemas.settings import REPLAY_BATCH_MESSAGES
+from ...schemas.settings import REPLAY_BATCH_BYTES, REPLAY_BATCH_MESSAGES
 from ...schemas.subjects import JOURNAL_STREAM
 from .jetstream import (
     HEARTBEAT,
+    PULL_BYTES,
     REPLAY_EXPIRES_S,
     REPLAY_INACTIVE_S,
     REPLAY_PULL,
@@ -33,7 +35,7 @@ from .jetstream import (
     pull_request,
     status_code_of,
 )
-from .messages import RawMessage
+from .messages import RawMessage, in_parts
 from .positions import headers_of, place_of, position_of, raw_message, status_of
 
 LOOK_S: Final = 0.5
@@ -83,7 +85,8 @@ async def replay(
         client: A connection that may read the stream; any client of nats-py, fastest with one that is ``Diverting``.
         first_seq: First sequence wanted.
         last_seq: Last sequence wanted.
-        batch: Messages of one list at most; lists are full but for the last and after a lost connection.
+        batch: Messages of one list at most, of ``REPLAY_BATCH_BYTES`` together unless one alone is larger; lists are full
+            but for the last and after a lost connection.
         stream: Name of the stream.
 
     Raises:
@@ -108,6 +111,7 @@ class _Replay:
         self._batch = batch
         self._ahead = max(2 * REPLAY_PULL, batch + REPLAY_PULL)
         self._buffer: list[RawMessage] = []
+        self._bytes = 0  # of their bodies
         self._arrived = asyncio.Event()
         self._finished = False
         self._lost = False
@@ -122,7 +126,7 @@ class _Replay:
         """The next messages, perhaps none; None at the end."""
         loop = asyncio.get_running_loop()
         progress = loop.time()
-        while len(self._buffer) < self._batch and not self._is_finished():
+        while not self._is_full() and not self._is_finished():
             have = len(self._buffer)
             try:
                 if self._consumer is None or self._lost:
@@ -149,8 +153,13 @@ class _Replay:
                 )
         if not self._buffer:
             return None if self._is_finished() else []
-        messages, self._buffer = self._buffer[: self._batch], self._buffer[self._batch :]
+        messages = list(next(in_parts(self._buffer[: self._batch], REPLAY_BATCH_BYTES)))
+        self._buffer = self._buffer[len(messages) :]
+        self._bytes = sum(len(message.data) for message in self._buffer)
         return messages
+
+    def _is_full(self) -> bool:
+        return len(self._buffer) >= self._batch or self._bytes >= REPLAY_BATCH_BYTES
 
     def _is_finished(self) -> bool:
         return self._finished
@@ -220,7 +229,7 @@ class _Replay:
     async def _ask(self) -> None:
         self._arrived.clear()
         subject = next_subject(self._stream, str(self._consumer))
-        request = pull_request(REPLAY_PULL, REPLAY_EXPIRES_S)
+        request = pull_request(REPLAY_PULL, REPLAY_EXPIRES_S, PULL_BYTES)
         while self._asked + len(self._buffer) <= self._ahead - REPLAY_PULL:
             await self._client.publish(subject, request, reply=self._inbox)
             self._asked += REPLAY_PULL
@@ -240,10 +249,11 @@ class _Replay:
 
     def _take(self, message: RawMessage, pending: int) -> None:
         self._buffer.append(message)
+        self._bytes += len(message.data)
         self._next = message.seq + 1
         if message.seq == self._last or pending == 0:
             self._finished = True
-        if self._finished or self._asked <= REPLAY_PULL or len(self._buffer) >= self._batch:
+        if self._finished or self._asked <= REPLAY_PULL or self._is_full():
             self._arrived.set()
 
     def _on_status(self, status: str) -> None:

@@ -20,6 +20,7 @@ from ...schemas.rules.languages import languages
 from ...schemas.rules.stop_words import foreign_language, foreign_words
 from ...schemas.rules.text import Analyzer
 from ...schemas.rules.turns import meanings_of
+from ...schemas.rules.word_forms import parts_of
 from ...schemas.rules.word_pieces import pieces_of
 
 WORDS_KEPT: Final = 200_000
@@ -104,11 +105,13 @@ class _Words:
             folded = [word.casefold() for word in unknown]
             self.key.add(np.array(self.analyzer.keys_of(folded), np.uint64))
             self.is_foreign.add([word in foreign_words() for word in folded])
-            parts = [self.analyzer.part_keys(word) for word in unknown]
-            sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+            parts = [parts_of(word) for word in unknown]
+            keys = np.array(self.analyzer.keys_of([part for one in parts for part in one]), np.uint64)
+            counts = np.fromiter(map(len, parts), np.int64, len(parts))
+            sizes = np.bincount(np.repeat(np.arange(len(parts)), counts)[keys != 0], minlength=len(parts))
             self.part_starts.add(self.parts.size + np.cumsum(sizes) - sizes)
             self.part_sizes.add(sizes)
-            self.parts.add(np.array([key for one in parts for key in one], np.uint64))
+            self.parts.add(keys[keys != 0])
             self.turn_row.add(np.full(len(unknown), -1))
             self.chars += sum(map(len, unknown))
             numbers.update(zip(unknown, range(len(numbers), len(numbers) + len(unknown)), strict=True))

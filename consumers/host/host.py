@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 import duckdb
 import structlog
 
-from ...schemas.settings import FOLD_BACKOFF_MAX_S, FOLD_BACKOFF_S
+from ...schemas.settings import BATCH_BYTES, FOLD_BACKOFF_MAX_S, FOLD_BACKOFF_S
 from ...schemas.views import ADMISSION_PROJECTION
-from ..feed.messages import RawMessage
+from ..feed.messages import RawMessage, in_parts
 from ..projection import Batch, Projection
 from .admission import (
     ADMISSION_DDL,
@@ -266,7 +266,7 @@ class Host:
     # folding
 
     async def fold(self, messages: Sequence[RawMessage], *, last_seq: int | None = None) -> None:
-        """Fold a batch; returns after the commit.
+        """Fold a batch, in parts of ``BATCH_BYTES``; returns after the last commit.
 
         Args:
             messages: Messages of JOURNAL; those at or below the checkpoint are skipped.
@@ -276,11 +276,14 @@ class Host:
             FoldingStopped: For the environment's fault. Nothing may be acked; deliver the same messages again (the
                 call waits out a backoff by itself). Later messages are refused until then, so none is lost.
         """
-        async with self._lock:
-            await self._back_off()
-            ready = await self.prepare(messages, self.checkpoint, last_seq)
-            if ready is not None:
-                await self._commit(ready)
+        last = messages[-1] if messages else None
+        for part in in_parts(messages, BATCH_BYTES):
+            ends = not part or part[-1] is last
+            async with self._lock:
+                await self._back_off()
+                ready = await self.prepare(part, self.checkpoint, last_seq if ends else None)
+                if ready is not None:
+                    await self._commit(ready)
 
     async def fold_ready(self, ready: Ready) -> None:
         """Fold a batch that was prepared while the one before it was committed; returns after the commit.
@@ -365,6 +368,8 @@ class Host:
             self.lagging.set()
         if self._tidying is not None:
             await self._tidying.after_commit()
+        elif self.store.wal_bytes > self.store.wal_bound:
+            await self.store.checkpoint()
 
     def _stop(self, error: FoldingStopped, prepared: Prepared) -> None:
         self._owed.update(prepared.messages)

@@ -21,6 +21,7 @@ import structlog
 
 from ...schemas.errors import DataDirBusy, Unavailable, ViewsBehind, ViewsDamaged
 from ...schemas.ports import CommittedBatch
+from ...schemas.settings import WAL_BOUND_BYTES
 from .confinement import WAL_SUFFIX, beside, confine, make_private
 from .damage import as_damage, telling_damage, text_of
 from .gate import ReadGate
@@ -32,7 +33,13 @@ T = TypeVar("T")
 
 CHECKPOINT_THRESHOLD: Final = "1TB"
 """Switches automatic checkpoints off: at 16 MB they delay a commit by 70 to 150 ms. The host makes a checkpoint when idle,
-or beyond ``settings.WAL_BOUND_BYTES``."""
+or beyond ``ViewStore.wal_bound``."""
+
+UNUSED_COMPRESSION: Final = "zstd"
+"""DuckDB 2.0 takes it for long strings, and then unpacks 2,048 of them at once to read one: with 1,380 payloads of 240 KB, a
+single row took 2.4 s (0.03 s without) and most queries ran out of memory."""
+WAL_SHARE: Final = 4
+"""Share (1/n) of DuckDB's memory that rows which are only in the log may take: with 64 MB, 65 MB of them ended a verify."""
 
 _log = structlog.get_logger(__name__)
 
@@ -86,6 +93,7 @@ class ViewStore:
     def _connect(self) -> None:
         try:
             self._root = duckdb.connect(str(self._path), config=self._config)
+            self._root.execute(f"SET disabled_compression_methods = '{UNUSED_COMPRESSION}'")  # of no effect in config
             confine(self._root, self._path)
         except duckdb.Error as error:
             if (damage := as_damage(error)) is not None:
@@ -110,6 +118,12 @@ class ViewStore:
             return self._wal.stat().st_size
         except FileNotFoundError:
             return 0
+
+    @property
+    def wal_bound(self) -> int:
+        """Size of the log from which the host writes it into the file, bytes: what it holds also takes DuckDB's memory."""
+        memory_bytes = int(self._config["memory_limit"].removesuffix("MB")) * 1_000_000
+        return min(WAL_BOUND_BYTES, memory_bytes // WAL_SHARE)
 
     @property
     def _wal(self) -> Path:

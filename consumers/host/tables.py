@@ -32,11 +32,18 @@ def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]], there: Co
                 con.execute(f'ALTER TABLE "{table}" ADD COLUMN {one.name} {one.type} DEFAULT {one.default or "NULL"}')
 
 
+def digested_parts(tables: Iterable[Table[Any]]) -> dict[Table[Any], tuple[str, ...]]:
+    """Table → the names of the tables whose rows its digest covers; tables that only describe a layout are left out."""
+    return {
+        table: (str(table),) if table.rest is None else (str(table), str(table.rest))
+        for table in tables
+        if table.digested
+    }
+
+
 def digest_queries(tables: Iterable[Table[Any]]) -> dict[Table[Any], str]:
-    """Table → the query whose rows its digest covers; tables that only describe a layout are left out."""
-    found = {}
-    for table in tables:
-        if table.digested:
-            parts = [table] if table.rest is None else [table, table.rest]
-            found[table] = " UNION ALL ".join(f'SELECT {table.names} FROM "{part}"' for part in parts)
-    return found
+    """Table → the query whose rows its digest covers."""
+    return {
+        table: " UNION ALL ".join(f'SELECT {table.names} FROM "{part}"' for part in parts)
+        for table, parts in digested_parts(tables).items()
+    }

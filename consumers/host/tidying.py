@@ -14,7 +14,7 @@ import duckdb
 import structlog
 
 from ...schemas.errors import Unavailable
-from ...schemas.settings import FREE_DISK_FLOOR_BYTES, IDLE_TIDY_S, WAL_BOUND_BYTES, WAL_IDLE_BYTES
+from ...schemas.settings import FREE_DISK_FLOOR_BYTES, IDLE_TIDY_S, WAL_IDLE_BYTES
 from ..projection import Projection
 from .store import ViewStore
 from .transaction import ProjectionTransaction, transaction
@@ -46,7 +46,7 @@ class Tidying:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(IDLE_TIDY_S, self._start)
-        if self._host.store.wal_bytes > WAL_BOUND_BYTES and self._has_room():
+        if self._host.store.wal_bytes > self._host.store.wal_bound and self._has_room():
             await self._checkpoint()
 
     def stop(self) -> None:

@@ -5,8 +5,9 @@ It also promotes what recurs in daily logs and archives old logs (``consolidate_
 A chat model words the rules if there is one; without one, or when it fails, entries whose summaries share much of their
 words are rules.
 
-Invariant: a rule is an entry whose evidence exists, each entry once; ids follow from the tick and the evidence, so a run
-that is repeated records nothing twice. No run reads what runs record.
+Invariant: a rule is an entry whose evidence exists, each entry once, from two publishers on two days of receipt; everything
+else is proposed to a person. Ids follow from the tick and the evidence, so a run that is repeated records nothing twice. No
+run reads what runs record.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from ...schemas.entry import MAX_SUMMARY, Priority, Severity
 from ...schemas.events import headers as h
 from ...schemas.events.derived import OutgoingMessage
 from ...schemas.events.documents import encode_document
-from ...schemas.events.learning import MemoryConsolidated, RuleLearned, RulePromoted
+from ...schemas.events.learning import MemoryConsolidated, RulePromoted
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.proposals import RuleProposed
 from ...schemas.ids import derived_id
 from ...schemas.rules.consolidation import is_worthwhile
+from ...schemas.rules.lessons import rule_summary
 from ...schemas.rules.relations import EVIDENCE_REF
 from ...schemas.rules.sweeps import SCHEDULES
 from ...schemas.views import (
@@ -43,6 +45,7 @@ from ..prompts.consolidation import ProposedRules, question
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .consolidate_find import (
+    VERSION,
     Learned,
     learned_of,
     promotion_of,
@@ -73,6 +76,8 @@ WORKSPACES_AT_ONCE: Final = 4
 """Workspaces that are consolidated at once, for the same reason."""
 _MODEL_CHARS: Final = 96
 """Characters of a model's name in a rule."""
+_DURABLE: Final = "sweep-consolidate-v1"
+"""That of version 1, so that the ticks which it has handled do not come again."""
 _log = structlog.get_logger(__name__)
 
 
@@ -109,7 +114,7 @@ class ConsolidateReactor(SweepReactor):
     """Consumes ``sweep.ticked`` of the consolidation; ``chat`` words the rules."""
 
     name: ClassVar[str] = "consolidate"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = VERSION
     sweep: ClassVar[str] = "consolidation"
     uses_chat = True
     max_ack_pending = WORKSPACES_AT_ONCE
@@ -123,6 +128,9 @@ class ConsolidateReactor(SweepReactor):
         DOCUMENTS_PROJECTION,
     )
 
+    def _durable_name(self) -> str:
+        return _DURABLE
+
     async def work(self, tick: Tick) -> Swept:
         """Look at each crew with new entries, or at the one that was asked for."""
         since_ms = tick.since_ms if tick.since_ms is not None else tick.due_ms - SCHEDULES[self.sweep].period_ms
@@ -131,21 +139,20 @@ class ConsolidateReactor(SweepReactor):
 
         async def consolidate(crew_id: str) -> Found:
             async with turns:
-                found = await self._find(tick, crew_id, since_ms, searches)
-                await self._record(tick, crew_id, found, reviewed=reviewed)
+                found = await self._find(tick, crew_id, since_ms, searches, reviewed=reviewed)
+                await self._record(tick, crew_id, found)
                 return found
 
         reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
         logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
         crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
         every = await asyncio.gather(*map(consolidate, crews))
-        rules = sum(len(found.learned.rules) for found in every)
         counts = {
             "crews": len(every),
             "skipped": sum(not found.read.worthwhile for found in every),
             "candidates": sum(found.read.new for found in every),
-            "learned": 0 if reviewed else rules,
-            "proposed": rules if reviewed else 0,
+            "learned": sum(len(found.learned.rules) for found in every),
+            "proposed": sum(len(found.learned.proposals) for found in every),
             "confirmed": sum(len(found.learned.confirmed) for found in every),
             "promoted": sum(len(found.proven.promoted) for found in every),
             "skills": sum(len(found.proven.skills) for found in every),
@@ -161,7 +168,9 @@ class ConsolidateReactor(SweepReactor):
             await self.publish(encode_document(write))
         return found
 
-    async def _find(self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search]) -> Found:
+    async def _find(
+        self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search], *, reviewed: bool
+    ) -> Found:
         read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
         groups, model, error = [], None, None
         if read.worthwhile and self._chat is not None:
@@ -175,7 +184,7 @@ class ConsolidateReactor(SweepReactor):
                 error = f"rules were found by recurrence: {failure}"
         if read.worthwhile and model is None:
             groups = await asyncio.to_thread(recurring_groups, read.candidates)
-        learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model)
+        learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model, reviewed=reviewed)
         proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches)
         return Found(read, learned, proven, model, error)
 
@@ -196,31 +205,31 @@ class ConsolidateReactor(SweepReactor):
             skills=tuple(filter(None, (skill_of(crew_id, rule, of, staged) for rule, of in measured))),
         )
 
-    async def _record(self, tick: Tick, crew_id: str, found: Found, *, reviewed: bool) -> None:
-        ids: list[str] = []
+    async def _record(self, tick: Tick, crew_id: str, found: Found) -> None:
+        rules: list[str] = []
+        proposals: list[str] = []
         evidence: list[str] = []
-        for rule, name in zip(found.learned.rules, found.learned.names, strict=True):
-            refs = {EVIDENCE_REF: list(rule.evidence), "source_entry_ids": list(rule.evidence)}
-            if reviewed:
-                fields = {
-                    name: getattr(rule, name) for name in RuleProposed.model_fields if name in RuleLearned.model_fields
-                }
-                said = f"Proposed: {rule.pattern}"
-                fact = self._fact(tick, crew_id, RuleProposed(**fields), f"rule/{name}", said, refs=refs)
-            else:
-                fact = self._fact(
-                    tick,
-                    crew_id,
-                    rule,
-                    f"rule/{name}",
-                    f"Learned: {rule.pattern}",
-                    severity=Severity.NOTICE,
-                    priority=Priority.HIGH,
-                    refs=refs,
-                )
+        for name, rule in found.learned.rules.items():
+            fact = self._fact(
+                tick,
+                crew_id,
+                rule,
+                f"rule/{name}",
+                rule_summary(rule.pattern, rule.authors),
+                severity=Severity.NOTICE,
+                priority=Priority.HIGH,
+                refs=_of_evidence(rule.evidence),
+            )
             await self.publish(fact)
-            ids.append(fact.headers[h.ENTRY_ID])
+            rules.append(fact.headers[h.ENTRY_ID])
             evidence += rule.evidence
+        for name, proposal in found.learned.proposals.items():
+            said = f"Proposed: {proposal.pattern}"
+            refs = _of_evidence(proposal.evidence)
+            fact = self._fact(tick, crew_id, proposal, f"rule/{name}", said, refs=refs)
+            await self.publish(fact)
+            proposals.append(fact.headers[h.ENTRY_ID])
+            evidence += proposal.evidence
         for promotion in found.proven.promoted:
             said = f"The rule {promotion.rule_id} proved useful: score {promotion.score:.2f}"
             await self.publish(self._fact(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", said))
@@ -232,18 +241,18 @@ class ConsolidateReactor(SweepReactor):
             return
         run = MemoryConsolidated(
             crew_id=crew_id,
-            rules_count=0 if reviewed else len(ids),
-            rules=() if reviewed else tuple(ids),
-            proposed=tuple(ids) if reviewed else (),
+            rules_count=len(rules),
+            rules=tuple(rules),
+            proposed=tuple(proposals),
             confirmed=found.learned.confirmed,
             promoted=tuple(one.rule_id for one in found.proven.promoted),
             candidates=len(found.read.candidates),
             entries_scanned=found.read.new,
             model=found.model,
         )
-        what = "proposed" if reviewed else "learned"
-        said = f"Consolidation of crew {crew_id}: {len(ids)} rules {what} from {found.read.new} entries"
-        severity = Severity.NOTICE if ids else Severity.INFO
+        what = f"{len(rules)} rules learned, {len(proposals)} proposed"
+        said = f"Consolidation of crew {crew_id}: {what} from {found.read.new} entries"
+        severity = Severity.NOTICE if rules or proposals else Severity.INFO
         refs = {"source_entry_ids": list(dict.fromkeys(evidence))}
         await self.publish(self._fact(tick, crew_id, run, "run", said, severity=severity, refs=refs))
 
@@ -272,6 +281,10 @@ class ConsolidateReactor(SweepReactor):
             priority=priority,
             refs=refs,
         )
+
+
+def _of_evidence(evidence: tuple[str, ...]) -> dict[str, list[str]]:
+    return {EVIDENCE_REF: list(evidence), "source_entry_ids": list(evidence)}
 
 
 REACTOR: Final = ConsolidateReactor.create

@@ -1,11 +1,13 @@
-"""Sorts the findings of a consolidation: new rules, rules that were found again, rules that proved useful.
+"""Sorts the findings of a consolidation: new rules, proposals, rules that were found again, rules that proved useful.
 
-Invariant: pure; a rule that is known by its evidence or its pattern is not learned again.
+Invariant: pure; a rule that is known by its evidence or its pattern is not learned again. A finding becomes a rule only if
+two publishers said it, received on two days; any other waits for a person. Its words are those that its publishers share.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,39 +17,61 @@ from Stemmer import Stemmer
 from ...schemas.events.learning import RuleLearned, RulePromoted
 from ...schemas.events.proposals import RuleProposed
 from ...schemas.ids import derived_id
-from ...schemas.rules.consolidation import REPEAT_DAYS, Usefulness, is_promoted, is_skill, normalised, score
+from ...schemas.rules.agreement import MIN_PUBLISHERS, Saying, agreed_action, is_shared, shared_wording
+from ...schemas.rules.consolidation import (
+    AUTHORS_NAMED,
+    REPEAT_DAYS,
+    WAITING_MAX,
+    Usefulness,
+    is_promoted,
+    is_skill,
+    normalised,
+    score,
+)
+from ...schemas.rules.documents import finding_in
+from ...schemas.rules.publishers import UNRECORDED, author_shown
 from ...schemas.rules.recurrence import Occurrence, recurrences, terms_of
-from ...schemas.rules.text import Analyzer
+from ...schemas.rules.secrets import find_secrets
+from ...schemas.rules.text import Analyzer, tokens_of
 from ...schemas.timestamps import DAY_MS
-from ..prompts.consolidation import ProposedRules, cited
+from ..prompts.consolidation import MIN_EVIDENCE, ProposedRules, cited
 from ..reacting.sweeping import Tick
 from .consolidate_reads import Candidate, KnownRule, Search
 
-_ACTIONS: Final = ("resolution", "fix", "recommendation", "answer", "reason")
-"""Fields of a payload that say what to do, the best first."""
+VERSION: Final = 2
+"""Of the reactor: version 1 learned what one publisher alone said."""
 _TEXT_CHARS: Final = 500
 """Characters of a pattern or action."""
 _SAME_EVIDENCE: Final = 0.5
 """Share of the smaller evidence from which two findings are the same."""
+_RESEMBLES: Final = 0.5
+"""Share of the terms of a model's pattern that its evidence must have."""
+_PUBLISHERS_KEPT: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Entries that suggest a rule; ``name`` is stable for the same evidence."""
+    """Entries that suggest a rule.
+
+    Attributes:
+        name: Stable for the same evidence.
+        is_vouched: Whether more than one publisher used its words; a model may have taken them from one entry.
+    """
 
     name: str
     evidence: tuple[str, ...]
     pattern: str
     action: str
     confidence: float
+    is_vouched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """New rules with the name of the group of each, and the ids of rules that were found again."""
+    """New rules and proposals by the name of the group of each, and the ids of rules that were found again."""
 
-    rules: tuple[RuleLearned, ...]
-    names: tuple[str, ...]
+    rules: dict[str, RuleLearned]
+    proposals: dict[str, RuleProposed]
     confirmed: tuple[str, ...]
 
 
@@ -55,27 +79,65 @@ def recurring_groups(candidates: Sequence[Candidate]) -> list[Group]:
     """Groups of candidates that share most of their words, the largest first."""
     by_id = {one.entry_id: one for one in candidates}
     analyzer = Analyzer(Stemmer)
-    seen = [Occurrence(one.entry_id, one.ts_ms // DAY_MS, terms_of(analyzer, one.summary)) for one in candidates]
-    return [
-        Group(
-            found.typical,
-            found.evidence,
-            " ".join(by_id[found.typical].summary.split())[:_TEXT_CHARS],
-            _action([by_id[entry_id] for entry_id in found.evidence]),
-            found.confidence,
-        )
-        for found in recurrences(seen)
+    seen = [
+        Occurrence(one.entry_id, one.ts_ms // DAY_MS, terms_of(analyzer, one.summary), one.received_ms // DAY_MS)
+        for one in candidates
     ]
+    groups = []
+    for found in recurrences(seen):
+        members = [by_id[entry_id] for entry_id in found.evidence]
+        said = [Saying(one.publisher, one.summary) for one in members]
+        pattern = shared_wording(said, found.evidence.index(found.typical))[:_TEXT_CHARS]
+        action = agreed_action([Saying(one.publisher, one.action) for one in members if one.action])[:_TEXT_CHARS]
+        if pattern and _is_clean(pattern, action):
+            groups.append(Group(found.typical, found.evidence, pattern, action, found.confidence))
+    return groups
 
 
 def proposed_groups(answer: ProposedRules, candidates: Sequence[Candidate]) -> list[Group]:
-    """The rules of a model's answer that count, in its order."""
+    """The rules of a model's answer that count, in its order.
+
+    A rule must resemble its evidence: each entry of it has a term of the pattern, and all together have most of them.
+    """
+    analyzer = Analyzer(Stemmer)
     groups = []
     for rule in cited(answer, len(candidates)):
-        evidence = tuple(candidates[at].entry_id for at in rule.evidence)
+        terms = terms_of(analyzer, rule.pattern)
+        shown = [(candidates[at], terms_of(analyzer, candidates[at].summary) & terms) for at in rule.evidence]
+        evidence = tuple(one.entry_id for one, shared in shown if shared)
+        covered = frozenset[int]().union(*(shared for _, shared in shown))
+        if (
+            len(evidence) < MIN_EVIDENCE
+            or len(covered) < _RESEMBLES * len(terms)
+            or find_secrets(rule.pattern + rule.action)
+        ):
+            continue
         name = hashlib.blake2b("/".join(sorted(evidence)).encode(), digest_size=16).hexdigest()
-        groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence))
+        vouched = _is_vouched(f"{rule.pattern} {rule.action}", candidates)
+        groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence, vouched))
     return groups
+
+
+def _is_clean(pattern: str, action: str) -> bool:
+    """Whether a text that was put together from several entries has nothing that the scanners block."""
+    text = f"{pattern}\n{action}"
+    return finding_in(text) is None and not find_secrets(text)
+
+
+def _is_vouched(text: str, candidates: Sequence[Candidate]) -> bool:
+    """Whether a model's text has no word that it can only have from one publisher: one that no other entry uses.
+
+    Words of no entry are the model's own; those with digits are not, because a model makes up no account number.
+    """
+    used: dict[str, set[str]] = {}
+    for one in candidates:
+        for word in tokens_of(f"{one.summary} {one.action}"):
+            used.setdefault(word, set()).add(one.publisher)
+    for word in tokens_of(text):
+        by = used.get(word)
+        if (by is None and not word.isalpha()) or (by is not None and len(by) < MIN_PUBLISHERS):
+            return False
+    return True
 
 
 def learned_of(
@@ -85,58 +147,85 @@ def learned_of(
     candidates: Sequence[Candidate],
     known: Sequence[KnownRule],
     model: str | None,
+    *,
+    reviewed: bool,
 ) -> Learned:
-    """Which groups are new rules and which were known; a group without a new entry is neither."""
+    """Which groups are new rules or proposals, and which were known; a group without a new entry is neither.
+
+    A proposal that waits for a second publisher does not keep a finding of two publishers from being learned.
+
+    Args:
+        crew_id: The crew.
+        tick: The run.
+        groups: What the run found.
+        candidates: The entries of their evidence.
+        known: Rules and proposals that exist.
+        model: The model that worded the groups; None if they were found by recurrence.
+        reviewed: Whether all rules of the workspace wait for a person.
+    """
     by_id = {one.entry_id: one for one in candidates}
     own = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
     known = [rule for rule in known if rule.rule_id not in own]
-    recent = {normalised(one.pattern) for one in known if one.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS}
-    rules: list[RuleLearned] = []
-    names: list[str] = []
+    newest = [one for one in known if one.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS]
+    waiting = Counter(name for one in known if one.waits for name in one.publishers or (UNRECORDED,))
+    rules: dict[str, RuleLearned] = {}
+    proposals: dict[str, RuleProposed] = {}
     confirmed: list[str] = []
     for group in groups:
         members = [by_id[entry_id] for entry_id in group.evidence]
         if not any(one.is_new for one in members):
             continue
-        same = next((rule for rule in reversed(known) if _is_same(rule.evidence, group)), None)
+        publishers = tuple(dict.fromkeys(one.publisher for one in members))
+        days = len({one.received_ms // DAY_MS for one in members})
+        shared = not reviewed and group.is_vouched and is_shared(publishers, days)
+        same = next(
+            (rule for rule in reversed(known) if _is_same(rule.evidence, group) and not (shared and rule.waits)), None
+        )
         if same is not None:
             if not same.is_retracted and any(one.seq > same.last_seq for one in members):
                 confirmed.append(same.rule_id)
-        elif normalised(group.pattern) not in recent and not any(_is_same(rule.evidence, group) for rule in rules):
-            recent.add(normalised(group.pattern))
-            names.append(group.name)
-            rules.append(
-                RuleLearned(
-                    crew_id=crew_id,
-                    pattern=group.pattern,
-                    action=group.action,
-                    evidence=group.evidence,
-                    confidence=group.confidence,
-                    days=len({one.ts_ms // DAY_MS for one in members}),
-                    model=model,
-                )
+            continue
+        made: list[RuleLearned | RuleProposed] = [*rules.values(), *proposals.values()]
+        patterns = {normalised(one.pattern) for one in newest if not (shared and one.waits)}
+        patterns |= {normalised(one.pattern) for one in made}
+        if normalised(group.pattern) in patterns or any(_is_same(one.evidence, group) for one in made):
+            continue
+        fields = {
+            "crew_id": crew_id,
+            "pattern": group.pattern,
+            "action": group.action,
+            "evidence": group.evidence,
+            "confidence": group.confidence,
+            "days": days,
+            "model": model,
+            "publishers": publishers[:_PUBLISHERS_KEPT],
+            "authors": authors_of(members),
+        }
+        if shared:
+            settled = next((rule for rule in reversed(known) if rule.waits and _is_same(rule.evidence, group)), None)
+            rules[group.name] = RuleLearned.model_validate(
+                {**fields, "settles": None if settled is None else settled.rule_id}
             )
-    return Learned(tuple(rules), tuple(names), tuple(dict.fromkeys(confirmed)))
+        elif reviewed or min(waiting[name] for name in publishers) < WAITING_MAX:
+            proposals[group.name] = RuleProposed.model_validate(fields)
+            waiting.update(publishers)
+    return Learned(rules, proposals, tuple(dict.fromkeys(confirmed)))
+
+
+def authors_of(members: Sequence[Candidate]) -> tuple[str, ...]:
+    """The authors of entries as they are shown, those of most entries first."""
+    counts = Counter(author_shown(one.publisher, one.agent_id) for one in members)
+    return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:AUTHORS_NAMED])
 
 
 def rule_id(tick: Tick, crew_id: str, name: str) -> str:
     """The id of the rule, or proposal, that a run records for a group."""
-    return derived_id("consolidate", 1, f"{tick.workspace_id}/{tick.entry_id}", f"{crew_id}/rule/{name}")
+    return derived_id("consolidate", VERSION, f"{tick.workspace_id}/{tick.entry_id}", f"{crew_id}/rule/{name}")
 
 
 def _is_same(evidence: Collection[str], group: Group) -> bool:
     shared = len(set(evidence).intersection(group.evidence))
     return shared >= _SAME_EVIDENCE * min(len(evidence), len(group.evidence))
-
-
-def _action(members: Sequence[Candidate]) -> str:
-    """The action that the newest entry of the evidence names; empty if none does."""
-    for name in _ACTIONS:
-        for one in reversed(members):
-            said = one.payload.get(name)
-            if isinstance(said, str) and said.strip():
-                return " ".join(said.split())[:_TEXT_CHARS]
-    return ""
 
 
 def usefulness_of(rule: KnownRule, types: dict[str, str], searches: Sequence[Search], tick: Tick) -> Usefulness:
@@ -175,6 +264,7 @@ def skill_of(crew_id: str, rule: KnownRule, measured: Usefulness, staged: Collec
         evidence=rule.evidence,
         confidence=rule.confidence,
         days=rule.days,
+        publishers=rule.publishers,
         skill_of=rule.rule_id,
         score=round(score(measured), 4),
         recalls=measured.recalls,

@@ -2,7 +2,8 @@
 
 Invariant: candidates and searches are those before the tick, so a run that is repeated finds the same; all rules are read,
 because if several ticks come at once the later ones must know the rules of the first. A retracted entry is not a candidate.
-``published_ms`` decides what is new, ``ts_ms`` on which day something happened.
+``published_ms``, the broker's time, decides what is new and on which day something was received; ``ts_ms`` is the author's.
+Candidates are taken from each publisher in turn, so that one that publishes much does not displace what others say.
 """
 
 from __future__ import annotations
@@ -14,23 +15,27 @@ import orjson
 
 from ...schemas.events.workspaces import REVIEW_RULES
 from ...schemas.ports import ViewReader
+from ...schemas.rules.agreement import is_shared
 from ...schemas.rules.consolidation import (
     HISTORY_DAYS,
     MAX_ENTRIES,
     OWN_OUTPUT,
     RECALL_DAYS,
     SOURCES,
+    action_in,
     is_candidate,
+    is_fit,
     normalised,
 )
+from ...schemas.rules.publishers import UNRECORDED
 from ...schemas.timestamps import DAY_MS
 from ...schemas.views import ENTRIES, LIVE_PRIORITIES, RECEIPTS, RETRACTIONS, WORKSPACE_SETTINGS
-from ...schemas.views.learning import PROPOSALS, RULE_MARKS, RULES
+from ...schemas.views.learning import PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
 from ...schemas.views.table import PRESENT
 from ..reacting.sweeping import Tick
 
 _READ_MAX: Final = 10 * MAX_ENTRIES
-"""Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are not denials."""
+"""Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are not denials, some reports are routine."""
 _LIVE: Final = f"""{ENTRIES} e LEFT JOIN {LIVE_PRIORITIES} p
     ON p.workspace_id = e.workspace_id AND p.entry_id = e.id AND p.{PRESENT}"""
 _PERMANENT: Final = "coalesce(p.priority, e.priority) = 'permanent'"
@@ -39,11 +44,15 @@ _OF_RUN: Final = f"""e.workspace_id = $workspace AND e.seq < $seq AND e.publishe
     AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{own}')" for own in OWN_OUTPUT)}"""
 _CREWS: Final = f"""SELECT DISTINCT e.crew_id FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id IS NOT NULL
     AND e.published_ms > $since AND ($crew IS NULL OR e.crew_id = $crew) ORDER BY 1"""
-_CANDIDATES: Final = f"""SELECT e.seq, e.id, e.entry_type, e.ts_ms, e.summary, e.payload, e.published_ms > $since,
-    {_PERMANENT} FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id = $crew AND e.published_ms > $history
-    AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
-        AND r.target_id = e.id AND r.{PRESENT})
-    ORDER BY e.seq DESC LIMIT {_READ_MAX}"""
+_CANDIDATES: Final = f"""WITH ranked AS (
+        SELECT e.seq, row_number() OVER (PARTITION BY e.publisher ORDER BY e.seq DESC) AS place FROM {_LIVE}
+        WHERE {_OF_RUN} AND e.crew_id = $crew AND e.published_ms > $history
+        AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
+            AND r.target_id = e.id AND r.{PRESENT})
+        ORDER BY place, e.seq DESC LIMIT {_READ_MAX})
+    SELECT e.seq, e.id, e.entry_type, e.severity, e.ts_ms, e.published_ms, e.summary, e.payload, e.published_ms > $since,
+        {_PERMANENT}, coalesce(e.publisher, '{UNRECORDED}'), e.agent_id
+    FROM {_LIVE} JOIN ranked ON ranked.seq = e.seq ORDER BY ranked.place, e.seq DESC"""
 _RULES: Final = f"""SELECT rule_id, pattern, action, confidence, evidence, days, learned_ms,
     coalesce((SELECT max(m.seq) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
         AND m.mark = 'confirmed'), seq),
@@ -52,10 +61,16 @@ _RULES: Final = f"""SELECT rule_id, pattern, action, confidence, evidence, days,
     EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
         AND m.mark = 'promoted'),
     EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = r.workspace_id AND x.kind = 'entry'
-        AND x.target_id = r.rule_id AND x.{PRESENT})
+        AND x.target_id = r.rule_id AND x.{PRESENT}), publishers, false
     FROM {RULES} r WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
-_PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidence, days, made_ms, seq, 0, false, true
-    FROM {PROPOSALS} WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NULL ORDER BY seq"""
+_PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidence, days, made_ms, seq, 0, false, true,
+    publishers, coalesce((SELECT arg_max(d.decision, d.seq) FROM {PROPOSAL_DECISIONS} d
+        WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id), '') <> 'rejected'
+    AND NOT EXISTS (SELECT 1 FROM {RULES} r
+        WHERE r.workspace_id = p.workspace_id AND p.proposal_id IN (r.proposal_id, r.settles))
+    AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = p.workspace_id AND x.kind = 'entry'
+        AND x.target_id = p.proposal_id AND x.{PRESENT})
+    FROM {PROPOSALS} p WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NULL ORDER BY seq"""
 _STAGED: Final = f"""SELECT skill_of FROM {PROPOSALS}
     WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NOT NULL"""
 _SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
@@ -66,21 +81,39 @@ _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An entry that rules are learned from; ``is_new`` if it was recorded within the look-back."""
+    """An entry that rules are learned from.
+
+    Attributes:
+        received_ms: The broker's time, milliseconds since the epoch; ``ts_ms`` is the author's.
+        action: What it says to do; empty if nothing.
+        is_new: Whether it was recorded within the look-back.
+        publisher: Whose token published it (``rules/publishers``), or ``UNRECORDED``.
+        agent_id: The agent that it names.
+    """
 
     seq: int
     entry_id: str
     entry_type: str
     ts_ms: int
+    received_ms: int
     summary: str
-    payload: dict[str, Any]
+    action: str
     is_new: bool
     is_permanent: bool
+    publisher: str
+    agent_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRule:
-    """A rule of the crew; ``last_seq`` is that of the last run that found it, ``runs`` counts those."""
+    """A rule of the crew, or a proposal.
+
+    Attributes:
+        last_seq: Sequence of the last run that found it.
+        runs: The number of runs that found it.
+        publishers: Of its evidence; empty if they were not recorded.
+        is_pending: Whether it is a proposal that waits for its decision.
+    """
 
     rule_id: str
     pattern: str
@@ -93,6 +126,13 @@ class KnownRule:
     runs: int
     is_promoted: bool
     is_retracted: bool
+    publishers: tuple[str, ...] = ()
+    is_pending: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is a pending proposal that one publisher, or one day, was not enough to learn."""
+        return self.is_pending and not is_shared(self.publishers, self.days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +151,25 @@ def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
 
 
 def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[Candidate]:
-    """The newest ``MAX_ENTRIES`` candidates of a crew, oldest first; of the look-back and the days before it."""
+    """At most ``MAX_ENTRIES`` candidates of a crew, oldest first; of the look-back and the days before it."""
     history = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS)
     params = {**_of_run(tick), "since": since_ms, "crew": crew_id, "history": history}
     found: list[Candidate] = []
-    for seq, entry_id, entry_type, ts_ms, summary, raw, is_new, permanent in views.rows(_CANDIDATES, params):
+    for row in views.rows(_CANDIDATES, params):
+        seq, entry_id, entry_type, severity, ts_ms, received_ms, summary, raw, is_new, permanent, publisher, agent = row
         payload: dict[str, Any] = orjson.loads(raw)
-        if is_candidate(entry_type, payload, permanent=permanent):
-            found.append(Candidate(seq, entry_id, entry_type, ts_ms, summary, payload, is_new, permanent))
-    return found[:MAX_ENTRIES][::-1]
+        if not is_candidate(entry_type, severity, payload, permanent=permanent):
+            continue
+        action = action_in(payload)
+        if is_fit(summary, action, permanent=permanent):
+            found.append(
+                Candidate(
+                    seq, entry_id, entry_type, ts_ms, received_ms, summary, action, is_new, permanent, publisher, agent
+                )
+            )
+            if len(found) == MAX_ENTRIES:
+                break
+    return sorted(found, key=lambda one: one.seq)
 
 
 def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
@@ -134,7 +184,10 @@ def proposals_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]
 
 def _known(views: ViewReader, sql: str, tick: Tick, crew_id: str) -> list[KnownRule]:
     rows = views.rows(sql, {"workspace": tick.workspace_id, "crew": crew_id})
-    return [KnownRule(*[*row[:4], tuple(orjson.loads(row[4])), *row[5:]]) for row in rows]
+    return [
+        KnownRule(*[*row[:4], tuple(orjson.loads(row[4])), *row[5:-2], tuple(orjson.loads(row[-2])), row[-1]])
+        for row in rows
+    ]
 
 
 def staged_of(views: ViewReader, tick: Tick, crew_id: str) -> frozenset[str]:

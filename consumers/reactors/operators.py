@@ -1,7 +1,9 @@
 """Refreshes the models of operators once a day from statements about themselves in their own turns.
 
-Invariant: only facts with a quote from the person's own turns are stored; a key that the turns do not mention keeps its
-fact; nothing of a person who opted out is read or published. What is published depends on the tick alone.
+Invariant: only facts with a quote from the person's own turns are stored, and only turns that a token which speaks for the
+person submitted are theirs; a key that the turns do not mention keeps its fact; of a person who has not opted in, no turn is
+read and nothing published, nor of anyone while the key that names people is another than the journal's. What is published
+depends on the tick alone.
 """
 
 from __future__ import annotations
@@ -11,25 +13,29 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from ...schemas.chat import ChatError
+from ...schemas.errors import Unavailable
 from ...schemas.events.operators import OperatorProfileUpdated, StatedFact
 from ...schemas.ids import derived_id
 from ...schemas.rules.operator_facts import proposed_facts
 from ...schemas.rules.operators import (
+    ALL_KEYS,
+    KEY_CHANGED,
+    KEY_CHANGED_FIX,
     OwnTurn,
     Proposed,
     is_eligible,
+    key_id,
     merged,
     remembered,
     slug_of,
     stated,
-    subject_hash,
 )
 from ...schemas.views import ENTRIES_PROJECTION, STANDINGS_PROJECTION
 from ...schemas.views.operators import OPERATORS_PROJECTION
 from ..prompts.operator_facts import Facts, question
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from .operators_reads import PEOPLE_MAX, Known, Person, known_of, people_of, turns_of
+from .operators_reads import PEOPLE_MAX, Known, Person, key_in_use, known_of, people_of, turns_of
 
 REFUSALS: Final = ("key", "value", "quote", "injection", "secret")
 
@@ -49,33 +55,50 @@ class OperatorsReactor(SweepReactor):
     uses_chat = True
 
     async def work(self, tick: Tick) -> Swept:
-        """Look at each person with a new turn; counts facts proposed and refused, and profiles written."""
+        """Look at each person with a new turn; counts facts proposed and refused, and profiles written.
+
+        Raises:
+            Unavailable: If the journal names people by another key.
+        """
         counts = dict.fromkeys(
-            ("people", "below_threshold", "opted_out", "unchanged", "written", "proposed", "model_failed"), 0
+            (
+                "people",
+                "below_threshold",
+                "no_consent",
+                "opted_out",
+                "unchanged",
+                "written",
+                "proposed",
+                "model_failed",
+            ),
+            0,
         )
         counts |= {f"refused_{why}": 0 for why in REFUSALS}
-        people = await asyncio.to_thread(people_of, self._views, tick, of_agents=self.of_agents)
+        key = self._context.subject_key
+        if await asyncio.to_thread(key_in_use, self._views) not in (None, key_id(key)):
+            raise Unavailable(KEY_CHANGED, hint=KEY_CHANGED_FIX)
+        people = await asyncio.to_thread(people_of, self._views, tick, key, of_agents=self.of_agents)
         for person in people[:PEOPLE_MAX]:
             counts["people"] += 1
+            known = await asyncio.to_thread(known_of, self._views, tick, slug_of(person.hashed), person.agent_id)
+            if known.consent is not True:
+                counts["no_consent" if known.consent is None else "opted_out"] += 1
+                continue
             if not is_eligible(person.messages, person.session_ms):
                 counts["below_threshold"] += 1
-                continue
-            hashed = subject_hash(self._context.subject_key, tick.workspace_id, person.user)
-            known = await asyncio.to_thread(known_of, self._views, tick, slug_of(hashed), person.agent_id)
-            if known.opted_out:
-                counts["opted_out"] += 1
                 continue
             facts = await self._facts(tick, person, known, counts)
             if facts == known.facts:
                 counts["unchanged"] += 1
                 continue
-            await self._publish(tick, person, hashed, facts)
+            await self._publish(tick, person, facts)
             counts["written"] += 1
         counts["people_left"] = max(0, len(people) - PEOPLE_MAX)
         return Swept(counts)
 
     async def _facts(self, tick: Tick, person: Person, known: Known, counts: dict[str, int]) -> tuple[StatedFact, ...]:
-        turns = await asyncio.to_thread(turns_of, self._views, tick, person)
+        after = known.forgotten.get(ALL_KEYS, 0)
+        turns = await asyncio.to_thread(turns_of, self._views, tick, person, after)
         proposed = await self._propose(tick, person, turns, counts)
         found = [stated(one, turns) for one in proposed]
         counts["proposed"] += len(found)
@@ -100,9 +123,9 @@ class OperatorsReactor(SweepReactor):
                 return answer.proposed()
         return await asyncio.to_thread(lambda: list(proposed_facts(turns)))
 
-    async def _publish(self, tick: Tick, person: Person, hashed: str, facts: tuple[StatedFact, ...]) -> None:
+    async def _publish(self, tick: Tick, person: Person, facts: tuple[StatedFact, ...]) -> None:
         said = OperatorProfileUpdated(
-            subject_hash=hashed,
+            subject_hash=person.hashed,
             agent_id=person.agent_id,
             crew_id=person.crew_id,
             facts=facts,
@@ -113,10 +136,12 @@ class OperatorsReactor(SweepReactor):
         fact = encode_control(
             tick.workspace_id,
             said,
-            fact_id=derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{of}/{hashed}"),
+            fact_id=derived_id(
+                self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{of}/{person.hashed}"
+            ),
             cause=tick.entry_id,
             reactor=self.identity,
-            summary=f"{of} of {slug_of(hashed)}: {', '.join(fact.key for fact in facts)}",
+            summary=f"{of} of {slug_of(person.hashed)}: {', '.join(fact.key for fact in facts)}",
             ts_ms=tick.due_ms,
             crew_id=person.crew_id,
             data_subject_id=person.user,

@@ -49,7 +49,7 @@ from ...schemas.views.drawers import (
 from ...schemas.views.table import Tables
 from ..folds.chunk_terms import chunk_terms
 from ..folds.drawer_upkeep import begin_again, centroid, decay, decays_of, keep_up, rejected_before
-from ..folds.history import end, succeed
+from ..folds.history import succeed
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 
@@ -63,7 +63,7 @@ class DrawersProjection:
     """Folds ``drawer.*``, and what says that drawers were read."""
 
     name: ClassVar = DRAWERS_PROJECTION
-    version: ClassVar = 4 + text.VERSION
+    version: ClassVar = 5 + text.VERSION
     tables: ClassVar[Tables] = (DRAWERS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
 
     def __init__(self) -> None:
@@ -117,6 +117,9 @@ class DrawersProjection:
             counts=counts,
             since_seq=event.seq,
             imported_from=filed.imported_from,
+            author_type=event.entry.actor_type.value,
+            author_name=event.entry.actor_id or "",
+            author_crew=event.entry.crew_id,
         )
 
 
@@ -223,8 +226,11 @@ def _pruned(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 
 def _remove(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> None:
-    key = name_key((event.workspace_id, drawer_id))
-    end(tx, DRAWERS, event.seq, key=key, workspace_id=event.workspace_id, drawer_id=drawer_id)
+    row = _open(tx, event, drawer_id)
+    if row is not None:
+        tx.delete(DRAWERS, key=row.key, workspace_id=row.workspace_id, drawer_id=row.drawer_id, until_seq=None)
+        if row.since_seq < event.seq:
+            tx.add(DRAWERS, [row._replace(until_seq=event.seq, removed_by=event.entry.actor_type.value)])
 
 
 def _restored(event: EntryRecorded, tx: FoldTransaction) -> None:
@@ -244,6 +250,7 @@ def _restored(event: EntryRecorded, tx: FoldTransaction) -> None:
         held_until_ms=None,
         since_seq=event.seq,
         until_seq=None,
+        removed_by="",
     )
     succeed(tx, DRAWERS, [reverted])
     begin_again(event, tx, drawer_id)
@@ -252,8 +259,16 @@ def _restored(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 
 def _identity(event: EntryRecorded, tx: FoldTransaction) -> None:
-    content = payload_of(event, PalaceIdentitySet).content
-    succeed(tx, PALACE_IDENTITIES, [PalaceIdentityRow(event.workspace_id, content, event.published_ms, event.seq)])
+    row = PalaceIdentityRow(
+        event.workspace_id,
+        payload_of(event, PalaceIdentitySet).content,
+        event.published_ms,
+        event.seq,
+        author_type=event.entry.actor_type.value,
+        author_name=event.entry.actor_id or "",
+        author_agent=event.entry.agent_id or "",
+    )
+    succeed(tx, PALACE_IDENTITIES, [row])
 
 
 def _referenced(event: EntryRecorded, tx: FoldTransaction) -> None:

@@ -39,7 +39,7 @@ _LIKE_FIELDS: Final = tuple(
     if name in JournalEntry.model_fields and name not in {"payload", "refs", "supersedes"}
 )
 """Columns that hold the entry's field of the same name as it is."""
-_OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size")
+_OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size", "publisher")
 """Columns that hold the event's own."""
 _JUDGE: Final = f"UPDATE {ENTRIES} SET embeddable = NOT embeddable WHERE seq IN (SELECT unnest(?::UBIGINT[]))"
 _TYPES: Final = f"SELECT DISTINCT entry_type FROM {ENTRIES} WHERE workspace_id = ? ORDER BY 1"

@@ -1,7 +1,8 @@
 """``memory_rules``, ``memory_rule_marks``, ``memory_proposals``, ``memory_lessons``: what crews have learned.
 
-Invariant: rules and recorded lessons come from control entries alone; the lesson of a mission or of feedback is the entry
-that says so, so retracting that entry undoes the lesson.
+Invariant: rules and recorded lessons come from control entries alone; the lesson of feedback, or the outcome of a mission,
+is the entry that says so, so retracting that entry undoes it. A rule that was learned before publishers were counted waits
+for a person like a proposal.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import json
 from typing import ClassVar, Final
 
+from ...schemas.entry import ActorType
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.learning import LessonRecorded, RuleLearned, RulePromoted
 from ...schemas.events.proposals import ProposalDecided, RuleProposed
 from ...schemas.ids import is_id
+from ...schemas.rules.agreement import MIN_PUBLISHERS
 from ...schemas.rules.consolidation import CONSOLIDATED
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.lessons import (
@@ -23,6 +26,7 @@ from ...schemas.rules.lessons import (
     mission_outcome,
     negative_feedback,
 )
+from ...schemas.rules.publishers import UNRECORDED, author_shown
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views.learning import (
     LEARNING_PROJECTION,
@@ -49,12 +53,14 @@ class LearningProjection:
     """Folds learned rules, their marks, proposals, recorded lessons, ends of missions and feedback."""
 
     name: ClassVar = LEARNING_PROJECTION
-    version: ClassVar = 2
+    version: ClassVar = 3
     tables: ClassVar[Tables] = (RULES, RULE_MARKS, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Append a row for each."""
-        rules = [_rule(event, payload_of(event, RuleLearned)) for event in batch.control(RuleLearned.ENTRY_TYPE)]
+        learned = [(event, payload_of(event, RuleLearned)) for event in batch.control(RuleLearned.ENTRY_TYPE)]
+        rules = [_rule(event, rule) for event, rule in learned if _is_shared(rule)]
+        waiting = [_proposal(event, rule) for event, rule in learned if not _is_shared(rule)]
         marks = [
             RuleMarkRow(event.workspace_id, payload_of(event, RulePromoted).rule_id, PROMOTED, event.seq)
             for event in batch.control(RulePromoted.ENTRY_TYPE)
@@ -66,7 +72,8 @@ class LearningProjection:
         ]
         lessons += [_of_mission(event) for event in batch.entries if event.entry.entry_type == MISSION]
         lessons += [_of_feedback(event) for event in batch.entries if event.entry.entry_type == FEEDBACK]
-        tx.add(PROPOSALS, [_proposal(event) for event in batch.control(RuleProposed.ENTRY_TYPE)])
+        proposed = batch.control(RuleProposed.ENTRY_TYPE)
+        tx.add(PROPOSALS, [*waiting, *(_proposal(event, payload_of(event, RuleProposed)) for event in proposed)])
         tx.add(PROPOSAL_DECISIONS, [_decision(event) for event in batch.control(ProposalDecided.ENTRY_TYPE)])
         tx.add(RULES, rules)
         tx.add(RULE_MARKS, marks)
@@ -88,11 +95,18 @@ def _rule(event: EntryRecorded, rule: RuleLearned) -> RuleRow:
         event.ts_ms,
         event.seq,
         rule.proposal_id,
+        json.dumps(rule.publishers),
+        json.dumps(rule.authors),
+        rule.settles,
     )
 
 
-def _proposal(event: EntryRecorded) -> ProposalRow:
-    rule = payload_of(event, RuleProposed)
+def _is_shared(rule: RuleLearned) -> bool:
+    """Whether a person approved the rule, or two publishers said it."""
+    return rule.proposal_id is not None or len(rule.publishers) >= MIN_PUBLISHERS
+
+
+def _proposal(event: EntryRecorded, rule: RuleProposed | RuleLearned) -> ProposalRow:
     return ProposalRow(
         event.workspace_id,
         rule.crew_id,
@@ -106,7 +120,9 @@ def _proposal(event: EntryRecorded) -> ProposalRow:
         finding_in(f"{rule.pattern}\n{rule.action}"),
         event.ts_ms,
         event.seq,
-        rule.skill_of,
+        rule.skill_of if isinstance(rule, RuleProposed) else None,
+        json.dumps(rule.publishers),
+        json.dumps(rule.authors),
     )
 
 
@@ -154,9 +170,23 @@ def _row(
         return None
     owner = owner_of(Scope.AGENT, agent_id) if crew_id is None else owner_of(Scope.CREW, crew_id)
     finding = finding_in(f"{rule}\n{context}")
-    entry_id = event.entry.id
+    entry, publisher = event.entry, event.publisher or UNRECORDED
+    by = f"{entry.actor_type.value} {entry.actor_id or ''}".strip()
+    author = by if event.control or entry.actor_type is ActorType.USER else author_shown(publisher, entry.agent_id)
     return LessonRow(
-        event.workspace_id, owner, lesson_id, kind, event.ts_ms, source, rule, context, finding, entry_id, event.seq
+        event.workspace_id,
+        owner,
+        lesson_id,
+        kind,
+        event.ts_ms,
+        source,
+        rule,
+        context,
+        finding,
+        entry.id,
+        event.seq,
+        author,
+        publisher,
     )
 
 

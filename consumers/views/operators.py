@@ -1,7 +1,7 @@
-"""``operator_profiles``, ``operator_consents``, ``operator_forgotten``: models of operators, peer cards, and consent.
+"""``operator_profiles`` and the tables beside it: models of operators, peer cards, consent, names, and own words.
 
-Invariants: nothing of a person who opted out is kept, whatever a sweep publishes later; a fact whose turn is older than the
-last forgetting of its key is not added again.
+Invariants: a profile is kept only of a person who has opted in, whatever a sweep publishes; a fact whose turn is older than
+the last forgetting of its key, or than the consent, is not added again. Only what a token vouched for is a person's turn.
 """
 
 from __future__ import annotations
@@ -9,54 +9,85 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
+from ...schemas import persons
+from ...schemas.errors import FoldError
 from ...schemas.events.envelope import EntryRecorded
-from ...schemas.events.operators import OperatorDeleted, OperatorForgotten, OperatorProfileUpdated
+from ...schemas.events.operators import (
+    OperatorDeleted,
+    OperatorForgotten,
+    OperatorKeyReplaced,
+    OperatorNamed,
+    OperatorProfileUpdated,
+)
 from ...schemas.events.workspaces import ConsentChanged
-from ...schemas.rules.operators import facts_json, facts_of, remembered, slug_of
+from ...schemas.ids import SYSTEM_WORKSPACE
+from ...schemas.persons import is_person, person_of
+from ...schemas.rules.actors import USER_MESSAGE
+from ...schemas.rules.operators import ALL_KEYS, facts_json, facts_of, remembered, slug_of
 from ...schemas.views.operators import (
     OPERATOR_CONSENTS,
     OPERATOR_FORGOTTEN,
+    OPERATOR_KEY,
+    OPERATOR_NAMES,
     OPERATOR_PROFILES,
+    OPERATOR_TURNS,
     OPERATORS_PROJECTION,
     OperatorConsentRow,
     OperatorForgottenRow,
+    OperatorKeyRow,
+    OperatorNameRow,
     OperatorProfileRow,
+    OperatorTurnRow,
 )
 from ...schemas.views.table import Tables
 from ..folds.history import succeed
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 
-ALL_KEYS: Final = ""
+_OF_KEY: Final[Tables] = (OPERATOR_PROFILES, OPERATOR_CONSENTS, OPERATOR_FORGOTTEN, OPERATOR_NAMES)
+"""Tables that name people by the keyed hash."""
 
 
 class _Person(NamedTuple):
-    """Columns that every table has."""
+    """Columns that every table of people has."""
 
     workspace_id: str
     slug: str
 
 
 class OperatorsProjection:
-    """Folds profiles, consent, and what was forgotten."""
+    """Folds profiles, consent, names, what was forgotten, and which turns are a person's own words."""
 
     name: ClassVar = OPERATORS_PROJECTION
-    version: ClassVar = 1
-    tables: ClassVar[Tables] = (OPERATOR_PROFILES, OPERATOR_CONSENTS, OPERATOR_FORGOTTEN)
+    version: ClassVar = 10 + persons.VERSION  # consent is opt-in, own words, names
+    tables: ClassVar[Tables] = (*_OF_KEY, OPERATOR_KEY, OPERATOR_TURNS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Take in the batch's events in stream order; they are few."""
+        """Take in the batch's events in stream order; decisions are few."""
+        if turns := [_turn(event) for event in batch.entries if _is_own_turn(event)]:
+            tx.add(OPERATOR_TURNS, turns)
         for event in batch.control(*_FOLDS):
             _FOLDS[event.entry.entry_type](event, tx)
 
 
+def _is_own_turn(event: EntryRecorded) -> bool:
+    return event.vouched and event.entry.entry_type == USER_MESSAGE and is_person(event.entry.actor_id or "")
+
+
+def _turn(event: EntryRecorded) -> OperatorTurnRow:
+    entry = event.entry
+    return OperatorTurnRow(
+        entry.workspace_id, event.seq, person_of(entry.actor_id or ""), entry.agent_id, entry.trace_id
+    )
+
+
 def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, OperatorProfileUpdated)
-    person = _person(event, said.subject_hash)
+    person = _person(event, said.subject_hash, tx)
     consent = tx.get(OPERATOR_CONSENTS, **person._asdict())
     forgotten = {row.key: row.seq for row in tx.get(OPERATOR_FORGOTTEN, **person._asdict())}
     facts = remembered(said.facts, forgotten)
-    if not facts or (consent and not consent[0].granted):
+    if not facts or not consent or not consent[0].granted:
         return
     row = OperatorProfileRow(
         person.workspace_id,
@@ -72,17 +103,15 @@ def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 def _consented(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, ConsentChanged)
-    person = _person(event, said.subject_hash)
-    tx.replace(
-        OPERATOR_CONSENTS,
-        [OperatorConsentRow(person.workspace_id, person.slug, said.granted, event.published_ms, seq=event.seq)],
-    )
+    _use_key(event, said.key_id, tx)
+    person = _person(event, said.subject_hash, tx)
+    _record_consent(event, tx, person, granted=said.granted)
     _forget_all(event, tx, person)
 
 
 def _forgotten(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, OperatorForgotten)
-    person = _person(event, said.subject_hash)
+    person = _person(event, said.subject_hash, tx)
     if said.key is None:
         _forget_all(event, tx, person)
         return
@@ -94,9 +123,67 @@ def _forgotten(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 
 def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:
-    person = _person(event, payload_of(event, OperatorDeleted).subject_hash)
+    person = _person(event, payload_of(event, OperatorDeleted).subject_hash, tx)
     tx.delete(OPERATOR_CONSENTS, **person._asdict())
     _forget_all(event, tx, person)
+
+
+def _named(event: EntryRecorded, tx: FoldTransaction) -> None:
+    said = payload_of(event, OperatorNamed)
+    _use_key(event, said.key_id, tx)
+    name = _Person(event.workspace_id, slug_of(said.subject_hash))
+    if not said.declared:
+        for row in tx.get(OPERATOR_NAMES, **name._asdict()):
+            _forget_all(event, tx, _Person(row.workspace_id, row.person_slug))
+        tx.delete(OPERATOR_NAMES, **name._asdict())
+        _forget_all(event, tx, name)
+        return
+    known = tx.get(OPERATOR_NAMES, workspace_id=event.workspace_id, slug=slug_of(said.person_hash))
+    person_hash = known[0].person_hash if known else said.person_hash
+    person = _Person(event.workspace_id, slug_of(person_hash))
+    if person == name:
+        return
+    rows = [
+        row._replace(person_hash=person_hash, person_slug=person.slug)
+        for row in tx.get(OPERATOR_NAMES, workspace_id=event.workspace_id, person_slug=name.slug)
+    ]
+    rows.append(OperatorNameRow(*name, person_hash, person.slug, event.seq))
+    tx.replace(OPERATOR_NAMES, rows)
+    if any(not row.granted for row in tx.get(OPERATOR_CONSENTS, **name._asdict())):
+        _record_consent(event, tx, person, granted=False)
+    tx.delete(OPERATOR_CONSENTS, **name._asdict())
+    _forget_all(event, tx, name)
+    _forget_all(event, tx, person)
+
+
+def _key_replaced(event: EntryRecorded, tx: FoldTransaction) -> None:
+    said = payload_of(event, OperatorKeyReplaced)
+    if event.workspace_id != SYSTEM_WORKSPACE:
+        raise FoldError(f"the key of people is replaced at {event.seq} by another workspace than that of the system")
+    for known in tuple(tx.whole(OPERATOR_KEY)):
+        tx.delete(OPERATOR_KEY, key_id=known.key_id)
+    for table in _OF_KEY:
+        tx.execute(f"DELETE FROM {table}")
+    tx.add(OPERATOR_KEY, [OperatorKeyRow(said.key_id, event.seq)])
+
+
+def _use_key(event: EntryRecorded, key_id: str | None, tx: FoldTransaction) -> None:
+    """Note the key by which an event names a person.
+
+    Raises:
+        FoldError: If it is not the key of earlier events.
+    """
+    if key_id is None:
+        return
+    known = tx.whole(OPERATOR_KEY)
+    if not known:
+        tx.add(OPERATOR_KEY, [OperatorKeyRow(key_id, event.seq)])
+    elif known[0].key_id != key_id:
+        raise FoldError(f"the event at {event.seq} names a person by another key than the journal uses")
+
+
+def _record_consent(event: EntryRecorded, tx: FoldTransaction, person: _Person, *, granted: bool) -> None:
+    tx.replace(OPERATOR_CONSENTS, [OperatorConsentRow(*person, granted, event.published_ms, seq=event.seq)])
 
 
 def _forget_all(event: EntryRecorded, tx: FoldTransaction, person: _Person) -> None:
@@ -105,8 +192,11 @@ def _forget_all(event: EntryRecorded, tx: FoldTransaction, person: _Person) -> N
     tx.add(OPERATOR_FORGOTTEN, [OperatorForgottenRow(person.workspace_id, person.slug, ALL_KEYS, event.seq)])
 
 
-def _person(event: EntryRecorded, hashed: str) -> _Person:
-    return _Person(event.workspace_id, slug_of(hashed))
+def _person(event: EntryRecorded, hashed: str, tx: FoldTransaction) -> _Person:
+    """The person whom an event names, also by a further name."""
+    named = _Person(event.workspace_id, slug_of(hashed))
+    known = tx.get(OPERATOR_NAMES, **named._asdict())
+    return named._replace(slug=known[0].person_slug) if known else named
 
 
 _FOLDS: Final[Mapping[str, Callable[[EntryRecorded, FoldTransaction], Any]]] = {
@@ -114,5 +204,7 @@ _FOLDS: Final[Mapping[str, Callable[[EntryRecorded, FoldTransaction], Any]]] = {
     ConsentChanged.ENTRY_TYPE: _consented,
     OperatorForgotten.ENTRY_TYPE: _forgotten,
     OperatorDeleted.ENTRY_TYPE: _deleted,
+    OperatorNamed.ENTRY_TYPE: _named,
+    OperatorKeyReplaced.ENTRY_TYPE: _key_replaced,
 }
 PROJECTION = OperatorsProjection

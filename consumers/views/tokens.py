@@ -25,7 +25,7 @@ class TokensProjection:
     """Folds ``token.created``, ``token.nats_allowed`` and ``token.revoked``."""
 
     name: ClassVar = TOKENS_PROJECTION
-    version: ClassVar = 3  # may_publish, speaks_for, expires_ms
+    version: ClassVar = 4  # speaks_for by lines, because names of persons may have blanks
     tables: ClassVar[Tables] = (TOKENS,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
@@ -62,7 +62,7 @@ class TokensProjection:
             revoked_ms=None,
             nats_bcrypt=None,
             may_publish=" ".join(bound.may_publish),
-            speaks_for=" ".join(bound.speaks_for),
+            speaks_for="\n".join(bound.speaks_for),
             expires_ms=bound.expires_ms,
         )
         tx.add(TOKENS, [row])

@@ -37,7 +37,7 @@ from .memory_documents import (
     MemoryWriteRejected,
     MemoryWriteVerifierBlocked,
 )
-from .operators import OperatorDeleted, OperatorForgotten, OperatorProfileUpdated
+from .operators import OperatorDeleted, OperatorForgotten, OperatorKeyReplaced, OperatorNamed, OperatorProfileUpdated
 from .payload import ControlPayload
 from .proposals import ProposalDecided, RuleProposed
 from .relations import RelationAsserted, RelationRetracted
@@ -118,6 +118,8 @@ CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
     OperatorProfileUpdated,
     OperatorForgotten,
     OperatorDeleted,
+    OperatorNamed,
+    OperatorKeyReplaced,
 )
 
 

@@ -26,6 +26,8 @@ class EntryRecorded:
         identity: 16 bytes, ``ids.identity_key(workspace, id)``.
         content: 16 bytes: hash of the submitted content.
         published_ms: The broker's time of the message, milliseconds since the epoch.
+        publisher: Whose token published it (``rules/publishers``); None for entries of the service and of older versions.
+        vouched: Whether the entry is the own words of its actor, a person: the token spoke for that person.
     """
 
     seq: int
@@ -36,6 +38,8 @@ class EntryRecorded:
     content: bytes
     published_ms: int
     size: int
+    publisher: str | None = None
+    vouched: bool = False
 
     @property
     def workspace_id(self) -> str:

@@ -14,6 +14,7 @@ LessonSource = Literal[
     "manual", "skill_promote", "negative_learning", "consolidator", "user_feedback", "mission_outcome"
 ]
 LESSON_ID_MAX = 128
+Label = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 LessonId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]+$", max_length=LESSON_ID_MAX)]
 
 
@@ -25,9 +26,12 @@ class RuleLearned(ControlPayload):
         action: What to do about it, or how often it was seen.
         evidence: The entries that show it, each once, oldest first.
         confidence: Confidence of the run in the rule.
-        days: Different days (UTC) of the evidence.
+        days: Different days (UTC) on which the broker received the evidence.
         model: The language model that worded it; None if it was found by recurrence.
         proposal_id: The proposal that a person approved; None if the rule was not reviewed.
+        publishers: Whose tokens published the evidence (``rules/publishers``), each once; empty in rules of older versions.
+        authors: The authors of the evidence as they are shown, those of most entries first.
+        settles: The pending proposal that this rule replaces, because another publisher has reported the same since.
     """
 
     ENTRY_TYPE = "rule.learned"
@@ -39,6 +43,9 @@ class RuleLearned(ControlPayload):
     days: int = Field(default=1, ge=1)
     model: str | None = Field(default=None, max_length=96)
     proposal_id: Id | None = None
+    publishers: tuple[Label, ...] = Field(default=(), max_length=500)
+    authors: tuple[Label, ...] = Field(default=(), max_length=20)
+    settles: Id | None = None
 
 
 class RulePromoted(ControlPayload):

@@ -1,18 +1,21 @@
 """Payloads of operator models and peer cards: facts that people stated about themselves, and requests to forget them.
 
-Invariant: a person is named by a keyed hash alone; the key lies outside the journal. Consent is ``consent.changed``.
+Invariant: a person is named by a keyed hash alone; the key lies outside the journal, and ``key_id`` tells one key from
+another. Consent is ``consent.changed``.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints
 
 from ..entry import Id
 from .erasure import SubjectHash
 from .payload import STORED, ControlPayload
 
+KeyId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+"""Names the key of the hash (``rules/operators.key_id``)."""
 FactKey = Literal[
     "role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"
 ]  # contract §13
@@ -69,3 +72,32 @@ class OperatorDeleted(ControlPayload):
 
     ENTRY_TYPE = "operator.deleted"
     subject_hash: SubjectHash
+
+
+class OperatorNamed(ControlPayload):
+    """A second name of a person was declared, or no longer is one.
+
+    The consent of the person counts for all names; a consent that was withdrawn under the name is withdrawn for the person.
+    Earlier turns under either name no longer count.
+
+    Attributes:
+        subject_hash: Of the name.
+        person_hash: Of the person.
+        declared: Whether it is a name of the person from now on.
+    """
+
+    ENTRY_TYPE = "operator.named"
+    subject_hash: SubjectHash
+    person_hash: SubjectHash
+    declared: bool = True
+    key_id: KeyId | None = None
+
+
+class OperatorKeyReplaced(ControlPayload):
+    """The key of the hash was lost, and another is used: models, consents and names under earlier keys no longer count.
+
+    Recorded in the workspace of the system.
+    """
+
+    ENTRY_TYPE = "operator.key_replaced"
+    key_id: KeyId

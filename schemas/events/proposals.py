@@ -10,12 +10,14 @@ from typing import Literal
 from pydantic import Field
 
 from ..entry import Id
+from .learning import Label
 from .payload import ControlPayload
 
 
 class RuleProposed(ControlPayload):
-    """A run found a rule in a workspace whose rules are reviewed, or a learned rule is proposed as a skill.
+    """A run found a rule that a person has to review, or a learned rule is proposed as a skill.
 
+    A rule is reviewed in a workspace whose rules are reviewed, and if its evidence has one publisher or one day of receipt.
     The other fields are those of ``RuleLearned``.
 
     Attributes:
@@ -35,6 +37,8 @@ class RuleProposed(ControlPayload):
     skill_of: Id | None = None
     score: float | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False)
     recalls: int | None = Field(default=None, ge=0)
+    publishers: tuple[Label, ...] = Field(default=(), max_length=500)
+    authors: tuple[Label, ...] = Field(default=(), max_length=20)
 
 
 class ProposalDecided(ControlPayload):

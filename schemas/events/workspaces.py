@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from ..entry import Id, Name
+from .operators import KeyId
 from .payload import ControlPayload
 
 EMBED_CHAT: Final = "embed_chat"
@@ -98,8 +99,9 @@ class CrewRegistered(ControlPayload):
 
 
 class ConsentChanged(ControlPayload):
-    """A data subject opted in or out."""
+    """A data subject opted in or out. ``key_id`` names the key of the hash; None in events of earlier versions."""
 
     ENTRY_TYPE = "consent.changed"
     subject_hash: str
     granted: bool
+    key_id: KeyId | None = None

@@ -17,6 +17,8 @@ Duration = Annotated[str, Field(pattern=r"^[1-9]\d{0,3}[hdw]$")]
 class ConsolidateRequest(Request):
     """Learn rules from recurring entries of a crew.
 
+    What one publisher alone reported, or all of which was received on one day, is proposed to a person instead.
+
     Returns when the run has finished, or after two seconds; it then continues in the background. One run at a time in a
     workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is permanent.
     """
@@ -68,7 +70,10 @@ class ConsolidationAnswer(Answer):
 
 
 class LearnedRuleShown(Answer):
-    """A learned rule; ``rule_id`` is that of its entry, which can be retracted."""
+    """A learned rule; ``rule_id`` is that of its entry, which can be retracted.
+
+    ``authors`` are those of its evidence, ``days`` the days on which it was received; ``reviewed``: a person approved it.
+    """
 
     rule_id: str
     crew_id: str
@@ -77,6 +82,8 @@ class LearnedRuleShown(Answer):
     confidence: float
     evidence: tuple[str, ...]
     days: int
+    authors: tuple[str, ...]
+    reviewed: bool
     promoted: bool
     learned_at: str
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, StrictInt
 
-from ..entry import Name
+from ..entry import Id, Name
 from ..events.workspaces import MEMORY_BUDGET_MAX, REMEMBERED_TOKENS_MAX
 from ..limits import RECALL_QUERY_MAX_CHARS
 from ..views import (
@@ -46,7 +46,11 @@ class MemoryBlockRequest(Request):
     ) = Field(default=None, description="Subject of the session; if not all topics fit, they are ranked by it.")
     opener: Name | None = Field(
         default=None,
-        description="The person who opened the session; the block contains their operator model and peer card.",
+        description="The person who opened the session; the block contains their operator model and peer card if the token "
+        "speaks for the person, or the session was opened by the person.",
+    )
+    session: Id | None = Field(
+        default=None, description="The session (trace_id): shows that the opener opened it with the agent."
     )
     as_of: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Any sequence: the block as it was right after this sequence."
@@ -67,12 +71,16 @@ class SectionShown(Answer):
 
 
 class MemoryBlockAnswer(Answer):
-    """The block. ``usage`` has the budget, the characters used of it (``total``) and those of each block."""
+    """The block. ``usage`` has the budget, the characters used of it (``total``) and those of each block.
+
+    ``opener_verified`` says whether what is known about the opener was included; null if none was named.
+    """
 
     text: str
     memory_enabled: bool
     sections: tuple[SectionShown, ...]
     usage: dict[str, int]
+    opener_verified: bool | None = None
     view_seq: int
 
 

@@ -24,7 +24,7 @@ class MemoryConfigRequest(Request):
 
 
 class ConfigureMemoryRequest(Request):
-    """Change the given settings of the memory documents of a workspace.
+    """Change the given settings of the memory of a workspace.
 
     Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all versions are kept.
     """
@@ -35,7 +35,9 @@ class ConfigureMemoryRequest(Request):
         "By default, all versions are kept.",
     )
     scrubber: ScrubberMode | None = Field(
-        default=None, description="A write with credentials: block refuses it, redact replaces them, warn, or off."
+        default=None,
+        description="A text with credentials that is to be stored, in documents, entries, drawers and facts: block refuses "
+        "it, redact replaces them, warn stores it and says so, off stores it. By default CREW_JOURNAL_SECRETS decides.",
     )
     verifier: VerifierMode | None = Field(
         default=None, description="off, or cheap: refuse lines that contradict a line of pins.md."

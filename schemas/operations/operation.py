@@ -29,6 +29,7 @@ class Access(StrEnum):
     """Which tokens may call the operation."""
 
     EVERY_TOKEN = "every token"
+    LEADER = "OWNER, ADMIN or LEAD"
     ADMINISTRATOR = "OWNER or ADMIN"
     NODE_OWNER = "OWNER of all workspaces"
 

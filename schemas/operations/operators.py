@@ -1,17 +1,19 @@
-"""Operations on operator models: show, list, forget, consent, delete."""
+"""Operations on operator models: show, list, forget, consent, further names, delete, and a lost key."""
 
 from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from ..entry import Name
 from ..events.operators import FactKey
 from ..views.operators import OPERATORS_PROJECTION
 from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
-Person = Annotated[Name, Field(description="The person: the `actor_id` of their turns.")]
+Person = Annotated[
+    Name, Field(description="The person: the `actor_id` of their turns, or a further name; case does not matter.")
+]
 
 
 class OperatorRequest(Request):
@@ -49,12 +51,34 @@ class ForgetOperatorRequest(Request):
 class ConsentRequest(Request):
     """Record that a person consents to a model and cards, or no longer does.
 
-    Without consent, model and cards are removed at once, and notes of agents about the person are retracted.
+    Nothing is learned of a person before. When consent is withdrawn, model and cards are removed at once, and notes of
+    agents about the person are retracted. Both count for all names of the person.
     """
 
     user: Person
     decision: Literal["granted", "withdrawn"] = Field(description="granted or withdrawn.")
     workspace_id: Workspace = None
+
+
+class NameOperatorRequest(Request):
+    """Declare a further name of a person, such as an address, or undo that.
+
+    The consent of the person counts for both names; if it was withdrawn under one of them, it is withdrawn. What is known
+    under either name is removed; only later statements count. For OWNER, ADMIN, and tokens that speak for both names.
+    """
+
+    user: Person
+    name: Name = Field(description="The further name.")
+    remove: StrictBool = Field(default=False, description="It is no longer a name of the person.")
+    workspace_id: Workspace = None
+
+
+class ReplaceSubjectKeyRequest(Request):
+    """Use the present key of people although the journal names them by another, after the file subject.key was lost.
+
+    Models, cards, consents and further names of all workspaces are removed: nothing can tell whose they are. People may
+    consent again.
+    """
 
 
 class DeleteOperatorRequest(Request):
@@ -83,9 +107,13 @@ class ProfileShown(Answer):
 
 
 class OperatorAnswer(Answer):
-    """The facts that are known about a person. ``slug`` names the documents ``users/<slug>.md`` and ``peers/<slug>.md``."""
+    """The facts that are known about a person. ``slug`` names the documents ``users/<slug>.md`` and ``peers/<slug>.md``.
+
+    ``consent`` is null if the person never decided; then nothing is learned of them. ``opted_out``: it was withdrawn.
+    """
 
     slug: str
+    consent: Literal["granted", "withdrawn"] | None
     opted_out: bool
     consent_at: str | None
     model: ProfileShown | None
@@ -119,6 +147,13 @@ class OperatorChangedAnswer(Answer):
     seq: int
     notes_retracted: int = 0
     notes_left: int = 0
+
+
+class SubjectKeyReplacedAnswer(Answer):
+    """The id of the key that is used now, and the sequence of the decision."""
+
+    key_id: str
+    seq: int
 
 
 SHOW_OPERATOR: Final = Operation(
@@ -164,4 +199,29 @@ DELETE_OPERATOR: Final = Operation(
     effect=Effect.DESTROYS,
     command="operator delete",
 )
-OPERATIONS: Final = (SHOW_OPERATOR, OPERATORS, FORGET_OPERATOR, CONSENT, DELETE_OPERATOR)
+NAME_OPERATOR: Final = Operation(
+    name="name_operator",
+    request=NameOperatorRequest,
+    answer=OperatorChangedAnswer,
+    route="POST /v1/operator/name",
+    effect=Effect.DESTROYS,
+    command="operator name",
+)
+REPLACE_SUBJECT_KEY: Final = Operation(
+    name="replace_subject_key",
+    request=ReplaceSubjectKeyRequest,
+    answer=SubjectKeyReplacedAnswer,
+    route="POST /v1/admin/subject-key",
+    effect=Effect.DESTROYS,
+    access=Access.NODE_OWNER,
+    command="operator replace-key",
+)
+OPERATIONS: Final = (
+    SHOW_OPERATOR,
+    OPERATORS,
+    FORGET_OPERATOR,
+    CONSENT,
+    NAME_OPERATOR,
+    DELETE_OPERATOR,
+    REPLACE_SUBJECT_KEY,
+)

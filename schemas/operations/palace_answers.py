@@ -55,7 +55,11 @@ class PalaceTaxonomyAnswer(Answer):
 
 
 class DrawerHit(Answer):
-    """A drawer that was found; ``score`` is what it was ranked by."""
+    """A drawer that was found; ``score`` is what it was ranked by, ``author`` is who filed it, by the token.
+
+    ``quarantined`` is what the scanners block in its text (``category/pattern``); an AGENT or LEAD then gets a notice
+    in its place.
+    """
 
     id: str
     wing: str
@@ -66,6 +70,8 @@ class DrawerHit(Answer):
     similarity: float
     score: float
     filed_at: str
+    author: str
+    quarantined: str | None = None
 
 
 class PalaceSearchAnswer(Answer):
@@ -105,7 +111,9 @@ class DrawerAnswer(Answer):
     """A drawer; ``live`` is false if it is superseded or merged.
 
     ``held_until`` is the time at which the drawer in ``superseded_by`` began to hold; null if that is not known.
-    ``entity_count`` and ``triple_count`` are what a model found in it, ``retry_count`` its unusable answers about it.
+    ``author`` is who filed it, by the token: ``agent ada``, or ``actor user`` and the id of the token of an OWNER or
+    ADMIN; ``added_by`` is a label. ``quarantined`` is as in a hit. ``entity_count`` and ``triple_count`` are what a
+    model found in it, ``retry_count`` its unusable answers about it.
     """
 
     id: str
@@ -121,6 +129,7 @@ class DrawerAnswer(Answer):
     superseded_by: str | None
     held_until: str | None = None
     cluster_id: str | None
+    author: str
     added_by: str
     added_by_agent: str
     source_file: str
@@ -133,6 +142,7 @@ class DrawerAnswer(Answer):
     retry_count: int
     live: bool
     seq: int
+    quarantined: str | None = None
 
 
 class ImportedDrawerAnswer(Answer):
@@ -178,12 +188,14 @@ class DiaryWriteAnswer(Answer):
 
 
 class DiaryEntry(Answer):
-    """An entry of a diary."""
+    """An entry of a diary; ``author`` is who wrote it, by the token, ``quarantined`` is as in a hit."""
 
     id: str
     content: str
     hall: str
     filed_at: str
+    author: str
+    quarantined: str | None = None
 
 
 class DiaryReadAnswer(Answer):

@@ -43,26 +43,34 @@ class AddDrawerRequest(Request):
     source_file: Annotated[str, StringConstraints(max_length=512)] | None = Field(
         default=None, description="File that the text is from."
     )
-    added_by: _Name | None = Field(default=None, description="Who files it; the agent of the token if absent.")
+    added_by: _Name | None = Field(
+        default=None, description="Who files it; the agent of the token if absent. Only OWNER and ADMIN name another."
+    )
     workspace_id: Workspace = None
 
 
 class DeleteDrawerRequest(Request):
-    """Delete a drawer; it can be restored, and the same text can be filed again."""
+    """Delete a drawer; it can be restored, and the same text can be filed again.
+
+    An agent deletes its own drawers, a LEAD also those of its crew, OWNER and ADMIN all.
+    """
 
     drawer_id: DrawerId = Field(description="Id of the drawer.")
     workspace_id: Workspace = None
 
 
 class RestoreDrawerRequest(Request):
-    """Restore a drawer that was deleted, pruned, merged or superseded."""
+    """Restore a drawer that was deleted, pruned, merged or superseded; for those who may delete it.
+
+    One that an OWNER or ADMIN deleted is restored by them alone.
+    """
 
     drawer_id: DrawerId = Field(description="Id of the drawer.")
     workspace_id: Workspace = None
 
 
 class UpdateDrawerRequest(Request):
-    """Move a drawer, or set its type or importance; its text and id stay."""
+    """Move a drawer, or set its type or importance; its text and id stay. For those who may delete it."""
 
     drawer_id: DrawerId = Field(description="Id of the drawer.")
     wing: Place | None = Field(default=None, description="The new wing.")
@@ -127,7 +135,10 @@ class ImportDrawersRequest(Request):
 
 
 class SetIdentityRequest(Request):
-    """Set the text about the workspace that is given to a model at the start of every conversation."""
+    """Set the text about the workspace that is given to a model at the start of every conversation.
+
+    For OWNER, ADMIN and LEAD.
+    """
 
     content: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=IDENTITY_CHARS)] = Field(
         description="The text, at most 2,000 characters."
@@ -136,7 +147,7 @@ class SetIdentityRequest(Request):
 
 
 class DiaryWriteRequest(Request):
-    """Write an entry into an agent's diary."""
+    """Write an entry into an agent's diary: an agent into its own, OWNER and ADMIN into each."""
 
     agent_name: Place = Field(description="Whose diary.")
     entry: Text = Field(description="The entry, at most 10,000 characters.")
@@ -215,6 +226,7 @@ SET_IDENTITY: Final = Operation(
     answer=InfoAnswer,
     route="PUT /v1/palace/identity",
     effect=Effect.CHANGES,
+    access=Access.LEADER,
     command="palace identity",
 )
 DIARY_WRITE: Final = Operation(

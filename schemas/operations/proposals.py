@@ -14,19 +14,24 @@ from .retractions import Reason
 
 
 class ProposalState(StrEnum):
-    """State of a proposal; ``undone``: it was approved, and its rule or procedure is retracted."""
+    """State of a proposal.
+
+    ``undone``: its rule or procedure is retracted. ``learned``: another publisher has reported the same since, so the rule
+    was learned without a review.
+    """
 
     PENDING = "pending"
     APPROVED = "approved"
     REJECTED = "rejected"
     UNDONE = "undone"
+    LEARNED = "learned"
 
 
 class ProposalsRequest(Request):
     """List proposed rules and skills, the newest first."""
 
     state: ProposalState | None = Field(
-        default=None, description="pending, approved, rejected or undone; all if absent."
+        default=None, description="pending, approved, rejected, undone or learned; all if absent."
     )
     crew_id: Id | None = Field(default=None, description="The crew; all if absent.")
     min_seq: MinSeq = None
@@ -78,7 +83,8 @@ class UndoProposalRequest(Request):
 class ProposalShown(Answer):
     """A proposal; ``reason`` is that of the last decision.
 
-    ``rule_id`` is the rule once it is approved; of a skill, the rule it is made from. ``document`` is its procedure.
+    ``authors`` are those of its evidence. ``rule_id`` is the rule once it is approved; of a skill, the rule it is made from.
+    ``document`` is its procedure.
     """
 
     proposal_id: str
@@ -88,6 +94,7 @@ class ProposalShown(Answer):
     confidence: float
     evidence: tuple[str, ...]
     days: int
+    authors: tuple[str, ...]
     model: str | None
     finding: str | None
     state: ProposalState

@@ -35,7 +35,8 @@ class TokenRequest(Request):
     speaks_for: tuple[Speaker, ...] = Field(
         default=(),
         max_length=MAX_GRANTS,
-        description="For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.",
+        description="Persons whose own words it submits, such as user:maria. For LEAD and AGENT also further actors that it "
+        "may speak for, such as keeper or keeper:gate.",
     )
     expires_at: Timestamp | None = Field(default=None, description="When it expires; never if absent.")
 

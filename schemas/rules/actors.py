@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 USER_MESSAGE: Final = "chat.user_message"
+AGENT_RESPONSE: Final = "chat.agent_response"
 
 
 def is_agent_itself(agent_id: str | None, actor_type: str, actor_id: str | None) -> bool:

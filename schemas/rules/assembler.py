@@ -1,5 +1,9 @@
 """Assembles sections of text between markers into a prompt context within a budget; each layer of memory has a profile.
 
+Every text of a memory that reaches a prompt goes through ``safe_text`` here, or is a line of ``render``: it is scanned for
+injections, and what could end its block or begin another one is replaced. The profiles are the memory block, the context of
+layered memory and the layers of the palace.
+
 Invariant: budgeted blocks together never exceed the budget, in characters, separators included. A section cannot end
 its block or begin another one, because brackets of our markers and dashes of our section lines are replaced in it.
 The same input gives the same text. A blocked section is replaced by its notice before anything is cut.
@@ -12,14 +16,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Final
 
+from .block_markers import EVERY_MARKER
+from .documents import finding_in
 from .lookalikes import folded
 from .render import one_line
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 CUT_SUFFIX: Final = "\n[… cut: the rest does not fit]"
 """Ends a section that is cut; part of the budget."""
@@ -31,6 +38,8 @@ BLOCKED: Final = (
 MARKER_CHARS: Final = 80
 """Longest text in brackets that is compared with the markers; the longest marker has 23 letters."""
 LABEL_CHARS: Final = 160
+SCANNED_TEXTS: Final = 1_024
+"""Size of the cache of findings; scanning takes 0.5 to 2 µs a character, and most texts are shown again and again."""
 
 _OPEN, _CLOSE = re.escape("[［【〔⟦❲"), re.escape("]］】〕⟧❳")
 _BRACKETED: Final = re.compile(rf"[{_OPEN}]([^{_OPEN}{_CLOSE}]{{1,{MARKER_CHARS}}})[{_CLOSE}]")
@@ -53,6 +62,8 @@ class Section:
         label: Its title in the text.
         body: The text; a blank one makes no section.
         finding: ``category/pattern`` of what the scanners block in the body.
+        scanned: Whether the scanners have read the body, so that no finding means that it may be shown; if not, they
+            read it here.
         relevance: If its block overflows, sections with a relevance come after the others, most relevant first.
     """
 
@@ -61,6 +72,12 @@ class Section:
     body: str
     finding: str | None = None
     relevance: float | None = None
+    scanned: bool = False
+
+    @property
+    def blocking(self) -> str | None:
+        """What the scanners block in the body, in which they look for it now if they have not before."""
+        return self.finding if self.scanned or self.finding is not None else _finding(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +130,18 @@ class Assembled:
     usage: dict[str, int]
 
 
-def assemble(blocks: Sequence[Block], budget: int, markers: Collection[str]) -> Assembled:
+def assemble(blocks: Sequence[Block], budget: int) -> Assembled:
     """Render blocks within a budget.
 
     Args:
         blocks: In the order of the text.
         budget: Characters for the blocks that have a share.
-        markers: All markers of the profile, also those of blocks that are absent.
     """
-    forms = frozenset(letters for marker in markers for letters in (_letters(marker), _letters(f"END {marker}")))
     made: dict[str, tuple[str, list[Shown]]] = {}
     left = budget
     for block in sorted(blocks, key=lambda one: one.turn):
         room = None if block.percent is None else left * block.percent // 100
-        made[block.name] = _rendered(block, None if room is None else room - 1, forms)
+        made[block.name] = _rendered(block, None if room is None else room - 1)
         if block.percent is not None and (text := made[block.name][0]):
             left -= len(text) + 1
     found = [made[block.name] for block in blocks]
@@ -163,17 +178,35 @@ def cut_to(text: str, chars: int) -> str:
     return text[:end]
 
 
-def neutral(text: str, forms: Collection[str]) -> str:
+def safe_text(section: Section) -> str:
+    """The body of a section as it may stand in a block: a notice if it is blocked, else without what looks like a marker."""
+    finding = section.blocking
+    if finding is not None:
+        return notice_of(safe_label(section.label), finding)
+    return neutral(_with_our_breaks(section.body).rstrip("\n"))
+
+
+def safe_label(label: str) -> str:
+    """A label on one line, without what looks like a marker."""
+    return neutral(one_line(label))[:LABEL_CHARS]
+
+
+def neutral(text: str) -> str:
     """The text without section lines and brackets that look like ours; it keeps its length."""
+    forms = _forms()
     text = _DASHED_LINE.sub(_as_rule, text)
     return _BRACKETED.sub(lambda found: f"({found[1]})" if _letters(found[1]) in forms else found[0], text)
 
 
-def _rendered(block: Block, room: int | None, forms: Collection[str]) -> tuple[str, list[Shown]]:
+def _rendered(block: Block, room: int | None) -> tuple[str, list[Shown]]:
     """The text of a block in at most ``room`` characters, and the state of its sections."""
-    sections = [section for section in block.sections if section.body.strip() or section.finding is not None]
+    sections = [
+        replace(section, finding=section.blocking, scanned=True)
+        for section in block.sections
+        if section.body.strip() or section.finding is not None
+    ]
     frame = len(wrapped(block.marker, block.header))
-    pieces = [_piece(block, section, forms) for section in sections]
+    pieces = [_piece(block, section) for section in sections]
     if room is not None and frame + sum(len(head) + len(body) + 1 for head, body in pieces) > room:
         order = sorted(range(len(sections)), key=lambda index: _place(sections[index]))
         sections, pieces = [sections[index] for index in order], [pieces[index] for index in order]
@@ -185,15 +218,15 @@ def _rendered(block: Block, room: int | None, forms: Collection[str]) -> tuple[s
         cut, blocked = bool(kept) and kept != body, section.finding is not None
         shown.append(Shown(block.name, section.name, section.label, len(kept), cut, blocked))
         if kept:
-            inner += f"{head}{kept if blocked else neutral(kept, forms)}\n"
+            inner += f"{head}{kept if blocked else neutral(kept)}\n"
     return (wrapped(block.marker, block.header + inner) if inner else ""), shown
 
 
-def _piece(block: Block, section: Section, forms: Collection[str]) -> tuple[str, str]:
+def _piece(block: Block, section: Section) -> tuple[str, str]:
     """The label line of a section, and its body with forbidden characters replaced."""
     label = head = ""
     if block.labelled or section.finding is not None:
-        label = neutral(one_line(section.label), forms)[:LABEL_CHARS]
+        label = safe_label(section.label)
     if block.labelled:
         head = f"--- {label} ---\n"
     if section.finding is not None:
@@ -210,6 +243,15 @@ def _fitted(body: str, room: int) -> str:
 
 def _place(section: Section) -> tuple[bool, float]:
     return section.relevance is not None, -(section.relevance or 0.0)
+
+
+_finding: Final = lru_cache(maxsize=SCANNED_TEXTS)(finding_in)
+
+
+@cache
+def _forms() -> frozenset[str]:
+    """The letters of all markers."""
+    return frozenset(letters for marker in EVERY_MARKER for letters in (_letters(marker), _letters(f"END {marker}")))
 
 
 def _letters(text: str) -> str:

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, Final
 
-VERSION: Final = 1
+from ..entry import ActorType, Severity
+from .documents import finding_in
+from .routine import is_routine
+from .secrets import find_secrets
+
+VERSION: Final = 2
 
 SOURCES: Final = (
     "peer.escalation",
@@ -19,8 +24,15 @@ SOURCES: Final = (
     "mission.status_change",
     "eval.regression_detected",
 )
-"""Types that rules are learned from; of ``keeper.decision`` only denials."""
+"""Types that rules are learned from: of ``keeper.decision`` only denials, of ``mission.status_change`` only those of
+severity warn and error, because that a mission went on or ended well teaches nothing."""
 DECISION: Final = "keeper.decision"
+MISSION: Final = "mission.status_change"
+ACTIONS: Final = ("resolution", "fix", "recommendation", "answer", "reason")
+"""Fields of a payload that say what to do, the best first."""
+UNSHARED_BY: Final = "consolidate@1"
+"""The actor of rules that were learned before publishers were counted: one agent alone can have taught them, so they wait
+for a person's review, and are no documents of recall."""
 CONSOLIDATED: Final = "memory.consolidated"
 LEARNED: Final = "rule.learned"
 LESSON: Final = "lesson.recorded"
@@ -34,9 +46,14 @@ HISTORY_DAYS: Final = 30
 """Days before a run in which occurrences count: an interval of six hours seldom holds two days."""
 REPEAT_DAYS: Final = 7
 """Days for which a pattern is not learned again, even with other evidence."""
+WAITING_MAX: Final = 20
+"""Proposals of one publisher that may wait for a review at a time, so that one agent cannot fill a person's list."""
+AUTHORS_NAMED: Final = 10
+"""Authors that a rule names, those with most of its evidence."""
 RECALL_DAYS: Final = 7
 """Days of searches that count for a promotion."""
 
+_SEVERE: Final = frozenset({Severity.WARN.value, Severity.ERROR.value})
 _DENIED: Final = frozenset({"deny", "denied", "reject", "rejected"})
 _VERDICTS: Final = ("decision", "outcome", "result")
 
@@ -66,11 +83,37 @@ def is_denial(payload: Mapping[str, Any]) -> bool:
     )
 
 
-def is_candidate(entry_type: str, payload: Mapping[str, Any], *, permanent: bool) -> bool:
+def is_candidate(entry_type: str, severity: str, payload: Mapping[str, Any], *, permanent: bool) -> bool:
     """Whether rules are learned from an entry. A permanent entry counts whatever its type, except types that runs record."""
     if entry_type.startswith(OWN_OUTPUT):
         return False
-    return permanent or (entry_type in SOURCES and (entry_type != DECISION or is_denial(payload)))
+    if permanent:
+        return True
+    if entry_type == DECISION:
+        return is_denial(payload)
+    return entry_type in SOURCES and (entry_type != MISSION or severity in _SEVERE)
+
+
+def action_in(payload: Mapping[str, Any]) -> str:
+    """What an entry says to do, on one line; empty if it says nothing."""
+    said = (payload.get(name) for name in ACTIONS)
+    return next((" ".join(one.split()) for one in said if isinstance(one, str) and one.strip()), "")
+
+
+def is_fit(summary: str, action: str, *, permanent: bool) -> bool:
+    """Whether a candidate's text may become a rule: no injection, no credential, and not only success or routine.
+
+    Text of a permanent entry may be routine: a person has marked it.
+    """
+    text = f"{summary}\n{action}"
+    if finding_in(text) is not None or find_secrets(text):
+        return False
+    return permanent or bool(action) or not is_routine(summary)
+
+
+def is_unshared_rule(entry_type: str, actor_type: str, actor_id: str | None) -> bool:
+    """Whether an entry is a learned rule that only a person's review may show to other agents."""
+    return entry_type == LEARNED and actor_type == ActorType.SYSTEM and actor_id == UNSHARED_BY
 
 
 def is_worthwhile(candidates: int, *, permanent: bool) -> bool:

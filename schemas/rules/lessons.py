@@ -1,6 +1,7 @@
-"""The lessons from ends of missions and negative feedback, and the document of lessons (contract §12).
+"""The lessons that persons give, the outcomes of missions for a lead, learned rules, and their texts (contract §12).
 
-Invariant: pure; the text is YAML, and no text of a lesson can begin another one.
+Invariant: pure; the text is YAML, and no text of a lesson can begin another one. Each text names its authors. An agent's
+report that a mission ended is an outcome and no lesson: one agent teaches no other.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from ..entry import ActorType, JournalEntry
 from ..timestamps import format_ms
+from .agreement import fair
 from .assembler import notice_of
 from .render import one_line
 
@@ -25,6 +27,8 @@ OUTCOMES_SHOWN: Final = 10
 """Outcomes of missions in a lead's prompt."""
 RULES_SHOWN: Final = 20
 """Learned rules in a prompt: promoted ones first, then the newest."""
+_AUTHORS_SHOWN: Final = 5
+"""Authors of a rule in a prompt."""
 RULES_LABEL: Final = "Learned rules (from recurring entries of the crew)"
 OUTCOMES_LABEL: Final = "Mission outcomes (last 10)"
 _KINDS: Final = {"COMPLETED": "positive", "DONE": "positive", "FAILED": "negative", "CANCELLED": "neutral"}
@@ -44,11 +48,19 @@ class Lesson:
     rule: str
     context: str
     finding: str | None = None
+    author: str = ""
+    publisher: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedRule:
-    """A rule as it is shown."""
+    """A rule as it is shown.
+
+    Attributes:
+        authors: Of its evidence (``rules/publishers.author_shown``).
+        publishers: Of its evidence.
+        reviewed: Whether a person approved it.
+    """
 
     rule_id: str
     pattern: str
@@ -58,6 +70,33 @@ class LearnedRule:
     days: int
     promoted: bool
     finding: str | None = None
+    authors: tuple[str, ...] = ()
+    publishers: tuple[str, ...] = ()
+    reviewed: bool = False
+
+
+def rule_summary(pattern: str, authors: Sequence[str]) -> str:
+    """The summary of the entry of a rule: recall shows it, so it names the authors."""
+    by = f" from {', '.join(authors[:_AUTHORS_SHOWN])}" if authors else ""
+    return f"Learned{by}: {pattern}"
+
+
+def rules_shown(rules: Sequence[LearnedRule], most: int) -> list[LearnedRule]:
+    """At most ``most`` rules: first those that a person approved, then the others with a share for each publisher.
+
+    Args:
+        rules: The best first.
+        most: How many.
+    """
+    approved = [one for one in rules if one.reviewed][:most]
+    others = [one for one in rules if not one.reviewed]
+    return [*approved, *(others[at] for at in fair([one.publishers for one in others], most - len(approved)))]
+
+
+def outcomes_shown(outcomes: Sequence[Lesson], most: int) -> list[Lesson]:
+    """At most ``most`` outcomes of missions, with a share for each publisher; the newest first."""
+    newest = sorted(outcomes, key=lambda one: -one.captured_ms)
+    return [newest[at] for at in sorted(fair([[one.publisher] for one in newest], most))]
 
 
 def mission_outcome(entry: JournalEntry) -> tuple[str, str, str] | None:
@@ -126,7 +165,10 @@ def rules_text(rules: Sequence[LearnedRule]) -> str:
 
 def outcomes_text(lessons: Sequence[Lesson]) -> str:
     """Outcomes of missions for a prompt, one line each."""
-    return "".join(f"- {format_ms(one.captured_ms)[:10]} {one.kind}: {_shown(one.rule, one)}\n" for one in lessons)
+    return "".join(
+        f"- {format_ms(one.captured_ms)[:10]} {one.kind}, reported by {one_line(one.author)}: {_shown(one.rule, one)}\n"
+        for one in lessons
+    )
 
 
 def _item(lesson: Lesson, whole: bool) -> str:
@@ -136,7 +178,8 @@ def _item(lesson: Lesson, whole: bool) -> str:
     captured_at = _quoted(format_ms(lesson.captured_ms))
     return (
         f"- id: {_quoted(lesson.lesson_id)}\n  kind: {lesson.kind}\n  captured_at: {captured_at}\n"
-        f"  source: {lesson.source}\n  rule: {_quoted(rule)}\n  context: {_quoted(context)}\n"
+        f"  source: {lesson.source}\n  author: {_quoted(lesson.author)}\n"
+        f"  rule: {_quoted(rule)}\n  context: {_quoted(context)}\n"
     )
 
 
@@ -154,4 +197,8 @@ def _rule_line(rule: LearnedRule) -> str:
         return notice_of(rule.rule_id, rule.finding)
     action = f" → {one_line(rule.action)}" if rule.action else ""
     seen = f"seen {rule.occurrences} times on {rule.days} days, confidence {rule.confidence:.2f}"
-    return f"{one_line(rule.pattern)}{action} ({seen}{', proven' if rule.promoted else ''}; {rule.rule_id})"
+    how = f"{seen}{', proven' if rule.promoted else ''}{', approved by a person' if rule.reviewed else ''}"
+    authors = ", ".join(map(one_line, rule.authors[:_AUTHORS_SHOWN]))
+    more = len(rule.authors) - _AUTHORS_SHOWN
+    by = f"[from {authors}{f' and {more} more' if more > 0 else ''}] " if authors else ""
+    return f"{by}{one_line(rule.pattern)}{action} ({how}; {rule.rule_id})"

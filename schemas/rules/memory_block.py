@@ -105,7 +105,7 @@ def crew_may_overflow(crew: Sequence[Section], budget: int) -> bool:
 
 def build_memory_block(given: BlockInput, budget: int = BUDGET_DEFAULT) -> MemoryBlock:
     """Build the block within a budget in characters."""
-    made = assemble(_blocks(given), budget, MARKERS)
+    made = assemble(_blocks(given), budget)
     notice = gap_notice(given, made)
     instructions = wrapped(INSTRUCTIONS, _instructions(given, made))
     texts = [*([notice] if notice else ()), *made.texts, instructions]

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from ..events.operators import QUOTE_CHARS, VALUE_CHARS, FactKey, StatedFact
+from ..persons import person_of
 from .documents import finding_in
-from .secrets import secrets_in
+from .secrets import find_secrets
 
-VERSION: Final = 1
+VERSION: Final = 2  # names are compared by ``persons.person_of``
 
 CAP_BYTES: Final = 1_500
 WINDOW_DAYS: Final = 14
@@ -26,7 +27,15 @@ LEAST_MESSAGES: Final = 10
 LEAST_SESSION_MS: Final = 5 * 60_000
 QUOTE_LEAST_CHARS: Final = 12
 FACT_KEYS: Final[tuple[str, ...]] = get_args(FactKey)
+ALL_KEYS: Final = ""
+"""Stands for every key of a person in what was forgotten."""
+KEY_CHANGED: Final = "the journal names people by another key than the file subject.key: no consent can be recognised"
+KEY_CHANGED_FIX: Final = (
+    "put back the file subject.key (a backup has it); if it is lost, `crew-journal operator replace-key` removes all models "
+    "and consents"
+)
 _SLUG_DIGITS: Final = 16
+_OF_KEY: Final = b"crew-journal subject key"
 _SENTENCE: Final = re.compile(r"[^.!?\n]*[.!?]?")
 
 
@@ -49,8 +58,13 @@ class Proposed:
 
 
 def subject_hash(key: bytes, workspace_id: str, user: str) -> str:
-    """HMAC-SHA256 of workspace, NUL and user under the node's key, 64 hex digits: names a person in events."""
-    return hmac.new(key, f"{workspace_id}\0{user}".encode(), hashlib.sha256).hexdigest()
+    """HMAC-SHA256 of workspace, NUL and ``person_of(user)`` under the journal's key, 64 hex digits: a person in events."""
+    return hmac.new(key, f"{workspace_id}\0{person_of(user)}".encode(), hashlib.sha256).hexdigest()
+
+
+def key_id(key: bytes) -> str:
+    """Names the key without revealing it: the first 16 hex digits of HMAC-SHA256 of a fixed text under it."""
+    return hmac.new(key, _OF_KEY, hashlib.sha256).hexdigest()[:_SLUG_DIGITS]
 
 
 def slug_of(hashed: str) -> str:
@@ -80,7 +94,7 @@ def stated(proposed: Proposed, turns: Sequence[OwnTurn]) -> StatedFact | str:
         return "quote"
     if finding_in(value) or finding_in(quote):
         return "injection"
-    if secrets_in(value) or secrets_in(quote):
+    if find_secrets(value) or find_secrets(quote):
         return "secret"
     return StatedFact.model_validate(
         {"key": proposed.key, "value": value, "quote": quote, "entry_id": turn.entry_id, "seq": turn.seq}

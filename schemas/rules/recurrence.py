@@ -31,11 +31,12 @@ SMOOTHING: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """An entry: its id, its day (days since the epoch, UTC), its terms."""
+    """An entry: its id, its day (days since the epoch, UTC), its terms, and the day of its receipt if that is another."""
 
     entry_id: str
     day: int
     terms: frozenset[int]
+    received: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Recurrence:
     Attributes:
         evidence: Their ids, in the order given.
         typical: The one that is most similar to the others.
-        days: Different days.
+        days: Different days of receipt.
         confidence: In [0, 1].
     """
 
@@ -87,9 +88,14 @@ def recurrences(entries: Sequence[Occurrence]) -> list[Recurrence]:
     found = [
         _recurrence(group, weights)
         for group in groups
-        if len(group) >= MIN_OCCURRENCES and len({one.day for one in group}) >= MIN_DAYS
+        if len(group) >= MIN_OCCURRENCES and max(len({one.day for one in group}), _days(group)) >= MIN_DAYS
     ]
     return sorted(found, key=lambda one: -len(one.evidence))
+
+
+def _days(group: Sequence[Occurrence]) -> int:
+    """Different days of receipt."""
+    return len({one.day if one.received is None else one.received for one in group})
 
 
 def _weights(entries: Sequence[Occurrence]) -> Mapping[int, float]:
@@ -115,6 +121,6 @@ def _recurrence(group: Sequence[Occurrence], weights: Mapping[int, float]) -> Re
     return Recurrence(
         evidence=tuple(one.entry_id for one in group),
         typical=group[typical].entry_id,
-        days=len({one.day for one in group}),
+        days=_days(group),
         confidence=round(mean * len(group) / (len(group) + SMOOTHING), 4),
     )

@@ -253,6 +253,17 @@ def who_text(agent_id: str | None, actor_type: str, actor_id: str | None) -> str
     return agent if is_agent_itself(agent_id, actor_type, actor_id) else f"{agent}, {actor}"
 
 
+def author_text(agent_id: str | None, actor_type: str, actor_id: str | None) -> str:
+    """``who_text``, or ``redacted`` if the scanners block a name."""
+    blocked = _scanned_who(agent_id, actor_id) is not None
+    return REDACTED_TYPE if blocked else who_text(agent_id, actor_type, actor_id)
+
+
+def spoken(name: str) -> str:
+    """A name as the scanners read it: its words apart."""
+    return name.translate(_SEPARATORS)
+
+
 def _name_text(name: str) -> str:
     return name if _PLAIN_NAME.match(name) else f'"{escaped(one_line(name)).translate(_NAME_ESCAPES)}"'
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 from .contradiction_words import EVENTS, MONTHS
 from .dates import days_named
 from .languages import Language, languages
+from .palace.kinds import kind_of
 from .stop_words import english_stop_words, foreign_language, stop_words_of
 from .text import fold, tokens_of
 
@@ -46,6 +47,10 @@ MAX_TOKENS: Final = 60
 """Maximum number of tokens of a sentence that is compared."""
 _NEAR: Final = 0.4
 """Cosine from which two statements concern the same thing, if one names words of the other as outdated."""
+_ALIKE_VALUE: Final = 0.5
+"""The same, if the words are any noun."""
+_NEAR_VALUE: Final = 0.35
+"""The same, if the outdated words are a name or a number that the other gives as its value."""
 _ALIKE: Final = 0.6
 """Cosine from which a common date is no coincidence."""
 UNRELATED_COSINE: Final = 0.15
@@ -143,6 +148,31 @@ class _Token:
     is_verb: bool
     is_negation: bool
     starts_clause: bool
+    is_capital: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Something that a person has one of at a time, such as a home; the group ``value`` holds which.
+
+    Attributes:
+        name: What it is, for people.
+        holds: Says that it is so.
+        starts: Says that it became so.
+        needs_cue: Those of ``starts`` that say so only together with a word such as "now".
+        ends: Says that it is over.
+    """
+
+    name: str
+    holds: tuple[re.Pattern[str], ...]
+    starts: tuple[re.Pattern[str], ...]
+    needs_cue: frozenset[re.Pattern[str]]
+    ends: tuple[re.Pattern[str], ...]
+
+    @property
+    def every(self) -> tuple[re.Pattern[str], ...]:
+        """Every way to say that it is so."""
+        return (*self.holds, *(one for one in self.starts if one not in self.needs_cue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +181,13 @@ class _Cues:
 
     code: str
     language: Language
+    openers: tuple[re.Pattern[str], ...]
     leaves: tuple[re.Pattern[str], ...]
+    rejects: tuple[re.Pattern[str], ...]
+    gives_up: tuple[re.Pattern[str], ...]
+    chose: tuple[re.Pattern[str], ...]
+    attitudes: tuple[re.Pattern[str], ...]
+    dislikes: tuple[re.Pattern[str], ...]
     ends: tuple[re.Pattern[str], ...]
     withdraws: tuple[re.Pattern[str], ...]
     corrects: tuple[re.Pattern[str], ...]
@@ -178,6 +214,7 @@ class _Cues:
     verbs: frozenset[str]
     ignored: frozenset[str]
     stop_words: frozenset[str]
+    states: tuple[_State, ...]
     known: frozenset[str]
     """Words by which the language is recognised."""
 
@@ -212,14 +249,28 @@ def _cues(code: str) -> _Cues:
         language=named.get(code, named["en"]),
         anaphora=re.compile(data["anaphora"]),
         stop_words=stop_words,
+        states=tuple(_state(name, patterns) for name, patterns in data["states"].items()),
         known=stop_words.union(*(values[name] for name in _WORDS)),
         **values,
     )
 
 
+def _state(name: str, data: dict[str, list[str]]) -> _State:
+    holds, starts, cued, ends = (
+        tuple(map(re.compile, data.get(key, []))) for key in ("holds", "starts", "cued", "ends")
+    )
+    return _State(name, holds, (*starts, *cued, *holds), frozenset((*cued, *holds)), ends)
+
+
 _PATTERNS: Final = (
     *(
+        "openers",
         "leaves",
+        "rejects",
+        "gives_up",
+        "chose",
+        "attitudes",
+        "dislikes",
         "ends",
         "withdraws",
         "corrects",
@@ -260,6 +311,7 @@ _MOST_ENDING: Final = 3
 _BEGINS: Final = 3
 """Letters that two forms of a word share at least: without one, two statements have no word in common."""
 """Characters in which two forms of a word differ at the end, at most."""
+_INITIALS: Final = re.compile(r"\b(?:[A-Z]\. ?){2,}(?=[A-Z])")
 _CONTRACTED: Final = (
     (
         re.compile(r"\b(can|could|should|would|do|does|did|is|are|was|were|has|have|had|must|wo|need)n't\b", re.I),
@@ -269,6 +321,8 @@ _CONTRACTED: Final = (
     (re.compile(r"\b(it|that|there|what|who|he|she|this)'s\b", re.I), r"\1 is"),
     (re.compile(r"\b(we|you|they)'re\b", re.I), r"\1 are"),
     (re.compile(r"\bi'm\b", re.I), "i am"),
+    (re.compile(r"\b(i|we|you|they)'ve\b", re.I), r"\1 have"),
+    (re.compile(r"\b(i|we|you|they|he|she|it|that)'ll\b", re.I), r"\1 will"),
     (re.compile(r"\b([ldjnmtsc]|qu)'(?=\w)", re.I), r"\1' "),
     (re.compile(r"(?<=\w)'s\b", re.I), ""),
 )
@@ -297,6 +351,8 @@ class _Sentence:
     cues: _Cues
     whole: str
     """The folded sentence that a clause is part of."""
+    states: frozenset[str]
+    """Names of the states that it may be about (``_State``)."""
     corrects: bool = False
 
     def has(self, patterns: Iterable[re.Pattern[str]]) -> bool:
@@ -345,7 +401,8 @@ def update(
         {token.folded[:_BEGINS] for part in some for token in part.tokens if token.is_content or token.is_verb}
         for some in (mine, theirs)
     ]
-    if begins[0].isdisjoint(begins[1]):
+    states = [frozenset[str]().union(*(part.states for part in some)) for some in (mine, theirs)]
+    if begins[0].isdisjoint(begins[1]) and states[0].isdisjoint(states[1]):
         return None
     chatter = newer.is_turn or older.is_turn or max(len(mine), len(theirs)) > _MOST_RESTATED
     spoken = newer.is_turn or older.is_turn
@@ -359,7 +416,7 @@ def update(
     if not found:
         return None
     best = max(found, key=lambda one: (one.retires, one.confidence, one.match))
-    if len(theirs) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
+    if sum(map(_tells_more, theirs)) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
         best = replace(best, effect=Effect.AMENDS)
     return best
 
@@ -469,20 +526,40 @@ def _read(text: str, code: str) -> tuple[_Sentence, ...]:
     """The sentences of a text; a cue of correction in one that says nothing else counts for the next."""
     cues = _cues(code)
     plain = unicodedata.normalize("NFKC", text).replace("’", "'").replace("‘", "'")
+    plain = _INITIALS.sub(lambda found: found[0].replace(".", "").replace(" ", "") + " ", plain)
     for pattern, written in _CONTRACTED:
         plain = pattern.sub(written, plain)
     found: list[_Sentence] = []
     corrects = False
-    for part in _parts(plain):
+    for whole in _parts(plain):
+        part = _without_opener(whole, cues)
         folded = part.casefold().strip(" .!")
         tokens = _tokens(part, cues)
         if not tokens or len(tokens) > MAX_TOKENS:
             continue
-        sentence = _Sentence(part, folded, tokens, cues, folded)
+        sentence = _Sentence(part, folded, tokens, cues, folded, _states_of(folded, cues))
         sentence.corrects = corrects or sentence.has(cues.corrects)
         corrects = sentence.corrects
         found.append(sentence)
     return tuple(found)
+
+
+def _states_of(folded: str, cues: _Cues) -> frozenset[str]:
+    """The states that a folded sentence may be about."""
+    return frozenset(
+        state.name
+        for state in cues.states
+        if any(pattern.search(folded) is not None for pattern in (*state.holds, *state.starts, *state.ends))
+    )
+
+
+def _without_opener(part: str, cues: _Cues) -> str:
+    """A sentence without words that only lead to it ("By the way,", "Speaking of trains,", "Decision of today:")."""
+    while True:
+        found = next((match for opener in cues.openers if (match := opener.match(part)) is not None), None)
+        if found is None or not found[0] or not (rest := part[found.end() :]).strip():
+            return part
+        part = rest
 
 
 _CLAUSE_END: Final = re.compile(
@@ -504,7 +581,8 @@ def _clauses(sentence: _Sentence) -> list[_Sentence]:
         tokens = _tokens(part, sentence.cues)
         if len(tokens) >= _LEAST_CLAUSE and sum(one.is_content or one.is_verb for one in tokens) >= _LEAST_SAID:
             folded = part.casefold().strip(" .!")
-            found.append(_Sentence(part, folded, tokens, sentence.cues, sentence.whole, sentence.corrects))
+            states = sentence.states and _states_of(folded, sentence.cues)
+            found.append(_Sentence(part, folded, tokens, sentence.cues, sentence.whole, states, sentence.corrects))
     return found
 
 
@@ -537,12 +615,16 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
         negation = folded in cues.negations and not said_no
         german = cues.code == "de" and word[0].islower() and after_noun and folded.endswith(_GERMAN_VERB)
         determined = bool(found) and found[-1].folded in _DETERMINERS
-        verb = not determined and (folded in cues.verbs or (german and folded not in cues.stop_words))
+        verb = (
+            not determined
+            and kind is not _Kind.DATE
+            and (folded in cues.verbs or (german and folded not in cues.stop_words))
+        )
         plain = folded in cues.stop_words or folded in cues.ignored or negation
         content = kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) or (
             not plain and (len(folded) > 1 or (word.isupper() and not starts))
         )
-        found.append(_Token(folded, _stem(folded), kind, content, verb, negation, starts))
+        found.append(_Token(folded, _stem(folded), kind, content, verb, negation, starts, word[0].isupper()))
         starts = False
         after_noun = word[0].isupper()
     return found
@@ -584,6 +666,8 @@ def _stem(word: str) -> str:
 
 def _same(one: _Token, other: _Token) -> bool:
     """Whether two tokens are forms of one word, or the same number."""
+    if one.folded[0] != other.folded[0] and not (one.folded[0].isdecimal() and other.folded[0].isdecimal()):
+        return False
     if one.stem == other.stem or one.folded == other.folded:
         return True
     if one.folded[0].isdecimal() or other.folded[0].isdecimal():
@@ -596,7 +680,12 @@ def _same(one: _Token, other: _Token) -> bool:
 _ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th|er|e|ème|\.)?$")
 
 
+_DECADE: Final = re.compile(r"(?:19|20)?(\d0)s$")
+
+
 def _number(folded: str) -> str | None:
+    if (decade := _DECADE.match(folded)) is not None:
+        return f"{decade[1]}s"
     plain = folded.replace(",", "") if re.fullmatch(r"\d{1,3}(?:,\d{3})+", folded) else folded
     ordinal = _ORDINAL.match(plain)
     return ordinal[1] if ordinal else plain if plain[0].isdecimal() else None
@@ -605,6 +694,13 @@ def _number(folded: str) -> str | None:
 def _asserts_anything(old: _Sentence) -> bool:
     """Whether an older sentence states something that can be retired."""
     return not _asks(old) and not old.has(old.cues.hypothetical) and bool(old.content) and not _comments(old)
+
+
+def _tells_more(old: _Sentence) -> bool:
+    """Whether a sentence states something of its own: no interjection, and nothing about "him" or "it" before."""
+    first = old.tokens[0].folded
+    elaborates = first in _THIRD_PERSON or first in _PRONOUNS or (first in _POSSESSORS and first not in _FIRST_PERSONS)
+    return len(old.content) > 1 and not elaborates and _asserts_anything(old)
 
 
 def _comments(sentence: _Sentence) -> bool:
@@ -635,9 +731,65 @@ def _in_past(sentence: _Sentence) -> bool:
         before = [one.folded for one in tokens[max(0, at - 3) : at]]
         if token.folded in sentence.cues.past_verbs and not _PRESENT.intersection(before):
             return True
-        if token.folded.endswith("ed") and _SUBJECTS.intersection(before[-2:]) and not _PRESENT.intersection(before):
+        ended = token.folded.endswith("ed") and not token.folded.endswith("eed")
+        if ended and _SUBJECTS.intersection(before[-2:]) and not _PRESENT.intersection(before):
             return True
     return False
+
+
+def _is_own(new: _Sentence, start: int, pair: _Pair) -> bool:
+    """Whether what stands before a place is "I", or words of the older sentence, or one's favourite of something."""
+    before = _tokens(new.folded[:start], new.cues)
+    if not before:
+        return True
+    if before[-1].folded in _FIRST_PERSONS or any(one.folded in _FIRST_PERSONS for one in before[-3:]):
+        return True
+    return (new.has(new.cues.attitudes) and before[0].folded in _POSSESSORS) or pair.old_has(before[-1])
+
+
+def _dislikes(text: str, cues: _Cues) -> bool:
+    """Whether a part of a folded sentence says that somebody dislikes something."""
+    return any(pattern.search(text) for pattern in cues.dislikes)
+
+
+def _earlier(sentence: _Sentence) -> bool:
+    """Whether a sentence is about a time that is over, longer ago than last month."""
+    rest = _RECENT.sub(" ", sentence.whole)
+    return any(pattern.search(rest) for pattern in sentence.cues.past)
+
+
+_RECENT: Final = re.compile(_DATA["every"]["recent"])
+
+
+def _happened(sentence: _Sentence) -> bool:
+    """Whether the first clause reports what happened, rather than what was decided ("we went with A")."""
+    if sentence.has(sentence.cues.chose):
+        return False
+    end = next((at for at, token in enumerate(sentence.tokens) if token.folded in (",", ";")), len(sentence.tokens))
+    return _in_past(replace(sentence, tokens=sentence.tokens[:end]))
+
+
+def _states(sentence: _Sentence) -> bool:
+    """Whether a sentence is one that says what is so or planned, by its words; also one that changed something."""
+    cues = sentence.cues
+    if sentence.has(cues.leaves) or sentence.has(cues.gives_up) or sentence.has(cues.chose):
+        return True
+    return any(token.folded == ":" for token in sentence.tokens) or kind_of(sentence.shown) in _STATED
+
+
+def _is_own_choice(sentence: _Sentence) -> bool:
+    """Whether a sentence gives a choice of its speaker, rather than what somebody else does: no "the provider uses A"."""
+    if not _has_subject(sentence) or _is_named(sentence) or sentence.has(sentence.cues.chose):
+        return True
+    return sentence.has(sentence.cues.leaves) or sentence.has(sentence.cues.gives_up)
+
+
+_STATED: Final = frozenset(["decision", "preference", "fact", "task"])
+
+
+def _is_named(sentence: _Sentence) -> bool:
+    """Whether a sentence says what its subject is, by a colon or a form of "be"."""
+    return any(token.folded in _COPULAS for token in sentence.tokens)
 
 
 _SUBJECTS: Final = _list("subjects")
@@ -684,6 +836,8 @@ def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_
             break
         if token.folded in (",", ";") and len(before) > 1:
             continue
+        if token.folded in _SUBORDINATE and before:
+            return before
         _add(before, token, tokens[at - 1] if at else None)
     if verb is not None and before:
         return before
@@ -703,6 +857,10 @@ def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_
     return after or before
 
 
+_MOST_CLEAR: Final = 20
+"""Words and marks of a sentence of a conversation that says a new value clearly."""
+_HORTATIVE: Final = _list("hortative")
+_SUBORDINATE: Final = _list("subordinate")
 _JOINS: Final = _list("joins")
 """Words within a noun phrase."""
 
@@ -765,7 +923,8 @@ class _Context:
         if pair.other_subject:
             return None
         if self._is_temporary(pair):
-            return self._corrected(pair, past=False) if new.corrects and pair.changed_slots else None
+            past = self.is_spoken and _in_past(new)
+            return self._corrected(pair, past=past) if new.corrects and pair.changed_slots else None
         withdrawn = self._withdrawn(pair)
         if withdrawn is not None:
             return withdrawn
@@ -774,24 +933,22 @@ class _Context:
         done = self._done(pair)
         if done is not None:
             return done
-        turned = self._turned(pair)
+        turned = self._turned(pair) or self._moved(pair)
         if turned is not None:
             return turned
         reinstated = self._reinstated(pair)
         if reinstated is not None:
             return reinstated
-        leaves = self._leaves(pair)
+        leaves = self._leaves(pair) or self._rejected(pair)
         if leaves is not None:
-            return self._whole(pair, leaves)
+            return self._whole(pair, leaves, named=True)
         ended = self._ended(pair)
         if ended is not None:
             return self._whole(pair, ended)
         past = new.within(cues.past) or (_in_past(new) and not new.has(cues.moves))
         stays = new.has(cues.stays)
         adds = new.within(cues.adds)
-        if self.is_spoken and not (
-            pair.have_subjects and pair.changed_slots and any(one.is_verb for one in new.tokens)
-        ):
+        if self.is_spoken and not (pair.changes_a_slot or self._speaks_clearly(pair)):
             return None
         if new.corrects:
             corrected = self._corrected(pair, past=new.within(cues.past) or (self.is_spoken and past))
@@ -812,9 +969,9 @@ class _Context:
             confidence -= 0.03
         return Update(effect, round(confidence, 3), reason, self._since(pair.new), round(pair.likeness, 4))
 
-    def _whole(self, pair: _Pair, found: Update | None) -> Update | None:
+    def _whole(self, pair: _Pair, found: Update | None, *, named: bool = False) -> Update | None:
         """The update; an amendment if it changes one of several items or attributes."""
-        if found is None or not pair.changes_a_part:
+        if found is None or not pair.changes_a_part(named=named):
             return found
         return replace(found, effect=Effect.AMENDS)
 
@@ -857,24 +1014,93 @@ class _Context:
         for pattern in new.cues.done:
             for match in pattern.finditer(new.folded):
                 named = self._words(match["old"], new.cues)
-                if named and not pair.other_numbers(named) and self.share(named, pair.old_all) >= _OWN_WORDS:
+                if not named or pair.other_numbers(named):
+                    continue
+                has = self.share(named, pair.old_all)
+                if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
                     return self._made(pair, Effect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"')
         return None
 
     def _turned(self, pair: _Pair) -> Update | None:
         """What used to be so is not any more: "I used to like A, but now B"."""
         new, old = pair.new, pair.old
-        if self.same_speaker is False or not new.within(new.cues.turned) or old.has(old.cues.once):
+        if self.same_speaker is False or not new.within(new.cues.turned) or pair.of_another or pair.old_of_another:
             return None
-        for pattern in new.cues.once:
-            for match in pattern.finditer(new.folded):
-                left = self._words(match["old"], new.cues)
-                if not left or pair.other_numbers(left):
-                    continue
-                kept = [one for one in left if not one.is_verb]
-                if kept and self.share(kept, pair.old_all) >= _OWN_WORDS:
-                    return self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
+        gone = [
+            token
+            for pattern in old.cues.once
+            for match in pattern.finditer(old.folded)
+            for token in self._words(match["old"], old.cues)
+        ]
+        for match in (match for pattern in new.cues.once for match in pattern.finditer(new.folded)):
+            left = self._words(match["old"], new.cues)
+            if not left or pair.other_numbers(left) or not _is_own(new, match.start(), pair):
+                continue
+            if _dislikes(match["old"], new.cues) and not old.has(old.cues.dislikes):
+                continue  # the older sentence says the opposite of what used to be
+            kept = [one for one in left if not one.is_verb]
+            held = self.share(kept, pair.old_all) >= _OWN_WORDS
+            names = [one for one in kept if self._tells(one, pair)]
+            if len(names) < 2 and kept and kept[-1] not in names:
+                names = []  # "the idea of travelling to Peru" and "Ada Lind's songs", but not "Thai boxing"
+            if not held and new.has(new.cues.attitudes) and old.has(old.cues.attitudes) and self._near(_ALIKE_VALUE):
+                held = bool(names)
+            if not kept or not held:
+                continue
+            if all(any(_same(one, other) for other in gone) for one in kept) and {
+                one.stem for one in left if one.is_verb
+            } <= {one.stem for one in gone if one.is_verb}:
+                continue  # the older sentence says the same of it
+            return self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
         return None
+
+    def _moved(self, pair: _Pair) -> Update | None:
+        """Somebody lives or works elsewhere now, or gave away what they had: states that have one value at a time."""
+        new, old = pair.new, pair.old
+        common = new.states & old.states
+        if not common or not self._near(_NEAR_VALUE) or _earlier(new) or new.negated or new.within(new.cues.adds):
+            return None
+        for state in (one for one in new.cues.states if one.name in common):
+            for pattern, match in ((one, found) for one in state.starts for found in one.finditer(new.folded)):
+                if pattern in state.needs_cue and not new.within(new.cues.present):
+                    continue
+                value = self._names(match["value"], new)
+                for held in (found for one in state.every for found in one.finditer(old.folded)):
+                    before = self._names(held["value"], old)
+                    if not value or not before or any(_same(one, other) for one in value for other in before):
+                        continue
+                    if self._same_subject(pair, match.start(), held.start()):
+                        shown = f"{held['value'].strip()} → {match['value'].strip()}"
+                        return self._made(pair, Effect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
+            for match in (found for one in state.ends for found in one.finditer(new.folded)):
+                gone = self._words(match["value"], new.cues)
+                for held in (found for one in state.holds for found in one.finditer(old.folded)):
+                    had = _tokens(held["value"], old.cues)
+                    whole = bool(gone) and all(any(_same(one, other) for other in had) for one in gone)
+                    if whole and self._same_subject(pair, match.start(), held.start()):
+                        shown = match["value"].strip()
+                        return self._made(pair, Effect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
+        return None
+
+    def _names(self, text: str, sentence: _Sentence) -> list[_Token]:
+        """The names among the words of a part of a folded sentence; in German every noun."""
+        words = {token.folded for token in _tokens(text, sentence.cues) if token.is_content}
+        german = sentence.cues.code == "de"
+        return [
+            token
+            for token in sentence.tokens
+            if token.folded in words and (token.kind is _Kind.NAME or (german and token.is_capital))
+        ]
+
+    def _same_subject(self, pair: _Pair, new_at: int, old_at: int) -> bool:
+        """Whether what stands before two places names one person: "I" of one speaker, or the same words."""
+        mine = _tokens(pair.new.folded[:new_at], pair.new.cues)
+        theirs = _tokens(pair.old.folded[:old_at], pair.old.cues)
+        ours, others = ([token for token in some if token.is_content and not token.is_verb] for some in (mine, theirs))
+        if not ours and not others:
+            first = all(any(token.folded in _FIRST_PERSONS for token in some) for some in (mine, theirs))
+            return first and self.same_speaker is not False
+        return len(ours) == len(others) and all(_same(one, other) for one, other in zip(ours, others, strict=True))
 
     def _reinstated(self, pair: _Pair) -> Update | None:
         """What was withdrawn or ended holds again."""
@@ -894,8 +1120,10 @@ class _Context:
 
     def _leaves(self, pair: _Pair) -> Update | None:
         new, old = pair.new, pair.old
-        if self.is_spoken and _comments(new):
+        if (self.is_spoken and _comments(new)) or pair.of_another or _happened(old):
             return None
+        if self.is_spoken and self.same_speaker is False and "!" in new.shown:
+            return None  # a remark about what the other said
         for at, pattern in enumerate(new.cues.leaves):
             for match in pattern.finditer(new.folded):
                 left = self._words(match["old"], new.cues)
@@ -903,18 +1131,88 @@ class _Context:
                     continue
                 if len(left) > 1 and any(one.kind is _Kind.DATE for one in left) and self._is_occurrence(pair):
                     continue  # "Tuesday's run is dropped"
+                value = at < len(new.cues.leaves) - 1 and self._is_value(pair, left)  # "no longer" names no value
                 has = self.share(left, old.content)
-                if has < (_OWN_WORDS if self.is_spoken else _NAMED_OLD) or (self.is_spoken and not self._near(_NEAR)):
+                near = value or not self.is_spoken or self._near(_NEAR)
+                if has < (_OWN_WORDS if self.is_spoken else _NAMED_OLD) or not near:
                     continue
                 if at == 0 and not (new.has(new.cues.present) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved
                 rest = [token for token in pair.new_content if not any(_same(token, one) for one in left)]
                 dated = not self._near(_ALIKE)
                 common = [one for one in rest if pair.old_has(one) and not (dated and one.kind is _Kind.DATE)]
-                topical = self.share(pair.old_topic, pair.new_content) >= _NAMED_OLD and pair.old_topic
-                if common or topical:
+                topic = [token for token in pair.old_topic if not any(_same(token, one) for one in left)]
+                topical = bool(topic) and self.share(topic, pair.new_content) >= _NAMED_OLD
+                if not topic and pair.old_topic and not _has_subject(old):
+                    topical = self._near(_ALIKE_VALUE)  # "We use A": the object is the topic
+                if common or topical or value:
                     return self._made(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
         return None
+
+    def _rejected(self, pair: _Pair) -> Update | None:
+        """It says that something is given up, and what comes in its place: "A is too slow, B does it"."""
+        new, old = pair.new, pair.old
+        if not self._near(_NEAR_VALUE) or _happened(old) or pair.of_another:
+            return None
+        for judges, patterns in ((False, new.cues.gives_up), (True, new.cues.rejects)):
+            for match in (match for pattern in patterns for match in pattern.finditer(new.folded)):
+                left = self._words(match["old"], new.cues)
+                kept = [one for one in left if self._tells(one, pair)]
+                if not kept or (len(kept) < len(left) and self.share(left, pair.old_all) < _NAMED_OLD):
+                    continue
+                rest = [one for one in pair.new_all if not any(_same(one, other) for other in left)]
+                held = [one for one in rest if one.folded not in _LIGHT and any(_same(one, it) for it in pair.old_all)]
+                instead = any(not one.is_verb and not any(_same(one, it) for it in pair.old_all) for one in rest)
+                clear = bool(held) or (
+                    _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
+                )
+                if instead and clear:
+                    return self._made(pair, Effect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
+        return None
+
+    def _is_value(self, pair: _Pair, left: Sequence[_Token]) -> bool:
+        """Whether the words are a name or number that the older sentence gives as its value, and all of it is near."""
+        old = pair.old
+        if not self._near(_NEAR_VALUE) or _happened(old) or "!" in old.shown:
+            return False
+        if old.has(old.cues.attitudes) and not pair.new.has(old.cues.attitudes):
+            return False
+        if not _states(old):
+            return False
+        mine, theirs = (_verbs(one, _GENERIC) for one in (pair.new, old))
+        if mine and theirs and not mine & theirs:
+            return False
+        value = pair.old_value
+        return any(self._tells(one, pair) for one in left) and all(any(_same(one, it) for it in value) for one in left)
+
+    def _tells(self, token: _Token, pair: _Pair) -> bool:
+        """Whether the older sentence has a word as a name, with a digit, or as its subject or value alone."""
+        german = pair.old.cues.code == "de" and self._near(_ALIKE_VALUE)  # every noun has a capital
+        subject = pair.old_topic if len(pair.old_topic) == 1 else []
+        return any(
+            one.is_content
+            and _same(token, one)
+            and (
+                one.kind is _Kind.NAME
+                or any(map(str.isdigit, one.folded))
+                or german
+                or (one.starts_clause and (one in subject or one not in pair.old_topic))
+            )
+            for one in pair.old.tokens
+        )
+
+    def _speaks_clearly(self, pair: _Pair) -> bool:
+        """Whether a turn that changes no number, date or name says clearly enough that something is otherwise now."""
+        new, old = pair.new, pair.old
+        if not pair.have_subjects or not new.has(new.cues.present) or pair.of_another:
+            return False
+        if "!" in new.shown + old.shown or len(new.tokens) > _MOST_CLEAR or not (_states(new) and _states(old)):
+            return False
+        if new.tokens[0].folded in _HORTATIVE:
+            return False
+        names = _is_named(new) and _is_named(old)  # "New room: the gym", "The room is the gym"
+        same = (names or bool(_verbs(new, _GENERIC) & _verbs(old, _GENERIC))) and self._topics(pair, _EQUAL_FRAME)
+        return same or self._other_holder(pair)
 
     def _ended(self, pair: _Pair) -> Update | None:
         new, _old = pair.new, pair.old
@@ -923,7 +1221,7 @@ class _Context:
         if not new.has(new.cues.ends[:1]) and self._is_occurrence(pair):
             return None
         clause = _clause_of(new, new.cues.ends)
-        if len(clause) < 2:
+        if len(clause) < 2 and not (clause and len(pair.old_all) == 1 and self.same_speaker):
             return None
         topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
         has = self.share(clause, pair.old_all)
@@ -968,7 +1266,8 @@ class _Context:
     def _changed(self, pair: _Pair) -> Update | None:
         """Something is so now, again, or from a date on."""
         new = pair.new
-        if not (new.has(new.cues.present) or self._since(new) is not None or new.has(new.cues.again)):
+        says = new.has if self.is_spoken else new.within
+        if not (says(new.cues.present) or self._since(new) is not None or new.has(new.cues.again)):
             return None
         if (not pair.old_only and not pair.old_negates) or pair.other_condition:
             return None
@@ -976,7 +1275,7 @@ class _Context:
             return None
         if self._is_occurrence(pair) and any(one.kind in (_Kind.NUMBER, _Kind.TIME) for one in pair.new_only):
             return None
-        moment = new.has(new.cues.present) or self._since(new) is not None
+        moment = says(new.cues.present) or self._since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
             return None  # "again" without another value
         if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
@@ -1063,6 +1362,8 @@ class _Context:
 
 
 _LIGHT: Final = _list("light")
+_GENERIC: Final = _LIGHT | _list("generic")
+"""Verbs that do not say what a name or number is used for."""
 
 
 def _clause_of(sentence: _Sentence, patterns: Iterable[re.Pattern[str]]) -> list[_Token]:
@@ -1100,11 +1401,11 @@ class _Pair:
 
     @cached_property
     def new_topic(self) -> list[_Token]:
-        return _topic(self.new)
+        return _without_current(_topic(self.new))
 
     @cached_property
     def old_topic(self) -> list[_Token]:
-        return _topic(self.old)
+        return _without_current(_topic(self.old))
 
     @cached_property
     def new_only(self) -> list[_Token]:
@@ -1136,6 +1437,47 @@ class _Pair:
         share = self.context.share
         both = (share(self.new_all, self.old_all) + share(self.old_all, self.new_all)) / 2
         return both + (self.context.cosine or 0.0)
+
+    @cached_property
+    def old_of_another(self) -> bool:
+        """Whether the older sentence is about somebody else, and the newer one about its speaker."""
+        first, *rest = self.old.tokens
+        noun = next((token for token in rest if token.is_content), None)
+        if first.folded in _POSSESSORS and noun is not None and not noun.is_verb:
+            return not self.new_has(noun) and any(one.folded in _FIRST_PERSONS for one in self.new.tokens)
+        return first.folded in _THIRD_PERSON
+
+    @property
+    def changes_a_slot(self) -> bool:
+        """Whether both name their subject, and the newer sentence another number, date or name."""
+        says = any(one.is_verb or one.folded == ":" for one in self.new.tokens)
+        return self.have_subjects and bool(self.changed_slots) and says
+
+    @cached_property
+    def old_value(self) -> list[_Token]:
+        """What the older sentence says of its topic: its words without the topic, and without what it replaced itself."""
+        old = self.old
+        if any(pattern.search(old.folded) for pattern in old.cues.leaves):
+            left = [
+                token
+                for pattern in old.cues.leaves
+                for match in pattern.finditer(old.folded)
+                for token in _tokens(match["old"], old.cues)
+            ]
+            return [token for token in self.old_all if not any(_same(token, one) for one in left)]
+        if not _has_subject(old):
+            return self.old_content
+        return [token for token in self.old_content if not any(token is one for one in self.old_topic)]
+
+    @cached_property
+    def of_another(self) -> bool:
+        """Whether the newer sentence is about somebody else: "my brother uses B" after "we use A"."""
+        first, *rest = self.new.tokens
+        noun = next((token for token in rest if token.is_content), None)
+        if first.folded in _POSSESSORS and noun is not None and not noun.is_verb:
+            favourite = any(pattern.search(noun.folded) for pattern in self.new.cues.attitudes)
+            return not favourite and not self.old_has(noun)
+        return first.folded in _THIRD_PERSON
 
     @property
     def have_subjects(self) -> bool:
@@ -1261,8 +1603,8 @@ class _Pair:
         }
         return bool(verbs) and any(
             unit == other and not _same(number, value)
-            for number, unit in _measured(self.new)
-            for value, other in _measured(self.old)
+            for number, unit in _measured(self.new.tokens)
+            for value, other in _measured(self.old.tokens)
         )
 
     @cached_property
@@ -1289,22 +1631,51 @@ class _Pair:
         """Whether words name a number that the older sentence has not."""
         return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in named)
 
-    @cached_property
-    def changes_a_part(self) -> bool:
-        """Whether the older sentence has several items or attributes, most of which the newer one leaves unmentioned."""
+    def changes_a_part(self, *, named: bool) -> bool:
+        """Whether the older sentence has several items or attributes, most of which the newer one leaves unmentioned.
+
+        ``named``: whether the newer one names what it replaces, so that what stands beside it explains it.
+        """
         if self.new.within(self.new.cues.rest):
             return True
-        items, at = [0], 0
+        items: list[list[_Token]] = [[]]
+        joined = False
         for token in self.old.tokens:
             if token.folded in _ITEM_ENDS:
-                items.append(0)
-                at += 1
-            items[at] += any(token is one for one in self.old_only)
+                items.append([])
+                joined = joined or token.folded not in _MARKS
+            else:
+                items[-1].append(token)
         kinds = {token.kind for token in self.old_only} - {_Kind.WORD}
-        return sum(count > 0 for count in items) >= _LEAST_ITEMS or len(kinds) >= _LEAST_ITEMS
+        differ = sum(any(token is one for token in item for one in self.old_only) for item in items)
+        if differ < _LEAST_ITEMS and len(kinds) < _LEAST_ITEMS:
+            return False
+        units = [{unit for _, unit in _measured(item)} for item in items]
+        return (
+            (joined and not named)
+            or any(map(_is_item, items[1:]))
+            or any(
+                unit in further for at, unit_of in enumerate(units) for unit in unit_of for further in units[at + 1 :]
+            )
+        )
 
 
+def _is_item(item: Sequence[_Token]) -> bool:
+    """Whether words between commas are a further item or attribute, not a remark about what stands before them."""
+    if not item:
+        return False
+    words = [one for one in item if one.folded not in _DETERMINERS and one.folded not in _ITEM_ENDS]
+    bare = 0 < len(words) <= _MOST_BARE and all(one.is_content for one in words)
+    counts = len(item) > 1 and any(one.kind is _Kind.NUMBER for one in item)  # "22 members"
+    return (bare and not counts) or item[0].is_verb
+
+
+_MOST_BARE: Final = 2
+"""Words of an item of a list."""
 _FIRST_PERSON: Final = _list("first_person")
+_FIRST_PERSONS: Final = _FIRST_PERSON | _list("first_persons")
+_POSSESSORS: Final = _list("possessors")
+_THIRD_PERSON: Final = _list("third_person")
 _CURRENT: Final = _list("current")
 """Words before a noun that leave the subject as it is."""
 _POSSESSIVES: Final = _list("possessives")
@@ -1312,9 +1683,16 @@ _POSSESSIVES: Final = _list("possessives")
 _CONDITIONS: Final = _list("conditions")
 
 
-def _verbs(sentence: _Sentence) -> set[str]:
+def _without_current(topic: list[_Token]) -> list[_Token]:
+    """A topic without "final", "current" and the like before its noun."""
+    if len(topic) > 1 and topic[0].folded in _CURRENT:
+        return topic[1:]
+    return topic
+
+
+def _verbs(sentence: _Sentence, light: frozenset[str] = _LIGHT) -> set[str]:
     """The stems of the verbs that say something."""
-    return {token.stem for token in sentence.tokens if token.is_verb and token.folded not in _LIGHT}
+    return {token.stem for token in sentence.tokens if token.is_verb and token.folded not in light}
 
 
 def _value(sentence: _Sentence, words: Sequence[_Token]) -> str | None:
@@ -1348,9 +1726,9 @@ _ADVERBS: Final = ("ly", "ment")
 """Endings of an adverb."""
 
 
-def _measured(sentence: _Sentence) -> list[tuple[_Token, str]]:
-    """Each number of a sentence that a word follows, and the stem of the word."""
-    pairs = zip(sentence.tokens, sentence.tokens[1:], strict=False)
+def _measured(tokens: Sequence[_Token]) -> list[tuple[_Token, str]]:
+    """Each number that a word follows, and the stem of the word."""
+    pairs = zip(tokens, tokens[1:], strict=False)
     return [(one, next_one.stem) for one, next_one in pairs if one.kind is _Kind.NUMBER and next_one.kind is _Kind.WORD]
 
 

@@ -40,6 +40,10 @@ class DrawerRow(NamedTuple):
     until_seq: Seq | None = None
     imported_from: Annotated[str, Default("''")] = ""
     held_until_ms: Ms | None = None  # of a superseded drawer: when the newer one began to hold
+    author_type: Annotated[str, Default("''")] = ""  # who filed it, by the token: ``user``, ``agent`` or ``system``
+    author_name: Annotated[str, Default("''")] = ""
+    author_crew: str | None = None  # crew of the token
+    removed_by: Annotated[str, Default("''")] = ""  # of a removed drawer: ``user``, ``agent`` or ``system``
 
 
 class DrawerUseRow(NamedTuple):
@@ -86,6 +90,9 @@ class PalaceIdentityRow(NamedTuple):
     set_ms: Ms
     since_seq: Seq
     until_seq: Seq | None = None
+    author_type: Annotated[str, Default("''")] = ""  # who set it, by the token
+    author_name: Annotated[str, Default("''")] = ""
+    author_agent: Annotated[str, Default("''")] = ""
 
 
 DRAWERS: Final = Table("drawers", DrawerRow, DRAWERS_PROJECTION, key=("key", "workspace_id", "drawer_id"))

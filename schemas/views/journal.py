@@ -51,6 +51,7 @@ class EntryRow(NamedTuple):
     words: Annotated[Int32, Hot("uint16")]  # of summary and payload strings, stop words included
     published_ms: Ms
     size: Int32
+    publisher: Annotated[str | None, Default("NULL")] = None  # whose token published it: ``rules/publishers``
 
 
 class ArchivedRow(NamedTuple):

@@ -25,10 +25,13 @@ class RuleRow(NamedTuple):
     learned_ms: Ms
     seq: Seq
     proposal_id: str | None = None
+    publishers: str = "[]"  # JSON list
+    authors: str = "[]"  # JSON list
+    settles: str | None = None
 
 
 class ProposalRow(NamedTuple):
-    """A proposed rule or skill; its id is that of its entry."""
+    """A proposed rule or skill, or a rule that was learned before publishers were counted; its id is that of its entry."""
 
     workspace_id: str
     crew_id: str
@@ -43,6 +46,8 @@ class ProposalRow(NamedTuple):
     made_ms: Ms
     seq: Seq
     skill_of: str | None = None  # the rule that is proposed as a skill
+    publishers: str = "[]"  # JSON list; empty if they were not recorded
+    authors: str = "[]"  # JSON list
 
 
 class ProposalDecisionRow(NamedTuple):
@@ -78,6 +83,8 @@ class LessonRow(NamedTuple):
     finding: str | None
     entry_id: str
     seq: Seq
+    author: str = ""  # as it is shown
+    publisher: str = ""
 
 
 RULES: Final = Table("memory_rules", RuleRow, LEARNING_PROJECTION)

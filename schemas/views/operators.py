@@ -1,6 +1,6 @@
-"""Tables of operator models and peer cards, of consent, and of forgotten keys.
+"""Tables of operator models and peer cards, of consent, names, own words, and forgotten keys.
 
-Invariant: there are no profiles of a person who opted out, not even past ones.
+Invariant: there are profiles only of people who have opted in, and none from before, not even past ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OperatorProfileRow(NamedTuple):
 
 
 class OperatorConsentRow(NamedTuple):
-    """Whether a person agrees to models and cards; without a row they do."""
+    """Whether a person agrees to models and cards; without a row they do not."""
 
     workspace_id: str
     slug: str
@@ -44,6 +44,33 @@ class OperatorForgottenRow(NamedTuple):
     seq: Seq
 
 
+class OperatorNameRow(NamedTuple):
+    """A further name of a person: the slug of the name, and the person by hash and slug."""
+
+    workspace_id: str
+    slug: str
+    person_hash: str
+    person_slug: str
+    seq: Seq
+
+
+class OperatorKeyRow(NamedTuple):
+    """The key by whose hashes people are named, since ``seq``; one row at most."""
+
+    key_id: str
+    seq: Seq
+
+
+class OperatorTurnRow(NamedTuple):
+    """A turn of a conversation in the own words of a person (``persons.person_of``)."""
+
+    workspace_id: str
+    seq: Seq
+    person: str
+    agent_id: str | None
+    trace_id: str | None
+
+
 OPERATOR_PROFILES: Final = Table(
     "operator_profiles", OperatorProfileRow, OPERATORS_PROJECTION, key=("workspace_id", "slug", "agent_id")
 )
@@ -53,3 +80,6 @@ OPERATOR_CONSENTS: Final = Table(
 OPERATOR_FORGOTTEN: Final = Table(
     "operator_forgotten", OperatorForgottenRow, OPERATORS_PROJECTION, key=("workspace_id", "slug", "key")
 )
+OPERATOR_NAMES: Final = Table("operator_names", OperatorNameRow, OPERATORS_PROJECTION, key=("workspace_id", "slug"))
+OPERATOR_KEY: Final = Table("operator_key", OperatorKeyRow, OPERATORS_PROJECTION, key=("key_id",))
+OPERATOR_TURNS: Final = Table("operator_turns", OperatorTurnRow, OPERATORS_PROJECTION, key=("workspace_id", "seq"))

@@ -64,7 +64,7 @@ class WorkspaceSettingsRow(NamedTuple):
 
 
 class TokenRow(NamedTuple):
-    """A token; lists are joined by blanks."""
+    """A token; types that it may publish are joined by blanks, actors that it speaks for by line breaks."""
 
     token_id: str
     sha256: str

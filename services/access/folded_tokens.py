@@ -44,7 +44,7 @@ def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
         try:
             bound = Principal(
                 token_id=token_id, role=Role(role), workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id,
-                may_publish=tuple(types.split()), speaks_for=tuple(actors.split()), expires_ms=expires_ms,
+                may_publish=tuple(types.split()), speaks_for=tuple(actors.splitlines()), expires_ms=expires_ms,
             )  # fmt: skip
             user = nats_user(bound, hashed) if hashed is not None else None
         except ValueError as error:
@@ -60,7 +60,7 @@ def token_records(views: ViewReader, workspace_id: str | None) -> tuple[TokenRec
     found = (dict(zip(_FIELDS, row, strict=True)) for row in views.rows(_RECORDS, (workspace_id,)))
     return tuple(
         TokenRecord.model_validate(
-            {**one, "may_publish": one["may_publish"].split(), "speaks_for": one["speaks_for"].split()}
+            {**one, "may_publish": one["may_publish"].split(), "speaks_for": one["speaks_for"].splitlines()}
         )
         for one in found
     )

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ...schemas.errors import InvalidQuery, NotAllowed
 from ...schemas.events.tokens import TokenCreated
-from ...schemas.grants import actor_of, why_not_granted
+from ...schemas.grants import actor_of, persons_of, why_not_granted
 from ...schemas.operations.tokens import NatsAccess, TokenCreatedAnswer, TokenRecord, TokenRequest
 from ...schemas.principal import Principal, Role
 from .owner_token import token_hash
@@ -42,18 +42,19 @@ def token_created(
         InvalidQuery: If role, crew and agent do not fit together, a grant can never count, or it has expired already.
     """
     role, agent_id = asked.role, asked.agent_id
-    if role.administers and (asked.may_publish or asked.speaks_for):
+    others = len(asked.speaks_for) > len(persons_of(asked.speaks_for))
+    if role.administers and (asked.may_publish or others):
         field = "may_publish" if asked.may_publish else "speaks_for"
         raise InvalidQuery(
-            f"{role.value} tokens may publish all types and speak for all actors",
-            hint=f"leave {field} out, or ask for role AGENT",
+            f"{role.value} tokens may publish all types and name all actors",
+            hint=f"leave {field} out, or ask for role AGENT; speaks_for takes persons, like user:maria",
             field=field,
         )
     for refused in filter(None, map(why_not_granted, asked.may_publish)):
         raise InvalidQuery(refused, hint="name types that a token can be granted, like keeper.*", field="may_publish")
     if asked.expires_at is not None and asked.expires_at <= now:
         raise InvalidQuery("expires_at is not in the future", hint="name a later time", field="expires_at")
-    if agent_id is None and asked.speaks_for:
+    if agent_id is None and asked.speaks_for and not role.administers:
         kind, name = actor_of(asked.speaks_for[0])
         agent_id = name or kind
     try:

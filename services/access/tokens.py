@@ -130,6 +130,20 @@ class TokenRegistry:
             self._require_loaded()
         raise NotAuthenticated("the token is unknown or revoked", hint="send Authorization: Bearer cj_…")
 
+    def bearer(self, token_id: str) -> Principal:
+        """The principal of a token that was authenticated before.
+
+        Raises:
+            NotAuthenticated: If it was revoked or has expired since.
+            ViewsBehind: If the tokens have not been folded yet.
+        """
+        if token_id == OWNER_TOKEN_ID:
+            return self._owner
+        self._require_loaded()
+        if (known := self._bearer(token_id)) is None:
+            raise NotAuthenticated("the token was revoked or has expired", hint="sign in with another token")
+        return known
+
     def counts(self, token_id: str) -> bool:
         """Whether a token still counts; for answers that last, like the live tail."""
         self._follow_swaps()

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from ...schemas.entry import ActorType
+from ...schemas.grants import USER
 from ...schemas.operations.tokens import CREATE_TOKEN
 from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
 from ...schemas.timestamps import parse_ts
@@ -57,7 +59,11 @@ def create_token(
         str, Option("--may-publish", help="For LEAD and AGENT: further types, like 'keeper.*,approval.*'.")
     ] = "",
     speaks_for: Annotated[
-        str, Option("--speaks-for", help="For LEAD and AGENT: further actors, like keeper or keeper:gate, by commas.")
+        str,
+        Option(
+            "--speaks-for",
+            help="By commas: persons whose own words it submits, like maria; for LEAD and AGENT also actors (keeper:gate).",
+        ),
     ] = "",
     expires: Annotated[
         str | None, Option("--expires", help="When it expires: after 30m, 12h, 30d or 8w, or at an RFC 3339 time.")
@@ -68,7 +74,8 @@ def create_token(
     json_output: Json = False,
 ) -> None:
     """Create a token and print it on stdout. It cannot be shown again."""
-    asked |= {"role": role.upper(), "may_publish": _names(may_publish), "speaks_for": _names(speaks_for)}
+    speakers = tuple(map(speaker_of, _names(speaks_for)))
+    asked |= {"role": role.upper(), "may_publish": _names(may_publish), "speaks_for": speakers}
     if expires is not None:
         asked["expires_at"] = expiry_of(expires, datetime.now(UTC))
     with client(where, create=True) as journal:
@@ -89,6 +96,11 @@ def _print_token(made: Mapping[str, Any]) -> None:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def speaker_of(name: str) -> str:
+    """An actor as a grant names it; a name that is neither an actor type nor has one before a colon is a person's."""
+    return name if name.partition(":")[0] in set(ActorType) else f"{USER}:{name}"
 
 
 def expiry_of(text: str, now: datetime) -> datetime:

@@ -46,7 +46,10 @@ def backup(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Copy the whole journal into one file, while it runs. The views are not in it: they follow from the journal."""
+    """Copy the whole journal into one file, while it runs. The views are not in it: they follow from the journal.
+
+    It contains the key by which consents name people (subject.key), so that they hold where the journal is restored.
+    """
     path = out or Path(f"crew-journal-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.backup")
     if path.exists():
         raise typer.BadParameter(f"{path} exists already; name a new file", param_hint="FILE")
@@ -143,11 +146,11 @@ def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
 
 async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: str) -> int:
     from ..client.trust import claim_journal
-    from ..data_dir import lock
+    from ..data_dir import keep_subject_key, lock
     from ..journal.broker.broker import ManagedBroker
     from ..journal.broker.connection import connect
     from ..journal.broker.nats_binary import find_nats_server
-    from ..operating.backup import restore_streams
+    from ..operating.backup import restore_streams, subject_key_of
 
     data_dir = settings.data_dir.resolve()
     claim_journal(data_dir)
@@ -159,7 +162,10 @@ async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: s
         stack.push_async_callback(broker.stop)
         connection = await connect(broker.url, broker.user, broker.password, "crew-journal restore")
         stack.push_async_callback(connection.close)
-        return await restore_streams(connection, file, manifest, digest, datetime.now(UTC))
+        seq = await restore_streams(connection, file, manifest, digest, datetime.now(UTC))
+        if (key := subject_key_of(file, manifest)) is not None:
+            keep_subject_key(data_dir, key)
+        return seq
 
 
 def _digest(path: Path) -> str:

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
-from ...schemas.errors import EntryTooLarge, InvalidQuery
+from ...schemas.errors import EntryTooLarge, InvalidFile
+from ...schemas.rules.bundles import MAX_BYTES, MAX_FILES
 from .connection import client
+from .foreign_files import LeftOut, file_at, files_of, shown
+from .foreign_json import TEXT, Place, values_of
 from .groups import grouped
 from .options import Json, Where, Workspace
 from .output import print_table, say, show
@@ -28,8 +31,7 @@ bundles = typer.Typer(help="Memory as plain files: export, plan an import, impor
 
 Agent = Annotated[str | None, Option("--agent", help="The agent.")]
 Crew = Annotated[str | None, Option("--crew", help="The crew; without it, no document of a crew is imported.")]
-_MAX_BYTES: Final = 32 * 1024 * 1024
-"""As ``rules/bundles.MAX_BYTES``, which the service checks; more is not read."""
+_BUNDLE: Final = {"documents": [{"path": TEXT, "content": TEXT}]}
 _FIRST_DAY: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that archives of one content are equal."""
 _MODE: Final = 0o600 << 16
@@ -110,67 +112,52 @@ def _read(path: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Files as the service takes them, and what was skipped.
 
     Raises:
-        EntryTooLarge: If the files have more than 32 MiB.
-        InvalidQuery: If a JSON file is not a bundle.
+        EntryTooLarge: If the files have more than 32 MiB, or there are too many.
+        InvalidFile: If an archive or a JSON file is malformed, or there is no text file.
     """
     documents: list[dict[str, str]] = []
     skipped: list[dict[str, str]] = []
-    room = _MAX_BYTES
-    for name, data in _json_files(path) if path.suffix == ".json" else _files(path):
-        if data is None:
-            skipped.append({"path": name, "detail": "is not a regular file; symbolic links are not followed"})
-            continue
+
+    def skip(name: str, _reason: str) -> None:
+        skipped.append({"path": name, "detail": "is not a regular file; symbolic links are not followed"})
+
+    room = MAX_BYTES
+    for name, data in _json_files(path) if path.suffix == ".json" else _files(path, skip):
         room -= len(data)
-        if room < 0:
-            raise EntryTooLarge(f"{path} has more than {_MAX_BYTES} bytes", hint="import parts of the bundle")
+        if room < 0 or len(documents) + len(skipped) >= MAX_FILES:
+            most = f"{MAX_BYTES} bytes" if room < 0 else f"{MAX_FILES} files"
+            raise EntryTooLarge(f"{path} has more than {most}", hint="import parts of the bundle")
         try:
             documents.append({"path": name, "content": data.decode()})
         except UnicodeDecodeError:
             skipped.append({"path": name, "detail": "is not UTF-8 text"})
     if not documents:
-        raise InvalidQuery(f"{path} holds no text files", hint="name the directory or archive of a bundle")
-    return documents, skipped
+        raise InvalidFile(f"{path} holds no text files", hint="name the directory or archive of a bundle")
+    return documents, sorted(skipped, key=lambda one: one["path"])
 
 
-def _files(path: Path) -> Iterator[tuple[str, bytes | None]]:
-    """Path and bytes of each file, by path; the bytes are None for what is not a regular file."""
-    if path.is_dir():
-        for one in sorted(path.rglob("*")):
-            if one.is_symlink() or not (one.is_file() or one.is_dir()):
-                yield one.relative_to(path).as_posix(), None
-            elif one.is_file() and not _below_link(one, path):
-                yield one.relative_to(path).as_posix(), _bounded(one.stat().st_size, one.read_bytes)
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for info in sorted(archive.infolist(), key=lambda info: info.filename):
-                if (info.external_attr >> 28) == 0xA:
-                    yield info.filename, None
-                elif not info.is_dir():
-                    yield info.filename, _bounded(info.file_size, lambda info=info: archive.read(info))
-    except zipfile.BadZipFile:
-        raise InvalidQuery(f"{path} is not a ZIP archive", hint="name a directory, a .zip or a .json file") from None
+def _files(path: Path, skip: LeftOut) -> Iterator[tuple[str, bytes]]:
+    """Path and bytes of each file, by path."""
+    for file in files_of(path, lambda _inside: True, skip, archives=True):
+        if file.label == shown(str(path)):
+            raise InvalidFile(f"{path} is not a bundle", hint="name a directory, a .zip or a .json file")
+        if file.size > MAX_BYTES:
+            raise EntryTooLarge(f"{file.label} has {file.size} of {MAX_BYTES} bytes", hint="import parts of the bundle")
+        yield file.inside, file.read(MAX_BYTES)
 
 
-def _bounded(size: int, read: Any) -> bytes:
-    if size > _MAX_BYTES:
-        raise EntryTooLarge(f"a file has {size} of {_MAX_BYTES} bytes", hint="import parts of the bundle")
-    data: bytes = read()
-    return data
-
-
-def _below_link(one: Path, root: Path) -> bool:
-    return any(parent.is_symlink() for parent in one.parents if parent != root and root in parent.parents)
-
-
-def _json_files(path: Path) -> Iterator[tuple[str, bytes | None]]:
-    try:
-        for one in json.loads(path.read_bytes())["documents"]:
-            yield str(one["path"]), str(one["content"]).encode()
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidQuery(
-            f"{path} is not a bundle: {error}", hint='it needs {"documents": [{"path", "content"}]}'
-        ) from None
+def _json_files(path: Path) -> Iterator[tuple[str, bytes]]:
+    place = Place()
+    for value in values_of(file_at(path), place, _BUNDLE):
+        if not isinstance(value, dict) or "documents" not in value:
+            raise InvalidFile(
+                f"{place.at} is not a bundle: documents are missing",
+                hint='it needs {"documents": [{"path", "content"}]}',
+            )
+        for number, one in enumerate(value["documents"] or ()):
+            if not one or None in (one.get("path"), one.get("content")):
+                raise InvalidFile(f"{place.at}: documents[{number}] needs path and content")
+            yield one["path"], one["content"].encode()
 
 
 def _print_exported(answer: Mapping[str, Any]) -> None:

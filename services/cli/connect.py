@@ -1,16 +1,19 @@
 """``connect``: writes the configuration by which a coding agent uses this memory, after showing it, and removes it again.
 
 Invariant: only entries that ``connect`` wrote are changed or removed; all other values of a file stay as they were, and so
-do its indentation, mode and owner.
+do its indentation, mode and owner. The person
+who runs it is the person whose prompts the hooks submit: they get a token that speaks for this person.
 """
 
 from __future__ import annotations
 
 import difflib
+import getpass
 import json
 import re
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -18,8 +21,12 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
-from ...schemas.errors import InvalidQuery
+from ...schemas.errors import CrewJournalError, InvalidQuery, NotFound
+from ...schemas.grants import USER
+from ...schemas.persons import person_of
+from ..client.find import find
 from ..client.isolation import CLI_MODULE, isolated_python
+from ..client.person import Person, keep_person, person_at
 from .options import Json
 from .other_file import OtherFile
 from .output import say, show
@@ -119,12 +126,16 @@ def connect(
     remove: Annotated[bool, Option("--remove", help="Remove what connect has written.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Write without asking.")] = False,
     home: Annotated[Path | None, Option("--home", help="Home directory, by default your own.", file_okay=False)] = None,
+    person: Annotated[
+        str | None, Option("--as", metavar="NAME", help="Your name in the journal, by default that of your login.")
+    ] = None,
     json_output: Json = False,
 ) -> None:
     """Connect a coding agent: give its sessions memory, and capture their turns.
 
     Shows what changes in which file and asks before it writes; links are not followed. The crew is the repository, the agent
-    is the program; a trusted file .crew-journal.json in the repository overrides that.
+    is the program; a trusted file .crew-journal.json in the repository overrides that. Your prompts are recorded as yours;
+    nothing is learned of you unless you consent (crew-journal operator consent NAME granted).
     """
     if program not in PROGRAMS:
         raise InvalidQuery(f"no program {program!r}", hint=f"use {', '.join(PROGRAMS)}", field="program")
@@ -148,10 +159,44 @@ def connect(
         changed = []
     for found, _before, after in changed:
         found.replace(after.encode())
+    if changed or yes:
+        _speak_for(None if remove else person or getpass.getuser(), program)
     if program == "codex" and not remove:
         say(f"for the tools, run: codex mcp add {_NAME} -- {shlex.join([*command, 'mcp', '--project', program])}")
     answer = {"program": program, "written": [str(found.path) for found, _, _ in changed]}
     show(answer, json_output, lambda shown: print("\n".join(shown["written"]) or "nothing was written"))
+
+
+def _speak_for(name: str | None, program: str) -> None:
+    """Keep a token for the program's hooks that speaks for a person; None revokes and removes it."""
+    from ..client import CrewJournal  # here, because its libraries are slow to import
+
+    try:
+        address = find(None, None, None)
+        known = person_at(address, program)
+        if known is None and name is None:
+            return
+        with CrewJournal(address.url, address.token) as journal:
+            made = None
+            if name is not None:
+                if known is not None and person_of(known.name) == person_of(name):
+                    return
+                created = journal.create_token(
+                    "OWNER", all_workspaces=True, label=f"hooks of {program}", speaks_for=[f"{USER}:{name}"]
+                )
+                made = Person(name, created.token_id, created.token)
+            keep_person(address, program, made)
+            if known is not None:
+                with suppress(NotFound):  # it is revoked already
+                    journal.revoke_token(known.token_id)
+    except (CrewJournalError, OSError) as error:
+        say(
+            f"prompts are recorded without a person's name: {error}; with a service running, connect again to change that"
+        )
+        return
+    if name is not None:
+        say(f"your prompts are recorded as those of {name}; nothing is learned of you before you consent:")
+        say(f"crew-journal operator consent {shlex.quote(name)} granted")
 
 
 def _text(found: OtherFile) -> str:

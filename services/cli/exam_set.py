@@ -21,7 +21,8 @@ from ...schemas.entry import Id
 from ...schemas.errors import FieldProblem, InvalidEntry
 from ...schemas.operations.recall import ASKED_UNKNOWN, RecallRequest
 from ...schemas.settings import DEFAULT_WORKSPACE
-from .importing.lines import Line, json_object_of, read_batches
+from .foreign_json import bounded_lines
+from .importing.lines import MAX_LINE_BYTES, Line, json_object_of, read_batches
 
 ENTRIES_FILE: Final = "journal.jsonl"
 QUERIES_FILE: Final = "queries.jsonl"
@@ -100,7 +101,11 @@ def read_set(directory: Path, workspace: str | None = None, option: str = "DIR")
     agents, sessions = _read_entries(directory / ENTRIES_FILE, workspace)
     questions, left_out, partly = list[Question](), list[Remark](), list[Remark]()
     with (directory / QUERIES_FILE).open("rb") as file:
-        for number, raw in enumerate(file, 1):
+        for number, raw in enumerate(bounded_lines(file, MAX_LINE_BYTES), 1):
+            if raw is None:
+                raise typer.BadParameter(
+                    f"line {number} is longer than {MAX_LINE_BYTES:,} bytes", param_hint=QUERIES_FILE
+                )
             if not raw.strip():
                 continue
             try:

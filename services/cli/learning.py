@@ -15,7 +15,8 @@ lessons = typer.Typer(help="Lessons of crews and agents.", no_args_is_help=True)
 
 
 def _text_of(rule: Mapping[str, Any]) -> str:
-    return f"{rule['pattern']} → {rule['action']}" if rule["action"] else str(rule["pattern"])
+    text = f"{rule['pattern']} → {rule['action']}" if rule["action"] else str(rule["pattern"])
+    return f"[from {', '.join(rule['authors'])}] {text}" if rule["authors"] else text
 
 
 print_rules = listing(
@@ -31,7 +32,8 @@ print_rules = listing(
         _text_of(one),
     ),
     right=("evidence", "days", "confidence"),
-    empty="there are no learned rules: `crew-journal consolidate run` looks for recurring entries",
+    empty="there are no learned rules: `crew-journal consolidate run` looks for recurring entries, and"
+    " `crew-journal proposal list` shows what waits for your review",
 )
 print_proposals = listing(
     "proposals",
@@ -48,6 +50,8 @@ def print_consolidation(answer: Mapping[str, Any]) -> None:
     print_pairs((recorded | {name: count for name, count in answer["counts"].items() if count}).items())
     if not answer["finished"]:
         say("the run continues: `crew-journal status` shows its counts when it has finished")
+    if answer["counts"].get("proposed"):
+        say("`crew-journal proposal list --state pending` shows what waits for your review")
     if answer["skipped"]:
         say(f"skipped: {answer['skipped']}; a longer --since looks further back")
 

@@ -15,6 +15,7 @@ from typer import Argument, Option
 from ...schemas.operations.documents import DOCUMENT_WRITE
 from .connection import client
 from .documents import print_written
+from .foreign_files import file_at, text_of
 from .groups import Fields, grouped
 from .memory_block import block
 from .memory_search import reindex, search
@@ -47,7 +48,7 @@ def write(
         raise typer.BadParameter("give the text, or - for stdin, or --file", param_hint="CONTENT")
     text = content or ""
     if file is not None:
-        text = file.read_text("utf-8")
+        text = text_of(file_at(file))
     elif content == "-":
         text = sys.stdin.read()
     with client(where) as journal:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import typer
 
 from .output import listing, print_table
 
 operators = typer.Typer(help="What people said of themselves: models and peer cards.", no_args_is_help=True)
+
+
+_STATES: Final = {
+    None: "the person has not consented: nothing is learned of them (`crew-journal operator consent`)",
+    "granted": "nothing is known of this person",
+    "withdrawn": "the person opted out",
+}
 
 
 def print_operator(answer: Mapping[str, Any]) -> None:
@@ -20,7 +27,7 @@ def print_operator(answer: Mapping[str, Any]) -> None:
         for one in profiles
         for fact in one["facts"]
     ]
-    state = "the person opted out" if answer["opted_out"] else "nothing is known of this person"
+    state = _STATES[answer["consent"]]
     print_table(("for", "key", "value", "quote", "entry"), rows, empty=state)
 
 

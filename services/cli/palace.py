@@ -19,20 +19,20 @@ _EMPTY: Final = "no drawer was found: `crew-journal palace add` files one"
 def print_drawer_hits(answer: Mapping[str, Any]) -> None:
     """A table of drawers that are similar to a text."""
     hits = answer.get("results", answer.get("duplicates", ()))
-    rows = [(f"{hit['similarity']:.2f}", hit["id"], hit["memory_type"], hit["content"]) for hit in hits]
-    print_table(("similarity", "drawer", "type", "text"), rows, right=("similarity",), empty=_EMPTY)
+    rows = [(f"{hit['similarity']:.2f}", hit["id"], hit["memory_type"], hit["author"], hit["content"]) for hit in hits]
+    print_table(("similarity", "drawer", "type", "author", "text"), rows, right=("similarity",), empty=_EMPTY)
 
 
 print_drawers = listing(
     "drawers",
-    ("drawer", "wing", "room", "type", "text"),
-    lambda one: (one["id"], one["wing"], one["room"], one["memory_type"], one["content"]),
+    ("drawer", "wing", "room", "type", "author", "text"),
+    lambda one: (one["id"], one["wing"], one["room"], one["memory_type"], one["author"], one["content"]),
     empty=_EMPTY,
 )
 print_diary = listing(
     "entries",
-    ("filed", "text"),
-    lambda one: (one["filed_at"][:19] + "Z", one["content"]),
+    ("filed", "author", "text"),
+    lambda one: (one["filed_at"][:19] + "Z", one["author"], one["content"]),
     empty="the diary is empty: `crew-journal palace diary-write` writes into it",
 )
 print_drawer_counts = listing(

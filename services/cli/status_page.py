@@ -59,8 +59,11 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
             "hot indexes",
             f"{counted(hot['workspaces'], 'workspace')}, {counted(hot['documents'], 'entry', 'entries')}, {memory}",
         )
-    if error := (report.get("memory") or {}).get("error"):
+    of_memory = report.get("memory") or {}
+    if error := of_memory.get("error"):
         yield "memory", str(error)
+    if error := (of_memory.get("operators") or {}).get("error"):
+        yield "operator models", f"none are made: {error}"
 
 
 def _sweeps(sweeps: Sequence[Report]) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ from ...schemas.errors import (
     CrewJournalError,
     EntryTooLarge,
     NotFound,
+    OverBudget,
     Unavailable,
     ViewsBehind,
     ViewsDamaged,
@@ -36,6 +37,8 @@ ATTEMPTS: Final = 6
 """Tries of one request; with the pauses below about 3 seconds, a restart of the service."""
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 2.0
+LONGEST_RETRY_AFTER_S: Final = 60.0
+"""Seconds that the service may ask for with ``Retry-After``; a budget is for a minute."""
 _JITTER: Final = 0.25
 """Share of a pause that is random, so that clients do not come back all at once."""
 _ERRORS_FROM: Final = 400
@@ -142,6 +145,8 @@ def pause_after(error: Exception, attempt: int, request: Request) -> float:
         Unavailable: If the request is not to be sent again. Where the service has waited itself, or waiting does not help,
             it is not: five times 30 s would look like a hang.
     """
+    if isinstance(error, OverBudget) and request.repeatable and attempt < ATTEMPTS:
+        return min(error.retry_after_s, LONGEST_RETRY_AFTER_S) + pause_before(1)
     waited = isinstance(error, BrokerUnavailable | ViewsBehind | ViewsDamaged)
     if request.repeatable and attempt < ATTEMPTS and not waited:
         return pause_before(attempt)

@@ -122,11 +122,14 @@ from ...schemas.operations.operators import (
     CONSENT,
     DELETE_OPERATOR,
     FORGET_OPERATOR,
+    NAME_OPERATOR,
     OPERATORS,
+    REPLACE_SUBJECT_KEY,
     SHOW_OPERATOR,
     OperatorAnswer,
     OperatorChangedAnswer,
     OperatorsAnswer,
+    SubjectKeyReplacedAnswer,
 )
 from ...schemas.operations.palace import (
     CHECK_DUPLICATE,
@@ -1176,6 +1179,7 @@ class Operations:
         remembered_tokens: int | None = None,
         query: str | None = None,
         opener: str | None = None,
+        session: str | None = None,
         as_of: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
@@ -1193,7 +1197,9 @@ class Operations:
             remembered_tokens: Budget of remembered notes in tokens, 0 for none; the setting of the workspace if
                 absent, else 1,000. They do not count toward max_chars.
             query: Subject of the session; if not all topics fit, they are ranked by it.
-            opener: The person who opened the session; the block contains their operator model and peer card.
+            opener: The person who opened the session; the block contains their operator model and peer card if
+                the token speaks for the person, or the session was opened by the person.
+            session: The session (trace_id): shows that the opener opened it with the agent.
             as_of: Any sequence: the block as it was right after this sequence.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1312,7 +1318,7 @@ class Operations:
         reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
         workspace_id: str | None = None,
     ) -> MemoryConfigAnswer:
-        """Change the given settings of the memory documents of a workspace.
+        """Change the given settings of the memory of a workspace.
 
         Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all
         versions are kept.
@@ -1320,7 +1326,9 @@ class Operations:
         Args:
             retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
                 default, all versions are kept.
-            scrubber: A write with credentials: block refuses it, redact replaces them, warn, or off.
+            scrubber: A text with credentials that is to be stored, in documents, entries, drawers and facts:
+                block refuses it, redact replaces them, warn stores it and says so, off stores it. By default
+                CREW_JOURNAL_SECRETS decides.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1774,7 +1782,7 @@ class Operations:
             room: Topic within the wing.
             content: The text, kept verbatim.
             source_file: File that the text is from.
-            added_by: Who files it; the agent of the token if absent.
+            added_by: Who files it; the agent of the token if absent. Only OWNER and ADMIN name another.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(ADD_DRAWER, locals())
@@ -1790,7 +1798,7 @@ class Operations:
         importance: float | int | None = None,
         workspace_id: str | None = None,
     ) -> DrawerAnswer:
-        """Move a drawer, or set its type or importance; its text and id stay.
+        """Move a drawer, or set its type or importance; its text and id stay. For those who may delete it.
 
         Args:
             drawer_id: Id of the drawer.
@@ -1854,6 +1862,8 @@ class Operations:
     ) -> DeleteDrawerAnswer:
         """Delete a drawer; it can be restored, and the same text can be filed again.
 
+        An agent deletes its own drawers, a LEAD also those of its crew, OWNER and ADMIN all.
+
         Args:
             drawer_id: Id of the drawer.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1866,7 +1876,9 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> DrawerAnswer:
-        """Restore a drawer that was deleted, pruned, merged or superseded.
+        """Restore a drawer that was deleted, pruned, merged or superseded; for those who may delete it.
+
+        One that an OWNER or ADMIN deleted is restored by them alone.
 
         Args:
             drawer_id: Id of the drawer.
@@ -1882,6 +1894,8 @@ class Operations:
     ) -> InfoAnswer:
         """Set the text about the workspace that is given to a model at the start of every conversation.
 
+        For OWNER, ADMIN and LEAD.
+
         Args:
             content: The text, at most 2,000 characters.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -1896,7 +1910,7 @@ class Operations:
         topic: str | None = None,
         workspace_id: str | None = None,
     ) -> DiaryWriteAnswer:
-        """Write an entry into an agent's diary.
+        """Write an entry into an agent's diary: an agent into its own, OWNER and ADMIN into each.
 
         Args:
             agent_name: Whose diary.
@@ -2289,9 +2303,10 @@ class Operations:
     ) -> ConsolidationAnswer:
         """Learn rules from recurring entries of a crew.
 
-        Returns when the run has finished, or after two seconds; it then continues in the background. One run at a
-        time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is
-        permanent.
+        What one publisher alone reported, or all of which was received on one day, is proposed to a person
+        instead. Returns when the run has finished, or after two seconds; it then continues in the background. One
+        run at a time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless
+        one is permanent.
 
         Args:
             crew_id: The crew; all if absent.
@@ -2345,7 +2360,7 @@ class Operations:
     def proposals(
         self,
         *,
-        state: Literal["pending", "approved", "rejected", "undone"] | None = None,
+        state: Literal["pending", "approved", "rejected", "undone", "learned"] | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
@@ -2353,7 +2368,7 @@ class Operations:
         """List proposed rules and skills, the newest first.
 
         Args:
-            state: pending, approved, rejected or undone; all if absent.
+            state: pending, approved, rejected, undone or learned; all if absent.
             crew_id: The crew; all if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
@@ -2452,7 +2467,7 @@ class Operations:
         For OWNER, ADMIN, and tokens that may speak for the person.
 
         Args:
-            user: The person: the `actor_id` of their turns.
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2485,7 +2500,7 @@ class Operations:
         Earlier statements of the person no longer count for this key.
 
         Args:
-            user: The person: the `actor_id` of their turns.
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2500,14 +2515,37 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Record that a person consents to a model and cards, or no longer does.
 
-        Without consent, model and cards are removed at once, and notes of agents about the person are retracted.
+        Nothing is learned of a person before. When consent is withdrawn, model and cards are removed at once, and
+        notes of agents about the person are retracted. Both count for all names of the person.
 
         Args:
-            user: The person: the `actor_id` of their turns.
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             decision: granted or withdrawn.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(CONSENT, locals())
+
+    def name_operator(
+        self,
+        user: str,
+        name: str,
+        *,
+        remove: bool = False,
+        workspace_id: str | None = None,
+    ) -> OperatorChangedAnswer:
+        """Declare a further name of a person, such as an address, or undo that.
+
+        The consent of the person counts for both names; if it was withdrawn under one of them, it is withdrawn.
+        What is known under either name is removed; only later statements count. For OWNER, ADMIN, and tokens that
+        speak for both names.
+
+        Args:
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
+            name: The further name.
+            remove: It is no longer a name of the person.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(NAME_OPERATOR, locals())
 
     def delete_operator(
         self,
@@ -2518,10 +2556,20 @@ class Operations:
         """Delete a person's model, cards and consent, and retract notes of agents about the person.
 
         Args:
-            user: The person: the `actor_id` of their turns.
+            user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(DELETE_OPERATOR, locals())
+
+    def replace_subject_key(
+        self,
+    ) -> SubjectKeyReplacedAnswer:
+        """Use the present key of people although the journal names them by another, after the file subject.key was lost.
+
+        Models, cards, consents and further names of all workspaces are removed: nothing can tell whose they are.
+        People may consent again.
+        """
+        return self._operate(REPLACE_SUBJECT_KEY, locals())
 
     def sweep(
         self,
@@ -2787,7 +2835,8 @@ class Operations:
             label: Purpose of the token.
             nats: For LEAD and AGENT: also make it a NATS password.
             may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
-            speaks_for: For LEAD and AGENT: further actors that it may speak for, such as keeper or keeper:gate.
+            speaks_for: Persons whose own words it submits, such as user:maria. For LEAD and AGENT also further
+                actors that it may speak for, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
         return self._operate(CREATE_TOKEN, locals())
@@ -2998,7 +3047,9 @@ class AsyncOperations:
     operators = _awaited(Operations.operators)
     forget_operator = _awaited(Operations.forget_operator)
     consent = _awaited(Operations.consent)
+    name_operator = _awaited(Operations.name_operator)
     delete_operator = _awaited(Operations.delete_operator)
+    replace_subject_key = _awaited(Operations.replace_subject_key)
     sweep = _awaited(Operations.sweep)
     sweep_embeddings = _awaited(Operations.sweep_embeddings)
     reindex = _awaited(Operations.reindex)

@@ -20,8 +20,9 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from ...schemas.errors import NotAllowed
-from ...schemas.rules.block_markers import MARKERS
+from ...schemas.rules.block_markers import EVERY_MARKER
 from .find import Address, find
+from .person import is_typed, person_at
 from .project import Project, project_of
 
 DEADLINE_S: Final = 0.3
@@ -35,11 +36,13 @@ _TURN_CHARS: Final = 20_000
 _SUMMARY_CHARS: Final = 2_000
 _STATE: Final = "hooks"
 _MARKS: Final = (
-    *((f"[{name}]", f"[END {name}]") for name in MARKERS),
+    *((f"[{name}]", f"[END {name}]") for name in EVERY_MARKER),
     ("<recalled-memory", "</recalled-memory"),
     ("<system-reminder>", "</system-reminder>"),
 )
 """Beginnings and ends of the memory texts that hooks put into sessions."""
+_NOT_TURNS: Final = ("isMeta", "isSidechain", "isCompactSummary")
+"""Marks of lines that are no turn: notes of the program, turns of sub-agents, a model's summary of earlier turns."""
 _EVENTS: Final = {"sessionstart", "userpromptsubmit", "stop", "precompact", "sessionend", "beforesubmitprompt"}
 
 
@@ -76,7 +79,7 @@ def _served(event: str, program: str, given: Mapping[str, Any]) -> dict[str, Any
         raise Trouble(f"no event {event!r}: use SessionStart, UserPromptSubmit, Stop, PreCompact or SessionEnd")
     roots = given.get("workspace_roots")
     folder = Path(given.get("cwd") or (roots[0] if isinstance(roots, list) and roots else Path.cwd()))
-    service = _Service(_address(), _project(folder, program))
+    service = _Service(_address(), _project(folder, program), program)
     if kind == "sessionstart":
         return _injected(event, service.block())
     if kind in ("userpromptsubmit", "beforesubmitprompt"):
@@ -109,9 +112,11 @@ def _injected(event: str, text: str) -> dict[str, Any]:
 class _Service:
     """Asks the service as the agent of the project, within the deadline."""
 
-    def __init__(self, address: Address, project: Project) -> None:
-        self._address = address
+    def __init__(self, address: Address, project: Project, program: str) -> None:
+        person = person_at(address, program)
+        self._address = address if person is None else person.at(address)
         self._project = project
+        self._person = None if person is None else person.name
         self._until = time.monotonic() + DEADLINE_S
 
     @property
@@ -119,9 +124,16 @@ class _Service:
         """Whose memory it is."""
         return self._project
 
+    @property
+    def person(self) -> str | None:
+        """Whose prompts are submitted; None if the token speaks for no person."""
+        return self._person
+
     def block(self) -> str:
         """The block of memory documents."""
         asked = {"agent_id": self._project.agent, "crew_id": self._project.crew, "max_chars": BLOCK_CHARS}
+        if self._person is not None:
+            asked["opener"] = self._person
         return str(self._ask("GET", f"/v1/memory/block?{urlencode(self._in_workspace(asked))}").get("text", ""))
 
     def recalled(self, prompt: str) -> str:
@@ -174,7 +186,7 @@ def _capture(service: _Service, given: Mapping[str, Any]) -> dict[str, Any]:
         for line in lines:
             if not line.endswith(b"\n"):
                 break  # still being written
-            entries += [entry_of(turn, session, service.project) for turn in turns_of(line)]
+            entries += [entry_of(turn, session, service.project, service.person) for turn in turns_of(line)]
             done += len(line)
             if len(entries) >= TURNS_AT_ONCE:
                 break
@@ -194,9 +206,15 @@ def turns_of(line: bytes) -> Iterator[tuple[str, str, str, str | None]]:
     """(id, role, text, time) of what a line of a transcript holds; at most one."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
-    if not isinstance(record, dict) or record.get("isMeta") or record.get("isSidechain"):
+    if isinstance(record, dict):
+        yield from turns_in(record)
+
+
+def turns_in(record: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str | None]]:
+    """(id, role, text, time) of a line of a transcript; at most one."""
+    if any(map(record.get, _NOT_TURNS)):
         return
     payload = record.get("payload")  # Codex wraps messages
     message = record.get("message") if isinstance(record.get("message"), dict) else payload
@@ -229,9 +247,19 @@ def without_injected(text: str) -> str:
     return text.strip()
 
 
-def entry_of(turn: tuple[str, str, str, str | None], session: str, project: Project) -> dict[str, Any]:
-    """A turn of a session as an entry; its id is that of the transcript."""
+def entry_of(
+    turn: tuple[str, str, str, str | None], session: str, project: Project, person: str | None = None
+) -> dict[str, Any]:
+    """A turn of a session as an entry; its id is that of the transcript.
+
+    Args:
+        turn: As ``turns_of`` yields it.
+        session: The session's id.
+        project: Whose memory it is.
+        person: Who types the prompts; None if that is not known.
+    """
     named, role, text, at = turn
+    user = person if person is not None and is_typed(text) else "user"
     summary = " ".join(text.split())
     entry: dict[str, Any] = {
         "entry_type": "chat.user_message" if role == "user" else "chat.agent_response",
@@ -240,7 +268,7 @@ def entry_of(turn: tuple[str, str, str, str | None], session: str, project: Proj
         "crew_id": project.crew,
         "trace_id": _state_file(session).name[:64],
         "actor_type": "user" if role == "user" else "agent",
-        "actor_id": "user" if role == "user" else project.agent,
+        "actor_id": user if role == "user" else project.agent,
     }
     if summary != text:
         entry["payload"] = {"text": text[:_TURN_CHARS]}

@@ -31,6 +31,10 @@ LOOK_S: Final = 2.0
 """Seconds between two probes of a service that was down."""
 _UNREACHABLE: Final = -32000
 """Error code of this proxy, in JSON-RPC's range for servers."""
+_NOT_JSON: Final = -32700
+_NOT_A_REQUEST: Final = -32600
+MAX_LINE_BYTES: Final = 16 << 20
+"""Bytes of a message; a request of the service has at most 8 MiB."""
 _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _COMPLETE: Final = {"resultType": "complete"}
@@ -68,17 +72,24 @@ class Proxy:
         """Forward every line until the input ends; calls under way are finished."""
         try:
             with ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="mcp-call") as pool:
-                for line in lines:
+                while line := lines.readline(MAX_LINE_BYTES):
+                    if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                        while (rest := lines.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
+                            pass
+                        self._refuse(None, _NOT_A_REQUEST, f"a message has at most {MAX_LINE_BYTES:,} bytes")
+                        continue
                     if not line.strip():
                         continue
                     try:
                         message = json.loads(line)
                     except ValueError:
-                        self._write({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "not JSON"}})
+                        self._refuse(None, _NOT_JSON, "not JSON")
+                        continue
+                    except RecursionError:
+                        self._refuse(None, _NOT_JSON, "nested too deeply")
                         continue
                     if not isinstance(message, dict):
-                        error = {"code": -32600, "message": "send one message a line, a JSON object"}
-                        self._write({"jsonrpc": "2.0", "id": None, "error": error})
+                        self._refuse(None, _NOT_A_REQUEST, "send one message a line, a JSON object")
                     elif message.get("method") == "initialize":
                         self._forward(message)  # what follows needs the version that it agrees on
                     else:
@@ -92,6 +103,10 @@ class Proxy:
         except Unreachable as error:
             self._went_down()
             answer = _without_service(message, str(error))
+        except (ValueError, RecursionError) as error:  # of a message that cannot be sent on
+            self._own.connection = None
+            self._refuse(message.get("id"), _NOT_A_REQUEST, f"the message cannot be sent on ({type(error).__name__})")
+            return
         if answer is None:
             return
         if message.get("method") == "initialize" and "result" in answer:
@@ -100,7 +115,7 @@ class Proxy:
         self._write(answer)
 
     def _ask(self, message: Message) -> Message | None:
-        body = json.dumps(message, ensure_ascii=False).encode()
+        body = _bytes(message)
         headers = self._headers(message) | {CALL_ID: uuid.uuid4().hex}
         until = time.monotonic() + RETRY_S
         while True:
@@ -125,10 +140,12 @@ class Proxy:
             return None
         try:
             read = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Unreachable(f"the memory answers with status {answer.status}") from None
         if not isinstance(read, dict):
             raise Unreachable(f"the memory answers with status {answer.status}")
+        if answer.status == http.client.TOO_MANY_REQUESTS:  # too many requests of the token are open: sent again
+            raise ConnectionRefusedError
         if "jsonrpc" not in read:  # a problem of the service: the token, or a parameter of the URL
             raise Unreachable(". ".join(str(read[key]) for key in ("detail", "hint") if read.get(key)))
         return read
@@ -180,16 +197,25 @@ class Proxy:
                 continue
 
     def _write(self, message: Mapping[str, Any]) -> None:
-        line = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        line = _bytes(message) + b"\n"
         with self._writing:
             self._out.write(line)
             self._out.flush()
+
+    def _refuse(self, named: object, code: int, why: str) -> None:
+        plain = named if isinstance(named, (str, int)) else None  # what else an id may hold is what could not be sent
+        self._write({"jsonrpc": "2.0", "id": plain, "error": {"code": code, "message": why}})
+
+
+def _bytes(message: Mapping[str, Any]) -> bytes:
+    """A message on one line; half of a surrogate pair, which UTF-8 cannot hold, becomes ``?``."""
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _header_text(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
-    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
 
 
 def _without_service(message: Message, why: str) -> Message | None:

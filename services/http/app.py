@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from .budget import BodyBudget
+from .budget import BodyBudget, OpenRequests
 from .edge import Edge
 from .metrics import HttpMetrics
 from .openapi import document
@@ -77,6 +77,7 @@ class App(Starlette):
         self.state.services = services
         self.state.metrics = metrics
         self.state.bodies = BodyBudget(services.limits.bodies_bytes)
+        self.state.requests = OpenRequests(services.limits.token_requests, services.limits.agent_requests)
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI description of every route."""

@@ -1,4 +1,4 @@
-"""Bytes of request bodies in memory: a bound for the node and for each token.
+"""What the requests that are being answered may hold: bytes of bodies for the node and each token, requests of agents.
 
 Why: a body may have 32 MiB, and nothing but this bounds how many of them are under way at once.
 
@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from ...schemas.errors import BodiesFull, TooManyBodies
+from ...schemas.errors import BodiesFull, OverBudget, Overloaded, TooManyBodies
 
 SMALL_BYTES: Final = 64 * 1024
 """Bytes of a body that do not count: what uvicorn reads ahead of the application anyway. 200 usual entries."""
@@ -58,13 +58,70 @@ class BodyBudget:
             del self._by_token[token_id]
 
 
+class OpenRequests:
+    """How many requests of agents are being answered; used on the event loop.
+
+    Args:
+        per_token: The bound of a token; 0 for none.
+        in_all: The bound of all.
+    """
+
+    def __init__(self, per_token: int, in_all: int) -> None:
+        self._per_token = per_token
+        self._in_all = in_all
+        self._open = 0
+        self._by_token: Counter[str] = Counter()
+
+    @property
+    def open(self) -> int:
+        """Requests of agents now."""
+        return self._open
+
+    def enter(self, token_id: str) -> None:
+        """Count one more.
+
+        Raises:
+            OverBudget: If it is beyond the token's bound.
+            Overloaded: If it is beyond the bound of all.
+        """
+        if self._per_token and self._by_token[token_id] >= self._per_token:
+            raise OverBudget(
+                f"{self._per_token} requests of this token are open, its maximum; streams count",
+                hint="close some, or wait for answers; an operator may raise CREW_JOURNAL_TOKEN_REQUESTS",
+                budget="open requests",
+                setting="CREW_JOURNAL_TOKEN_REQUESTS",
+            )
+        if self._open >= self._in_all:
+            raise Overloaded(
+                f"{self._open} requests of agents are open; the other connections are reserved",
+                hint="try again later (CREW_JOURNAL_HTTP_CONNECTIONS)",
+            )
+        self._open += 1
+        self._by_token[token_id] += 1
+
+    def leave(self, token_id: str) -> None:
+        """Count one less."""
+        self._open -= 1
+        self._by_token[token_id] -= 1
+        if not self._by_token[token_id]:
+            del self._by_token[token_id]
+
+
 @dataclass(slots=True)
 class Share:
-    """What one request holds of the budget."""
+    """What one request holds of the budgets; ``requests`` is None if it counts for none."""
 
     budget: BodyBudget
     token_id: str
+    requests: OpenRequests | None = None
     size: int = 0
+
+    def end(self) -> None:
+        """Give all back."""
+        self.hold(0)
+        if self.requests is not None:
+            self.requests.leave(self.token_id)
+            self.requests = None
 
     def hold(self, size: int) -> None:
         """Hold ``size`` bytes in all, nothing for a small body; raises as ``BodyBudget.change``."""

@@ -5,7 +5,8 @@ reading goes on while pipelined requests wait.
 
 Invariants: a request that arrives whole in one read sets no timer and costs a few comparisons; a connection keeps no more
 than ``HEAD_BYTES`` and one read of what has not become a request; what is refused is answered with a problem where no
-other answer has begun, and closed. A new connection takes the place of one that waits for its next request.
+other answer has begun, and closed. A new connection takes the place of one that waits for its next request, or for the
+rest of one without a token.
 """
 
 from __future__ import annotations
@@ -78,12 +79,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refusal: tuple[HTTPStatus, str, str] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """Take a place; at the bound, that of the connection which has waited longest for a request."""
+        """Take a place; at the bound, that of the connection which has waited longest for a request or for its rest."""
         super().connection_made(transport)
         if len(self.connections) <= self.bounds.connections:
             return
-        resting = [other for other in self.connections if isinstance(other, BoundedProtocol) and other.rests]
-        longest = min(resting, key=lambda other: other.since)
+        open_now = [other for other in self.connections if isinstance(other, BoundedProtocol)]
+        longest = min((other for other in open_now if other.rests or other.is_unproven), key=lambda other: other.since)
         if longest is self:
             self._refuse(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -99,6 +100,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether no request waits for an answer."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether the rest of a request is awaited that has not proven a token: anyone can leave one unfinished."""
+        return self._awaits == _BODY and "share" not in self.cycle.scope.get("state", ())
 
     # what arrives
 

@@ -90,7 +90,7 @@ class Edge:
             await unexpected_response(trace_id)(scope, receive, send_marked)
         finally:
             if (share := scope["state"].get("share")) is not None:
-                share.hold(0)
+                share.end()
             route = getattr(scope.get("route"), "path", "unknown")
             self._metrics.observe(route, scope["method"], status, time.perf_counter() - began)
 

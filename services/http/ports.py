@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from ...schemas.settings import BODIES_MB, MAX_BATCH_BYTES, Settings
+from ...schemas.settings import BODIES_MB, HTTP_CONNECTIONS, MAX_BATCH_BYTES, TOKEN_REQUESTS, Settings
 from ..access.tokens import TokenRegistry
+from ..budgets import Budgets
 from ..desk import Desk
 from ..journal.intake.submitted import Appender
 from ..mcp.server import McpServer
@@ -16,6 +18,11 @@ from ..operating.status import Node
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
 
+RESERVED_CONNECTIONS: Final = 64
+"""Connections that requests of agents do not take: for OWNER, ADMIN, pages and health checks."""
+RESERVED_SHARE: Final = 8
+"""Share (1/n) of the connections that is reserved if there are few."""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
@@ -24,12 +31,16 @@ class HttpLimits:
     Attributes:
         body_bytes: Largest request body.
         bodies_bytes: Bytes of request bodies in memory at once; half of it for one token.
+        token_requests: Requests of one AGENT or LEAD token at once; 0 for no bound.
+        agent_requests: Requests of all such tokens at once: the other connections are for OWNER, ADMIN and health checks.
         heartbeat_s: Seconds of silence on a live tail until a heartbeat.
         hosts: Names accepted in the Host header beside addresses, in lower case, without port; None for any.
     """
 
     body_bytes: int = MAX_BATCH_BYTES
     bodies_bytes: int = BODIES_MB << 20
+    token_requests: int = TOKEN_REQUESTS
+    agent_requests: int = HTTP_CONNECTIONS - RESERVED_CONNECTIONS
     heartbeat_s: float = 15.0
     hosts: frozenset[str] | None = frozenset({"localhost"})
 
@@ -39,7 +50,13 @@ class HttpLimits:
         listens_on = settings.http.rpartition(":")[0].lower()
         added = (name.strip().lower() for name in settings.http_hosts.split(","))
         hosts = frozenset({"localhost", listens_on, *added} - {""})
-        return cls(bodies_bytes=settings.bodies_mb << 20, hosts=hosts)
+        connections = settings.http_connections
+        return cls(
+            bodies_bytes=settings.bodies_mb << 20,
+            token_requests=settings.token_requests,
+            agent_requests=connections - min(RESERVED_CONNECTIONS, connections // RESERVED_SHARE),
+            hosts=hosts,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +73,5 @@ class AppServices:
     models: EmbeddingModels
     mcp: McpServer
     stores: MemoryStores
+    budgets: Budgets = field(default_factory=Budgets)
     limits: HttpLimits = field(default_factory=HttpLimits)

@@ -6,6 +6,7 @@ same ``trace_id``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -17,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...schemas.errors import CrewJournalError, NotFound
+from ...schemas.errors import CrewJournalError, NotFound, OverBudget
 from ..problem import problem, problem_of, unexpected_problem
 
 PROBLEM_TYPE: Final = "application/problem+json"
@@ -39,7 +40,8 @@ def error_response(error: CrewJournalError, trace_id: str) -> Response:
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     if error.status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
-        headers["Retry-After"] = str(_RETRY_AFTER_S)
+        wait_s = math.ceil(error.retry_after_s) if isinstance(error, OverBudget) else _RETRY_AFTER_S
+        headers["Retry-After"] = str(wait_s)
     return Response(orjson.dumps(problem_of(error, trace_id)), error.status, headers, PROBLEM_TYPE)
 
 

@@ -15,7 +15,8 @@ from starlette.routing import Route
 
 from ...schemas.errors import NotAuthenticated
 from ...schemas.principal import Principal
-from .budget import Share
+from ..budgets import SPENDER
+from .budget import OpenRequests, Share
 from .ports import AppServices
 
 _SCHEME: Final = "bearer "
@@ -84,14 +85,21 @@ def services_of(request: Request) -> AppServices:
 
 
 def principal_of(request: Request) -> Principal:
-    """The binding of the token in ``Authorization: Bearer``; from here on the body counts as the token's.
+    """The binding of the token in ``Authorization: Bearer``; from here on body, place and writes count as the token's.
 
     Raises:
         NotAuthenticated: If there is no token or it is not valid.
+        OverBudget: If too many requests of the token are open.
+        Overloaded: If too many of all agents are.
     """
     header = request.headers.get("authorization", "")
     if header[: len(_SCHEME)].lower() != _SCHEME:
         raise NotAuthenticated("the request has no token", hint="send Authorization: Bearer cj_…")
     principal = services_of(request).tokens.authenticate(header[len(_SCHEME) :].strip())
-    request.state.share = Share(request.app.state.bodies, principal.token_id)
+    requests: OpenRequests | None = None
+    if not principal.role.administers:
+        requests = request.app.state.requests
+        requests.enter(principal.token_id)
+    request.state.share = Share(request.app.state.bodies, principal.token_id, requests)
+    SPENDER.set(services_of(request).budgets.spender(principal))
     return principal

@@ -1,4 +1,8 @@
-"""The route of the Model Context Protocol, and the metadata that says which token it takes (RFC 9728)."""
+"""The route of the Model Context Protocol, and the metadata that says which token it takes (RFC 9728).
+
+``GET`` is answered with 405, as the protocol asks of a server that sends nothing by itself: a stream that stays open and
+empty would only use up a connection.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +90,7 @@ def _base(request: Request) -> str:
 
 
 MCP_ROUTES: Final = (
-    Route(PATH, McpEndpoint(), methods=["GET", "POST", "DELETE"], name="mcp"),
+    Route(PATH, McpEndpoint(), methods=["POST", "DELETE"], name="mcp"),
     Route(METADATA_PATH, metadata, methods=["GET"], name="mcp_metadata"),
     Route(METADATA_PATH + PATH, metadata, methods=["GET"], name="mcp_metadata_of_path"),
 )

@@ -220,8 +220,8 @@ class Memories:
             _of_drawer(one.drawer, one.content, one.similarity, place, uses.get(one.drawer.entry_id, UNREAD))
             for place, one in enumerate(best, 1)
         ]
-        if identity and identity.strip() and self._terms(asked.query) & self._terms(identity):
-            text = identity.strip()
+        if identity is not None and self._terms(asked.query) & self._terms(identity.content):
+            text = f"Identity, set by {identity.author}: {identity.content.strip()}"
             item = Item(Memory.SEMANTIC, "identity", text, 0.0, source="identity", finding=_finding(text))
             made.append(_Candidate(item, Remembered(1.0, asked.now_ms, confidence=1.0)))
         return made
@@ -371,7 +371,7 @@ def relevances(confidences: Sequence[float]) -> list[float]:
 
 
 def _of_drawer(drawer: HotDrawer, content: str, similarity: float, place: int, uses: DrawerUses) -> _Candidate:
-    text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {one_line(content)}"
+    text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {drawer.author_text}: {one_line(content)}"
     item = Item(
         Memory.EPISODIC,
         drawer.drawer_id,

@@ -64,7 +64,7 @@ class MemoryBlocks:
         registry: Registry,
         documents: DocumentsByOwner,
         search: DocumentSearch,
-        opener: Callable[[str, str, str | None, int], Opener],
+        opener: Callable[[Caller, str, str | None, str | None, int], Opener],
         *,
         clock: Callable[[], datetime],
     ) -> None:
@@ -108,7 +108,7 @@ class MemoryBlocks:
         budget = _budget(asked.max_chars, state.agent)
         if asked.opener is not None:
             seq = NOW if asked.as_of is None else asked.as_of
-            opener = await asyncio.to_thread(self._opener, workspace_id, asked.opener, agent_id, seq)
+            opener = await asyncio.to_thread(self._opener, caller, asked.opener, agent_id, asked.session, seq)
             state = replace(state, opener=opener)
         state = replace(state, notes=await self._notes(caller, asked, agent_id, crew_id, state.leads))
         given = block_input(caller, state, agent_id, crew_id)
@@ -123,7 +123,12 @@ class MemoryBlocks:
             for one in made.sections
         )
         return MemoryBlockAnswer(
-            text=made.text, memory_enabled=True, sections=sections, usage=made.usage, view_seq=view_seq
+            text=made.text,
+            memory_enabled=True,
+            sections=sections,
+            usage=made.usage,
+            opener_verified=None if state.opener is None else state.opener.verified,
+            view_seq=view_seq,
         )
 
     async def _notes(

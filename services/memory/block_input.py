@@ -13,7 +13,6 @@ from typing import Final
 from ...schemas.events.workspaces import AgentRole
 from ...schemas.principal import Role
 from ...schemas.rules.assembler import Section
-from ...schemas.rules.documents import finding_in
 from ...schemas.rules.lessons import (
     OUTCOMES_LABEL,
     RULES_LABEL,
@@ -109,7 +108,7 @@ def _section(
     if found is None:
         return None
     rule = TIERS[tier]
-    return Section(rule.label_of(key), label or rule.title.format(key=key), found.content, found.finding)
+    return Section(rule.label_of(key), label or rule.title.format(key=key), found.content, found.finding, scanned=True)
 
 
 def _prior(owned: OwnedDocuments, today: date) -> Daily | None:
@@ -129,9 +128,13 @@ def ranked(section: Section, relevance: Mapping[str, float]) -> Section:
 
 
 def _learned(state: BlockState, is_lead: bool) -> tuple[Section, ...]:
-    """Learned rules, and for a lead the outcomes of missions; blank sections are left out by the assembler."""
-    rules = Section("rules", RULES_LABEL, rules_text(state.learned.rules))
-    return (rules, Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.learned.outcomes))) if is_lead else (rules,)
+    """Learned rules, and for a lead the outcomes of missions; blank sections are left out by the assembler.
+
+    Their lines are scanned one by one, so that a line of one author does not hide those of others.
+    """
+    rules = Section("rules", RULES_LABEL, rules_text(state.learned.rules), scanned=True)
+    outcomes = Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.learned.outcomes), scanned=True)
+    return (rules, outcomes) if is_lead else (rules,)
 
 
 def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -> Iterator[Section]:
@@ -143,10 +146,12 @@ def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -
 
 
 def _remembered(notes: Notes) -> Section | None:
-    """The notes; their lines are scanned one by one, and here together."""
-    if not notes.text:
-        return None
-    return Section("remembered", "Remembered notes", notes.text, finding_in(notes.text))
+    """The notes; their lines are scanned one by one, and by the assembler together."""
+    return Section("remembered", "Remembered notes", notes.text) if notes.text else None
+
+
+NOTES_OF_AGENT: Final = "Notes of the agent, not statements of the person:\n"
+"""Between the facts that a person stated to an agent and what the agent wrote about the person."""
 
 
 def _operator(opener: Opener | None) -> Section | None:
@@ -154,7 +159,7 @@ def _operator(opener: Opener | None) -> Section | None:
     if opener is None or not opener.model:
         return None
     label = TIERS["users"].label_of(opener.slug)
-    return Section(label, label, opener.model, finding_in(opener.model))
+    return Section(label, label, opener.model)
 
 
 def _peer(owned: OwnedDocuments, opener: Opener | None) -> Section | None:
@@ -166,5 +171,5 @@ def _peer(owned: OwnedDocuments, opener: Opener | None) -> Section | None:
         return notes
     label = TIERS["peers"].label_of(opener.slug)
     if notes is None or notes.finding:
-        return Section(label, label, opener.card, finding_in(opener.card))
-    return replace(notes, body=f"{opener.card}{notes.body}")
+        return Section(label, label, opener.card)
+    return replace(notes, body=f"{opener.card}{NOTES_OF_AGENT}{notes.body}", scanned=False)

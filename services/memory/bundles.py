@@ -37,7 +37,7 @@ from ...schemas.rules.bundles import (
 )
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.lessons import as_yaml, rules_text
-from ...schemas.rules.secrets import secrets_in
+from ...schemas.rules.secrets import find_secrets, kinds_of
 from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION
 from ...schemas.views.documents import DocumentRow
@@ -114,7 +114,9 @@ class Bundles:
                 f"the files have {size} of {MAX_BYTES} bytes", hint="import parts of the bundle", field="documents"
             )
         files = [BundleFile(one.path, one.content) for one in asked.documents]
-        slug = None if asked.person is None else self._operators.slug(caller.workspace_id, asked.person)
+        slug = None
+        if asked.person is not None:
+            slug = await asyncio.to_thread(self._operators.slug, caller.workspace_id, asked.person)
         choices = Choices(asked.crew_id is not None, asked.group, slug)
         try:
             name, plan = await asyncio.to_thread(planned, files, choices, asked.format)
@@ -134,8 +136,7 @@ class Bundles:
         }
 
     async def _opted_out(self, caller: Caller, person: str) -> bool:
-        found = await asyncio.to_thread(self._operators.opener, caller.workspace_id, person, None)
-        return found.opted_out
+        return await asyncio.to_thread(self._operators.opted_out, caller.workspace_id, person)
 
     async def _one(
         self,
@@ -193,7 +194,7 @@ def _problems(target: Target, content: str, opted_out: bool) -> Iterator[tuple[s
         yield "empty", "the file is empty"
     if size > cap:
         yield "cap", f"has {size} of {cap} bytes"
-    if kinds := secrets_in(content):
+    if kinds := kinds_of(find_secrets(content)):
         yield "secret", f"holds credentials: {', '.join(kinds)}"
     if finding := finding_in(content):
         yield "injection", finding

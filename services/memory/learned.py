@@ -5,10 +5,20 @@ Invariant: retracted rules and lessons are left out.
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from ...schemas.ports import ViewReader
-from ...schemas.rules.lessons import MISSION_OUTCOME, OUTCOMES_SHOWN, RULES_SHOWN, LearnedRule, Lesson, kept
+from ...schemas.rules.lessons import (
+    MISSION_OUTCOME,
+    OUTCOMES_SHOWN,
+    RULES_SHOWN,
+    LearnedRule,
+    Lesson,
+    kept,
+    outcomes_shown,
+    rules_shown,
+)
 from ...schemas.views import RETRACTIONS
 from ...schemas.views.learning import LESSONS, RULE_MARKS, RULES, RuleRow
 from ...schemas.views.table import as_of
@@ -46,8 +56,8 @@ class Learned:
         return [(RuleRow(*row), promoted) for *row, promoted in self._views.rows(sql, params)]
 
     def rules(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
-        """The rules of a crew for a prompt."""
-        return [
+        """The rules of a crew for a prompt; each publisher has a share of them."""
+        found = [
             LearnedRule(
                 rule_id=row.rule_id,
                 pattern=row.pattern,
@@ -57,21 +67,28 @@ class Learned:
                 days=row.days,
                 promoted=promoted,
                 finding=row.finding,
+                authors=tuple(json.loads(row.authors)),
+                publishers=tuple(json.loads(row.publishers)),
+                reviewed=row.proposal_id is not None,
             )
-            for row, promoted in self.rows(workspace_id, crew_id, seq=seq, limit=RULES_SHOWN)
+            for row, promoted in self.rows(workspace_id, crew_id, seq=seq)
         ]
+        return rules_shown(found, RULES_SHOWN)
 
     def lessons(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
         """The lessons of an owner, in the order in which they were first recorded."""
-        sql = f"""SELECT lesson_id, kind, captured_ms, source, rule, context, finding FROM (
+        return kept(self._recorded(workspace_id, owner, seq, f"source <> '{MISSION_OUTCOME}'"))
+
+    def outcomes(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
+        """The last outcomes of missions, the newest first; each publisher has a share of them."""
+        return outcomes_shown(self._recorded(workspace_id, owner, seq, f"source = '{MISSION_OUTCOME}'"), OUTCOMES_SHOWN)
+
+    def _recorded(self, workspace_id: str, owner: str, seq: int, which: str) -> list[Lesson]:
+        sql = f"""SELECT lesson_id, kind, captured_ms, source, rule, context, finding, author, publisher FROM (
                 SELECT *, min(seq) OVER (PARTITION BY lesson_id) AS first_seq FROM {LESSONS} r
-                WHERE workspace_id = $workspace AND owner = $owner AND seq <= $seq AND {_counts("entry_id", seq)}
+                WHERE workspace_id = $workspace AND owner = $owner AND {which}
+                AND seq <= $seq AND {_counts("entry_id", seq)}
                 QUALIFY row_number() OVER (PARTITION BY lesson_id ORDER BY seq DESC) = 1)
             ORDER BY first_seq"""
         params = {"workspace": workspace_id, "owner": owner, "seq": seq}
-        return kept([Lesson(*row) for row in self._views.rows(sql, params)])
-
-    def outcomes(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
-        """The last outcomes of missions, the newest first."""
-        found = [one for one in self.lessons(workspace_id, owner, seq) if one.source == MISSION_OUTCOME]
-        return sorted(found, key=lambda one: -one.captured_ms)[:OUTCOMES_SHOWN]
+        return [Lesson(*row) for row in self._views.rows(sql, params)]

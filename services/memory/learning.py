@@ -141,6 +141,8 @@ class Learning:
                     confidence=row.confidence,
                     evidence=tuple(json.loads(row.evidence)),
                     days=row.days,
+                    authors=tuple(json.loads(row.authors)),
+                    reviewed=row.proposal_id is not None,
                     promoted=promoted,
                     learned_at=format_ms(row.learned_ms),
                 )

@@ -1,7 +1,8 @@
 """The use-cases of operator models: the statements of a person, forgetting them, and the person's consent.
 
 Invariant: a person is named by the keyed hash; their own name is not stored here. OWNER, ADMIN and tokens that were granted
-to speak for the person may ask; every answer comes after the views have folded the change.
+to speak for the person may ask; every answer comes after the views have folded the change. Nothing is decided about a
+person while the key of the hash is another than the journal's.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from ...schemas.errors import CrewJournalError, NotAllowed
-from ...schemas.events.operators import OperatorDeleted, OperatorForgotten
+from ...schemas.errors import CrewJournalError, InvalidQuery, NotAllowed, Unavailable
+from ...schemas.events.operators import OperatorDeleted, OperatorForgotten, OperatorKeyReplaced, OperatorNamed
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.workspaces import ConsentChanged
-from ...schemas.grants import speaks_for
+from ...schemas.grants import USER, speaks_for
+from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.operations.documents import RetractDocumentRequest
 from ...schemas.operations.operators import (
     ConsentRequest,
     DeleteOperatorRequest,
     FactShown,
     ForgetOperatorRequest,
+    NameOperatorRequest,
     OperatorAnswer,
     OperatorChangedAnswer,
     OperatorRequest,
@@ -27,10 +30,13 @@ from ...schemas.operations.operators import (
     OperatorShown,
     OperatorsRequest,
     ProfileShown,
+    ReplaceSubjectKeyRequest,
+    SubjectKeyReplacedAnswer,
 )
+from ...schemas.persons import person_of
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
-from ...schemas.rules.operators import facts_of, slug_of, subject_hash
+from ...schemas.rules.operators import KEY_CHANGED, KEY_CHANGED_FIX, facts_of, key_id, slug_of, subject_hash
 from ...schemas.rules.tiers import Scope, scope_of
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms
@@ -61,15 +67,50 @@ class Operators:
         self._journal = journal
         self._writing = writing
         self._key = key
+        self._key_id = key_id(key)
         self._profiles = Profiles(views)
 
     def slug(self, workspace_id: str, user: str) -> str:
-        """The key of the documents about a person."""
+        """The key of the documents about a person; blocking."""
         return slug_of(self._hash(workspace_id, user))
 
-    def opener(self, workspace_id: str, user: str, agent_id: str | None, seq: int = NOW) -> Opener:
-        """The profile of the person who opened the session, for a prompt; blocking."""
-        return self._profiles.opener(workspace_id, user, self.slug(workspace_id, user), agent_id, seq)
+    def opted_out(self, workspace_id: str, user: str) -> bool:
+        """Whether the person's consent was withdrawn, under any name; blocking."""
+        return self._profiles.opted_out(workspace_id, self.slug(workspace_id, user))
+
+    def opener(self, caller: Caller, user: str, agent_id: str | None, session: str | None, seq: int = NOW) -> Opener:
+        """The profile of the person who opened a session with an agent, for a prompt; blocking.
+
+        Without what is known about the person if the caller may not read it: it neither administers nor speaks for the
+        person, and the session was not opened by the person in their own words.
+
+        Args:
+            caller: Who asks.
+            user: The person.
+            agent_id: The agent; None for none.
+            session: The session (``trace_id``); None if it is not given.
+            seq: The profile as of this sequence.
+        """
+        slug = self.slug(caller.workspace_id, user)
+        if self._may_read(caller, user, slug, agent_id, session):
+            return self._profiles.opener(caller.workspace_id, user, slug, agent_id, seq)
+        opted_out = self._profiles.opted_out(caller.workspace_id, slug)
+        return Opener(user, slug, opted_out=opted_out, verified=False)
+
+    def _may_read(self, caller: Caller, user: str, slug: str, agent_id: str | None, session: str | None) -> bool:
+        if caller.administers or speaks_for(caller.principal.speaks_for, USER, user):
+            return True
+        if session is None:
+            return False
+        opened_by = self._profiles.opener_of(caller.workspace_id, session, agent_id)
+        return opened_by is not None and self.slug(caller.workspace_id, opened_by) == slug
+
+    def figures(self) -> dict[str, str | None]:
+        """For ``status``: what is wrong with the key that names people; blocking."""
+        return {"error": KEY_CHANGED if self._key_changed() else None}
+
+    def _key_changed(self) -> bool:
+        return self._profiles.key_in_use() not in (None, self._key_id)
 
     async def show(self, caller: Caller, asked: OperatorRequest) -> OperatorAnswer:
         """The model of a person, with the quotes that support it.
@@ -79,12 +120,14 @@ class Operators:
         """
         _check(caller, asked.user)
         view_seq = self._views.view_seq(OPERATORS_PROJECTION)
-        workspace_id, slug = caller.workspace_id, self.slug(caller.workspace_id, asked.user)
+        workspace_id = caller.workspace_id
+        slug = slug_of(await self._person(workspace_id, asked.user))
         rows = await asyncio.to_thread(self._profiles.of, workspace_id, slug)
         consent = await asyncio.to_thread(self._profiles.consent, workspace_id, slug)
         profiles = [(row.agent_id, _shown(row)) for row in rows]
         return OperatorAnswer(
             slug=slug,
+            consent=None if consent is None else "granted" if consent.granted else "withdrawn",
             opted_out=consent is not None and not consent.granted,
             consent_at=None if consent is None else format_ms(consent.changed_ms),
             model=next((shown for agent_id, shown in profiles if agent_id is None), None),
@@ -111,31 +154,82 @@ class Operators:
 
     async def forget(self, caller: Caller, asked: ForgetOperatorRequest) -> OperatorChangedAnswer:
         """Forget one key, or all, in the model and in every card; raises as ``show``."""
-        payload = OperatorForgotten(subject_hash=self._hash(caller.workspace_id, asked.user), key=asked.key)
-        return await self._change(caller, asked.user, payload, f"forget {asked.key or 'all keys'} of an operator")
+        _check(caller, asked.user)
+        person = await self._person(caller.workspace_id, asked.user)
+        payload = OperatorForgotten(subject_hash=person, key=asked.key)
+        return await self._change(caller, person, payload, f"forget {asked.key or 'all keys'} of an operator")
 
     async def consent(self, caller: Caller, asked: ConsentRequest) -> OperatorChangedAnswer:
         """Record consent or its withdrawal, which removes model, cards and what agents wrote; raises as ``show``."""
+        _check(caller, asked.user)
+        person = await self._person(caller.workspace_id, asked.user)
         granted = asked.decision == "granted"
-        payload = ConsentChanged(subject_hash=self._hash(caller.workspace_id, asked.user), granted=granted)
+        payload = ConsentChanged(subject_hash=person, granted=granted, key_id=self._key_id)
         said = "opted in" if granted else "opted out"
-        answer = await self._change(caller, asked.user, payload, f"an operator {said}")
+        answer = await self._change(caller, person, payload, f"an operator {said}")
         return answer if granted else await self._retract_notes(caller, asked.user, answer)
+
+    async def name(self, caller: Caller, asked: NameOperatorRequest) -> OperatorChangedAnswer:
+        """Declare a further name of a person, or undo that; raises as ``show``, for either name.
+
+        Raises:
+            InvalidQuery: If both are the same name.
+        """
+        for named in (asked.user, asked.name):
+            _check(caller, named)
+        if person_of(asked.user) == person_of(asked.name):
+            raise InvalidQuery("the name is the person's already", hint="name another one", field="name")
+        person = await self._person(caller.workspace_id, asked.user)
+        payload = OperatorNamed(
+            subject_hash=subject_hash(self._key, caller.workspace_id, asked.name),
+            person_hash=person,
+            declared=not asked.remove,
+            key_id=self._key_id,
+        )
+        said = "lost a further name" if asked.remove else "got a further name"
+        answer = await self._change(caller, person, payload, f"an operator {said}")
+        return answer.model_copy(update={"slug": await asyncio.to_thread(self.slug, caller.workspace_id, asked.user)})
 
     async def delete(self, caller: Caller, asked: DeleteOperatorRequest) -> OperatorChangedAnswer:
         """Remove model, cards, what agents wrote, and consent; raises as ``show``."""
-        payload = OperatorDeleted(subject_hash=self._hash(caller.workspace_id, asked.user))
-        answer = await self._change(caller, asked.user, payload, "an operator was deleted")
+        _check(caller, asked.user)
+        person = await self._person(caller.workspace_id, asked.user)
+        answer = await self._change(caller, person, OperatorDeleted(subject_hash=person), "an operator was deleted")
         return await self._retract_notes(caller, asked.user, answer)
 
-    def _hash(self, workspace_id: str, user: str) -> str:
-        return subject_hash(self._key, workspace_id, user)
+    async def replace_key(self, caller: Caller, _asked: ReplaceSubjectKeyRequest) -> SubjectKeyReplacedAnswer:
+        """Use the present key instead of one that was lost; models, consents and names of all workspaces are removed.
 
-    async def _change(self, caller: Caller, user: str, payload: ControlPayload, summary: str) -> OperatorChangedAnswer:
-        _check(caller, user)
+        Raises:
+            InvalidQuery: If the present key is the journal's.
+        """
+        if not await asyncio.to_thread(self._key_changed):
+            raise InvalidQuery("the key is the one that the journal uses", hint="nothing is to be replaced")
+        payload, summary = OperatorKeyReplaced(key_id=self._key_id), "the key that names people was replaced"
+        recorded = await self._journal.record(SYSTEM_WORKSPACE, payload, summary=summary, **caller.actor_fields)
+        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, OPERATORS_PROJECTION)
+        return SubjectKeyReplacedAnswer(key_id=self._key_id, seq=recorded.seq)
+
+    def _hash(self, workspace_id: str, user: str) -> str:
+        """The keyed hash of the person, also by a further name; blocking."""
+        return self._profiles.person_hash(workspace_id, subject_hash(self._key, workspace_id, user))
+
+    async def _person(self, workspace_id: str, user: str) -> str:
+        """``_hash``.
+
+        Raises:
+            Unavailable: If the journal names people by another key.
+        """
+        if await asyncio.to_thread(self._key_changed):
+            raise Unavailable(KEY_CHANGED, hint=KEY_CHANGED_FIX)
+        return await asyncio.to_thread(self._hash, workspace_id, user)
+
+    async def _change(
+        self, caller: Caller, person: str, payload: ControlPayload, summary: str
+    ) -> OperatorChangedAnswer:
         recorded = await self._journal.record(caller.workspace_id, payload, summary=summary, **caller.actor_fields)
         await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, OPERATORS_PROJECTION)
-        return OperatorChangedAnswer(slug=self.slug(caller.workspace_id, user), seq=recorded.seq)
+        return OperatorChangedAnswer(slug=slug_of(person), seq=recorded.seq)
 
     async def _retract_notes(self, caller: Caller, user: str, answer: OperatorChangedAnswer) -> OperatorChangedAnswer:
         """Retract what agents wrote about the person under the slug or the person's name."""

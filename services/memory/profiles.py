@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...schemas.ports import ViewReader
-from ...schemas.rules.operators import as_markdown, facts_of
-from ...schemas.views.operators import OPERATOR_CONSENTS, OPERATOR_PROFILES, OperatorConsentRow, OperatorProfileRow
+from ...schemas.rules.operators import as_markdown, facts_of, slug_of
+from ...schemas.views.operators import (
+    OPERATOR_CONSENTS,
+    OPERATOR_KEY,
+    OPERATOR_NAMES,
+    OPERATOR_PROFILES,
+    OPERATOR_TURNS,
+    OperatorConsentRow,
+    OperatorProfileRow,
+)
 from ...schemas.views.table import as_of
 from .learned import NOW
 
@@ -19,13 +27,23 @@ PROFILES_LISTED: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """The person who opened a session: the slug, the texts of model and card, and whether they opted out."""
+    """The person who opened a session.
+
+    Attributes:
+        user: The name, as it was given.
+        slug: The name of the person's documents.
+        model: The text of the model; empty if there is none, or the caller may not read it.
+        card: Likewise of the agent's card.
+        opted_out: Whether consent was withdrawn.
+        verified: Whether the caller may read what is known about the person.
+    """
 
     user: str
     slug: str
     model: str = ""
     card: str = ""
     opted_out: bool = False
+    verified: bool = True
 
 
 class Profiles:
@@ -66,12 +84,34 @@ class Profiles:
         found = (row for row in self.of(workspace_id, slug, seq) if row.agent_id == agent_id)
         return next((text_of(row) for row in found), "")
 
+    def person_hash(self, workspace_id: str, hashed: str) -> str:
+        """The hash of the person, also for the hash of a further name."""
+        sql = f"SELECT person_hash FROM {OPERATOR_NAMES} WHERE workspace_id = ? AND slug = ?"
+        rows = self._views.rows(sql, [workspace_id, slug_of(hashed)])
+        return rows[0][0] if rows else hashed
+
+    def key_in_use(self) -> str | None:
+        """The id of the key by which the journal names people; None if it names none yet."""
+        rows = self._views.rows(f"SELECT key_id FROM {OPERATOR_KEY}")
+        return rows[0][0] if rows else None
+
+    def opener_of(self, workspace_id: str, session: str, agent_id: str | None) -> str | None:
+        """Who opened a session with an agent: the person of its first own turn; None if it has none."""
+        sql = f"""SELECT person FROM {OPERATOR_TURNS} WHERE workspace_id = ? AND trace_id = ?
+            AND agent_id IS NOT DISTINCT FROM ? ORDER BY seq LIMIT 1"""
+        rows = self._views.rows(sql, [workspace_id, session, agent_id])
+        return rows[0][0] if rows else None
+
     def opener(self, workspace_id: str, user: str, slug: str, agent_id: str | None, seq: int = NOW) -> Opener:
         """The profile of the person who opened the session, for a prompt."""
-        consent = self.consent(workspace_id, slug)
         rows = {row.agent_id: text_of(row) for row in self.of(workspace_id, slug, seq)}
         card = "" if agent_id is None else rows.get(agent_id, "")
-        return Opener(user, slug, rows.get(None, ""), card, consent is not None and not consent.granted)
+        return Opener(user, slug, rows.get(None, ""), card, self.opted_out(workspace_id, slug))
+
+    def opted_out(self, workspace_id: str, slug: str) -> bool:
+        """Whether the person's consent was withdrawn."""
+        consent = self.consent(workspace_id, slug)
+        return consent is not None and not consent.granted
 
 
 def text_of(row: OperatorProfileRow) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...schemas.entry import Priority
+from ...schemas.entry import MAX_SUMMARY, Priority
 from ...schemas.errors import EvidenceGone, NotFound, ProposalNotPending
 from ...schemas.events.learning import RuleLearned
 from ...schemas.events.proposals import ProposalDecided
@@ -36,7 +36,7 @@ from ...schemas.operations.proposals import (
 )
 from ...schemas.operations.retractions import RetractRequest
 from ...schemas.ports import ViewReader
-from ...schemas.rules.lessons import RULES_SHOWN, LearnedRule, rules_text
+from ...schemas.rules.lessons import RULES_SHOWN, LearnedRule, rule_summary, rules_shown, rules_text
 from ...schemas.rules.relations import EVIDENCE_REF
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms
@@ -56,9 +56,14 @@ _ROWS: Final = f"""SELECT {PROPOSALS.names},
     (SELECT arg_max(decision || '/' || reason, seq) FROM {PROPOSAL_DECISIONS} d
         WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id) AS decided,
     (SELECT arg_max(rule_id, seq) FROM {RULES} r
-        WHERE r.workspace_id = p.workspace_id AND r.proposal_id = p.proposal_id) AS rule_id,
-    EXISTS (SELECT 1 FROM {RETRACTIONS} x JOIN {RULES} r ON r.workspace_id = x.workspace_id AND r.rule_id = x.target_id
-        WHERE x.workspace_id = p.workspace_id AND x.kind = 'entry' AND x.{PRESENT} AND r.proposal_id = p.proposal_id)
+        WHERE r.workspace_id = p.workspace_id AND p.proposal_id IN (r.proposal_id, r.settles)) AS rule_id,
+    EXISTS (SELECT 1 FROM {RULES} r WHERE r.workspace_id = p.workspace_id AND r.settles = p.proposal_id),
+    EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = p.workspace_id AND x.kind = 'entry' AND x.{PRESENT}
+        AND x.target_id = p.proposal_id)
+    OR EXISTS (SELECT 1 FROM {RETRACTIONS} x JOIN {RULES} r
+            ON r.workspace_id = x.workspace_id AND r.rule_id = x.target_id
+        WHERE x.workspace_id = p.workspace_id AND x.kind = 'entry' AND x.{PRESENT}
+        AND p.proposal_id IN (r.proposal_id, r.settles))
     FROM {PROPOSALS} p WHERE p.workspace_id = $workspace AND ($id IS NULL OR p.proposal_id = $id)
     AND ($crew IS NULL OR p.crew_id = $crew) ORDER BY p.seq DESC"""
 _EVIDENCE: Final = f"""SELECT id, entry_type, ts_ms, summary FROM {ENTRIES}
@@ -148,10 +153,13 @@ class Proposals:
             days=row.days,
             promoted=False,
             finding=row.finding,
+            authors=tuple(json.loads(row.authors)),
+            publishers=tuple(json.loads(row.publishers)),
+            reviewed=True,
         )
         proven = [one for one in rules if one.promoted]
         others = [one for one in rules if not one.promoted]
-        before, after = rules_text(rules), rules_text([*proven, new, *others][:RULES_SHOWN])
+        before, after = rules_text(rules), rules_text(rules_shown([*proven, new, *others], RULES_SHOWN))
         return _difference(before, after, view_seq)
 
     async def approve(self, caller: Caller, asked: ApproveProposalRequest) -> ProposalDecisionAnswer:
@@ -187,11 +195,13 @@ class Proposals:
                 days=row.days,
                 model=row.model,
                 proposal_id=row.proposal_id,
+                publishers=tuple(json.loads(row.publishers)),
+                authors=tuple(json.loads(row.authors)),
             )
             recorded = await self._journal.record(
                 caller.workspace_id,
                 rule,
-                summary=f"Learned: {rule.pattern}",
+                summary=rule_summary(rule.pattern, rule.authors)[:MAX_SUMMARY],
                 entry_id=_rule_id(row),
                 **caller.actor_fields,
                 crew_id=row.crew_id,
@@ -264,8 +274,8 @@ class Proposals:
     def _read(self, workspace_id: str, proposal_id: str | None, crew_id: str | None) -> Sequence[Proposal]:
         params = {"workspace": workspace_id, "id": proposal_id, "crew": crew_id}
         return [
-            _proposal(ProposalRow(*row), decided, rule_id, retracted)
-            for *row, decided, rule_id, retracted in self._views.rows(_ROWS, params)
+            _proposal(ProposalRow(*row), decided, rule_id, settled=settled, retracted=retracted)
+            for *row, decided, rule_id, settled, retracted in self._views.rows(_ROWS, params)
         ]
 
     def _entries(self, workspace_id: str, proposal: Proposal) -> Sequence[EvidenceShown]:
@@ -284,13 +294,17 @@ _OF_SKILL: Final = {
 """States of a proposed skill by its last decision."""
 
 
-def _proposal(row: ProposalRow, decided: str | None, rule_id: str | None, retracted: bool) -> Proposal:
+def _proposal(
+    row: ProposalRow, decided: str | None, rule_id: str | None, *, settled: bool, retracted: bool
+) -> Proposal:
     decision, _, reason = (decided or "").partition("/")
     if row.skill_of is not None:
         state = _OF_SKILL.get(decision, ProposalState.PENDING)
         rule_id = row.skill_of
+    elif retracted:
+        state = ProposalState.UNDONE
     elif rule_id is not None:
-        state = ProposalState.UNDONE if retracted else ProposalState.APPROVED
+        state = ProposalState.LEARNED if settled else ProposalState.APPROVED
     else:
         state = ProposalState.REJECTED if decision == "rejected" else ProposalState.PENDING
     return Proposal(row, state, reason, rule_id)
@@ -315,6 +329,7 @@ def _shown(proposal: Proposal) -> ProposalShown:
         state=proposal.state,
         reason=proposal.reason,
         rule_id=proposal.rule_id,
+        authors=tuple(json.loads(row.authors)),
         kind="rule" if row.skill_of is None else "skill",
         document=proposal.document,
         made_at=format_ms(row.made_ms),

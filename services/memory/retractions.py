@@ -23,6 +23,7 @@ from ...schemas.sequence_set import SequenceSet
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import RELATIONS, RELATIONS_PROJECTION, RETRACTIONS, STANDINGS_PROJECTION, RetractionRow
 from ...schemas.views.table import PRESENT
+from ..authorship import Author, may_change
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from ..query.entries.queries import JournalQueries
@@ -169,9 +170,9 @@ def _only(entry: StoredEntry) -> SequenceSet:
 
 
 def _check_authority(caller: Caller, known: RetractionRow) -> None:
-    kind, actor = caller.acts_as
-    below = known.actor_type == ActorType.AGENT and caller.principal.role is Role.LEAD
-    if kind is not ActorType.USER and not below and (known.actor_type, known.actor_id) != (kind, actor):
+    agent_id = known.actor_id if known.actor_type == ActorType.AGENT else None
+    # an AGENT reads its own entries alone, and a LEAD those of its crew
+    if not may_change(caller, Author(known.actor_type, known.actor_id, agent_id, caller.principal.crew_id)):
         raise NotAllowed(
             f"{known.target_id} was retracted by {known.actor_id}, whose decision this token may not change",
             hint="ask an OWNER, an ADMIN, or the agent or person that retracted it",

@@ -1,7 +1,8 @@
 """Backups: the streams as the broker copies them, in one file, and a journal made from such a file.
 
-The views are not in it, because they follow from the streams. Nor are the secrets: a restored journal gets a token and
-passwords of its own. Invariant: a file is used only if the hashes of all its parts are right, and a restored journal says
+The views are not in it, because they follow from the streams. Nor are the owner's token and the broker's passwords: a
+restored journal gets its own. The key that names people is in it, because without it no consent and no model is recognised.
+Invariant: a file is used only if the hashes of all its parts are right, and a restored journal says
 that it was restored, and from what.
 """
 
@@ -24,6 +25,7 @@ from ...schemas.errors import CrewJournalError
 from ...schemas.events.restored import JournalRestored
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.subjects import DEADLETTER_STREAM, JOURNAL_STREAM
+from ..data_dir import SUBJECT_KEY_FILE
 from ..journal.broker.connection import Connection
 from ..journal.broker.snapshot import CHUNK_BYTES, SnapshotStarted, restore, snapshot
 from ..journal.intake.decisions import decision_entry
@@ -61,6 +63,7 @@ class Manifest(BaseModel):
         version: Of Crew Journal.
         made_at: When it was made.
         streams: By name.
+        subject_key: SHA-256 of the part ``subject.key``; None in backups of earlier versions, which have none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -68,6 +71,7 @@ class Manifest(BaseModel):
     version: str
     made_at: datetime
     streams: dict[str, Part]
+    subject_key: str | None = None
 
     @property
     def last_seq(self) -> int:
@@ -80,14 +84,22 @@ class Manifest(BaseModel):
         return int(self.streams[JOURNAL_STREAM].state["messages"])
 
 
-async def backup_records(connect: Connect, clock: Callable[[], datetime]) -> AsyncIterator[Mapping[str, Any]]:
-    """The backup of a running node: a record ``stream`` for each stream, its ``chunk`` records, then ``result``.
+async def backup_records(
+    connect: Connect, clock: Callable[[], datetime], subject_key: bytes
+) -> AsyncIterator[Mapping[str, Any]]:
+    """The backup of a running node: ``subject_key``, a record ``stream`` for each stream, its ``chunk`` records, ``result``.
+
+    Args:
+        connect: Makes a connection of the service.
+        clock: The time, UTC.
+        subject_key: The key that names people in events.
 
     Raises:
         BrokerError: If JetStream refuses.
     """
     async with AsyncExitStack() as own:
         client = await connect(own, "crew-journal backup")
+        yield {"subject_key": subject_key.hex()}
         for name in STREAMS:
             async for piece in snapshot(client, name):
                 if isinstance(piece, SnapshotStarted):
@@ -104,6 +116,7 @@ class BackupFile:
         self._archive = zipfile.ZipFile(path, "x", zipfile.ZIP_STORED)
         self._parts: dict[str, Part] = {}
         self._open: tuple[Any, Any, Mapping[str, Any]] | None = None
+        self._subject_key: str | None = None
         self.size = 0
 
     def take(self, record: Mapping[str, Any]) -> Manifest | None:
@@ -117,10 +130,15 @@ class BackupFile:
             self.size += len(chunk)
             return None
         self._end_part()
+        if "subject_key" in record:
+            text = f"{record['subject_key']}\n".encode("ascii")
+            self._archive.writestr(SUBJECT_KEY_FILE, text)
+            self._subject_key = hashlib.sha256(text).hexdigest()
+            return None
         if "stream" in record:
             self._open = self._archive.open(record["stream"], "w", force_zip64=True), hashlib.sha256(), record
             return None
-        manifest = Manifest(format=FORMAT, streams=self._parts, **record["result"])
+        manifest = Manifest(format=FORMAT, streams=self._parts, subject_key=self._subject_key, **record["result"])
         self._archive.writestr(MANIFEST, manifest.model_dump_json(indent=1))
         return manifest
 
@@ -161,12 +179,26 @@ def checked_backup(path: Path) -> Manifest:
                         digest.update(chunk)
                 if digest.hexdigest() != part.sha256:
                     raise CrewJournalError(f"{path} is damaged: {name} has another hash", hint="use another backup")
+            if manifest.subject_key is not None:
+                key = archive.read(SUBJECT_KEY_FILE)
+                if hashlib.sha256(key).hexdigest() != manifest.subject_key:
+                    raise CrewJournalError(
+                        f"{path} is damaged: {SUBJECT_KEY_FILE} has another hash", hint="use another backup"
+                    )
     except (zipfile.BadZipFile, KeyError, ValidationError, json.JSONDecodeError) as error:
         raise CrewJournalError(
             f"{path} is not a complete backup: {type(error).__name__}",
             hint="use a file that `crew-journal backup` wrote",
         ) from None
     return manifest
+
+
+def subject_key_of(path: Path, manifest: Manifest) -> bytes | None:
+    """The key that names people in events, from a checked backup; None if it has none."""
+    if manifest.subject_key is None:
+        return None
+    with zipfile.ZipFile(path) as archive:
+        return bytes.fromhex(archive.read(SUBJECT_KEY_FILE).decode("ascii"))
 
 
 async def restore_streams(client: Connection, path: Path, manifest: Manifest, digest: str, now: datetime) -> int:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ...schemas.active_models import active_in, read_active_models
 from ...schemas.events.drawers import DrawerState
 from ...schemas.ports import ViewReader
+from ...schemas.rules.palace.layers import drawer_author
 from ...schemas.rules.palace.upkeep import decayed
 from ...schemas.views import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION
 from ...schemas.views.drawers import DRAWER_UPKEEP, DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
@@ -50,6 +51,8 @@ _COLUMNS: Final = (
     "counts",
     "since_seq",
     "until_seq",
+    "author_type",
+    "author_name",
 )
 _USES: Final = ("entry_id", "access_count", "last_accessed_ms")
 _UPKEEP: Final = ("key", "decays")
@@ -69,11 +72,18 @@ class HotDrawer:
     source_file: str
     filed_ms: int
     decays: int
+    author_type: str = ""
+    author_name: str = ""
 
     @property
     def importance(self) -> float:
         """Its importance after its decays."""
         return decayed(self.filed_importance, self.decays)
+
+    @property
+    def author_text(self) -> str:
+        """Who filed it, by the token."""
+        return drawer_author(self.added_by_agent, self.author_type, self.author_name)
 
 
 class DrawerUses(NamedTuple):
@@ -192,6 +202,8 @@ class DrawerIndex(TextIndex):
                 row["source_file"],
                 int(row["filed_ms"]),
                 self._decays.get(key, 0),
+                row["author_type"],
+                row["author_name"],
             )
             self._key_of[row["drawer_id"]] = key
         if not new:

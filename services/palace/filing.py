@@ -1,7 +1,8 @@
 """Writing the palace: filing, moving, deleting and restoring drawers, the diary and the identity.
 
-Invariant: a write returns once the views show it. Of two filings of one text at a place one is recorded, because the id of
-the entry follows from the drawer and from when it was last removed.
+Invariants: a write returns once the views show it. The author of a drawer is that of the token, which the entry bears;
+``services/authorship`` decides who may change a drawer, and a diary is its agent's. Of two filings of one text at a place
+one is recorded, because the id of the entry follows from the drawer and from when it was last removed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, PalaceFull
+from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, NotAllowed, PalaceFull
 from ...schemas.events.drawers import (
     MOST_DRAWERS,
     PLACE_CHARS,
@@ -46,6 +47,7 @@ from ...schemas.rules.palace.places import DIARY, agent_slug, drawer_id
 from ...schemas.rules.palace.texts import is_noise
 from ...schemas.rules.palace_graph import GENERAL_ROOM
 from ...schemas.views.drawers import DrawerRow
+from ..authorship import Author, check_may_change
 from ..desk import Caller
 from .reading import no_drawer
 from .recording import PalaceRecorder
@@ -77,17 +79,20 @@ class PalaceFiling:
 
         Raises:
             InvalidRequest: If the text is noise.
+            NotAllowed: If ``added_by`` names another author, and the caller is neither OWNER nor ADMIN.
             PalaceFull: If the workspace has as many drawers as it may have.
             BrokerUnavailable: If it could not be recorded.
         """
         if is_noise(asked.content):
             raise _noise("content")
-        found = classify(asked.content, LEAST_CONFIDENCE)
+        _check_own_name(caller, asked.added_by, "added_by")
+        content = await self._recorder.without_secrets(caller, asked.content, "content")
+        found = classify(content, LEAST_CONFIDENCE)
         filed = DrawerFiled(
-            drawer_id=drawer_id(asked.wing, asked.room, asked.content),
+            drawer_id=drawer_id(asked.wing, asked.room, content),
             wing=asked.wing,
             room=asked.room,
-            content=asked.content,
+            content=content,
             memory_type=found.memory_type,
             importance=found.importance,
             added_by=asked.added_by or caller.acts_as[1],
@@ -112,7 +117,7 @@ class PalaceFiling:
             drawer_id=asked.drawer_id,
             wing=_part(wing) or USER_WING,
             room=_part(room) or GENERAL_ROOM,
-            content=asked.content,
+            content=await self._recorder.without_secrets(caller, asked.content, "content"),
             memory_type="preference",
             added_by="mobile",
             added_by_agent=caller.principal.agent_id or "",
@@ -123,9 +128,11 @@ class PalaceFiling:
         """Write into a diary; an entry that is written twice is kept twice.
 
         Raises:
+            NotAllowed: If it is another agent's diary, and the caller is neither OWNER nor ADMIN.
             PalaceFull: If the workspace has as many drawers as it may have.
             BrokerUnavailable: If it could not be recorded.
         """
+        _check_own_name(caller, asked.agent_name, "agent_name")
         hall, room, entry_id = agent_slug(asked.agent_name), asked.topic or DIARY, mint_entry_id()
         filed = DrawerFiled(
             drawer_id=drawer_id(DIARY, room, f"{entry_id}/{asked.entry}"),
@@ -145,10 +152,15 @@ class PalaceFiling:
         return DiaryWriteAnswer(drawer_id=filed.drawer_id, info=f"written into the diary of {hall}", seq=seq)
 
     async def delete(self, caller: Caller, asked: DeleteDrawerRequest) -> DeleteDrawerAnswer:
-        """Delete a drawer; ``deleted`` is false if there is none."""
+        """Delete a drawer; ``deleted`` is false if there is none.
+
+        Raises:
+            NotAllowed: If the caller may not change it.
+        """
         known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
         if known is None or not known.open:
             return DeleteDrawerAnswer(deleted=False, info=f"there is no drawer {asked.drawer_id}")
+        _check_author(caller, known)
         seq = await self._record(caller, DrawerDeleted(drawer_id=asked.drawer_id), "is deleted", asked.drawer_id)
         return DeleteDrawerAnswer(deleted=True, info="deleted; it can be restored", seq=seq)
 
@@ -157,12 +169,17 @@ class PalaceFiling:
 
         Raises:
             NotFound: If there never was such a drawer.
+            NotAllowed: If the caller may not change it, or an OWNER or ADMIN deleted it and the caller is neither.
             PalaceFull: If the workspace has as many drawers as it may have.
         """
         async with self.one_at_a_time:
             known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
             if known is None:
                 raise no_drawer(asked.drawer_id)
+            _check_author(caller, known)
+            if not known.open:
+                deletion = f"the deletion of drawer {asked.drawer_id}"
+                check_may_change(caller, Author(known.row.removed_by, None), deletion, shared=True)
             failed = known.open and known.row.state == DrawerState.FAILED
             if not known.live or failed:
                 if not known.live:
@@ -177,6 +194,7 @@ class PalaceFiling:
         Raises:
             InvalidRequest: If nothing is to change.
             NotFound: If there is no such drawer.
+            NotAllowed: If the caller may not change it, or it would enter another agent's diary.
         """
         given = asked.model_dump(exclude={"workspace_id"}, exclude_none=True)
         if len(given) == 1:
@@ -184,6 +202,9 @@ class PalaceFiling:
         known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
         if known is None or not known.open:
             raise no_drawer(asked.drawer_id)
+        _check_author(caller, known)
+        if (asked.wing or known.row.wing) == DIARY:
+            _check_own_name(caller, known.row.hall if asked.hall is None else asked.hall, "hall")
         await self._record(caller, DrawerUpdated.model_validate(given), "is updated", asked.drawer_id)
         return await self._shown(caller, asked.drawer_id)
 
@@ -223,7 +244,7 @@ class PalaceFiling:
         known = await self._drawers.latest(caller.workspace_id, name)
         if known is None:
             raise no_drawer(name)
-        return known.answer()
+        return await asyncio.to_thread(known.answer, caller)
 
     async def _record(
         self, caller: Caller, payload: ControlPayload, what: str, name: str, entry_id: str | None = None
@@ -248,6 +269,22 @@ def _part(category: str) -> str:
         fix = f"give wing and room at most {PLACE_CHARS} characters each"
         raise InvalidRequest((FieldProblem("category", "has a wing or room that is too long", fix),))
     return category.strip()
+
+
+def _check_author(caller: Caller, known: Drawer) -> None:
+    check_may_change(caller, known.author, f"drawer {known.row.drawer_id}")
+
+
+def _check_own_name(caller: Caller, name: str | None, field: str) -> None:
+    """Refuse a name that is not that of the token's agent; OWNER and ADMIN name whom they want."""
+    own = caller.principal.agent_id
+    if name is None or caller.administers or own is None or agent_slug(name) == agent_slug(own):
+        return
+    raise NotAllowed(
+        f"the token is for agent {own}, {field} names another",
+        hint=f"use {own}, or leave {field} out" if field == "added_by" else f"use {own}",
+        field=field,
+    )
 
 
 def _noise(field: str) -> InvalidRequest:

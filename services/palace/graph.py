@@ -13,21 +13,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from ...schemas.entry import ActorType
-from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest, NotAllowed
-from ...schemas.events.facts import MAX_REASON, EntityNamed, FactAsserted, FactEnded, FactEntity, FactType
+from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest
+from ...schemas.events.facts import MAX_NAME, MAX_REASON, EntityNamed, FactAsserted, FactEnded, FactEntity, FactType
 from ...schemas.events.payload import ControlPayload
 from ...schemas.facts import GENERAL_TYPE, MAX_ENTITIES, MAX_FACTS, before, check_interval, entity_id, span_of
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations import facts as ops
+from ...schemas.operations.operation import Request
 from ...schemas.ports import ViewReader
 from ...schemas.rules.single_values import declared_single
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import FACTS_PROJECTION
 from ...schemas.views.facts import EntityRow, FactRow
-from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..authorship import Author, check_may_change, may_change
+from ..desk import Caller, Q
+from ..journal.intake.recorder import ScrubbingRecorder
+from ..journal.intake.secrets import storable
 from .entity_finder import EntityFinder
 from .facts import BY_START, LATEST_FIRST, FactReader
 
@@ -44,8 +46,6 @@ class Layered:
 
 
 PLAIN: Final = Layered()
-_ENDED_BY_AGENTS: Final = frozenset({ActorType.AGENT.value, ActorType.SYSTEM.value})
-"""Authors whose facts every token may end: agents, and reactors that read them in drawers."""
 
 
 class KnowledgeGraph:
@@ -65,7 +65,7 @@ class KnowledgeGraph:
     def __init__(
         self,
         views: ViewReader,
-        journal: Recorder,
+        journal: ScrubbingRecorder,
         *,
         clock: Callable[[], datetime],
         max_entities: int = MAX_ENTITIES,
@@ -93,6 +93,7 @@ class KnowledgeGraph:
             InvalidRequest: If the end is before the start, or the workspace has as many facts or entities as it may.
         """
         _check(asked.valid_from, asked.valid_to, "valid_to")
+        asked = await self._storable(caller, asked, "subject", "predicate", "object")
         replaces, layered = layered is None, layered or PLAIN
         async with self._one_write():
             workspace_id = caller.workspace_id
@@ -142,7 +143,7 @@ class KnowledgeGraph:
             for fact in others
             if not fact.namespace
             and (fact.from_ms is None or fact.from_ms <= last_ms)
-            and (caller.administers or fact.asserted_by_type in _ENDED_BY_AGENTS)
+            and may_change(caller, _author(fact), shared=True)
         )
         if facts:
             said = FactEnded(fact_ids=facts, ended=ended, reason=f"replaced: {named}"[:MAX_REASON])
@@ -164,11 +165,7 @@ class KnowledgeGraph:
                 info = f"nothing changed: no fact {named!r} without an end"
                 return ops.KgInvalidateAnswer(ended_ids=(), ended=ended, info=info, seq=None)
             for fact in found:
-                if not caller.administers and fact.asserted_by_type not in _ENDED_BY_AGENTS:
-                    raise NotAllowed(
-                        f"the fact {fact.fact_id} was asserted by an OWNER or ADMIN",
-                        hint="ask an OWNER or ADMIN to end it",
-                    )
+                check_may_change(caller, _author(fact), f"the fact {fact.fact_id}", shared=True)
                 _check(fact.valid_from, ended, "ended")
             ids = tuple(fact.fact_id for fact in found)
             said = FactEnded(fact_ids=ids, ended=ended, reason=asked.reason)
@@ -182,6 +179,7 @@ class KnowledgeGraph:
         Raises:
             InvalidRequest: If an alias is the entity itself, means another entity, or has aliases.
         """
+        asked = await self._storable(caller, asked, "entity")
         async with self._one_write():
             workspace_id = caller.workspace_id
             known = await self._read.entity(workspace_id, asked.entity)
@@ -279,6 +277,14 @@ class KnowledgeGraph:
             await self._views.wait_for(self._last_write, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
             yield
 
+    async def _storable(self, caller: Caller, asked: Q, *fields: str) -> Q:
+        """A request whose names may be stored: ids are made of them."""
+        names = {name: await self._name(caller, asked, name) for name in fields}
+        return asked.model_copy(update=names)
+
+    async def _name(self, caller: Caller, asked: Request, field: str) -> str:
+        return await storable(self._journal, caller.workspace_id, getattr(asked, field), field, MAX_NAME)
+
     async def _end_of(self, workspace_id: str, name: str, type_: str | None) -> tuple[FactEntity, bool]:
         """One end of a fact, and whether the entity is known; an alias is recorded as the entity that it means."""
         known = await self._read.entity(workspace_id, name)
@@ -287,6 +293,7 @@ class KnowledgeGraph:
         return FactEntity(entity_id=known.entity_id, name=known.name, type=type_ or GENERAL_TYPE), True
 
     async def _alias(self, workspace_id: str, root: str, name: str) -> FactEntity:
+        name = await storable(self._journal, workspace_id, name, "aliases", MAX_NAME)
         known = await self._read.row(workspace_id, name)
         named = entity_id(name)
         if named == root:
@@ -332,6 +339,10 @@ def _check(valid_from: str | None, valid_to: str | None, field: str) -> None:
         check_interval(valid_from, valid_to)
     except ValueError as error:
         raise _refused(field, str(error), "give an end at or after the start") from None
+
+
+def _author(fact: FactRow) -> Author:
+    return Author(fact.asserted_by_type, fact.asserted_by)
 
 
 def _is_named(entity: EntityRow | None, name: str) -> bool:

@@ -46,7 +46,9 @@ class PalaceImport:
         seq = None
         async with self._one_at_a_time:
             left = max(0, MOST_DRAWERS - await self._drawers.count(caller.workspace_id))
-            for one in asked.drawers:
+            for given in asked.drawers:
+                content = await self._recorder.without_secrets(caller, given.content, "drawers")
+                one = given if content == given.content else given.model_copy(update={"content": content})
                 known = await self._drawers.latest(caller.workspace_id, one.drawer_id)
                 outcome = _outcome(one, known, asked.restore)
                 if one.drawer_id in outcomes:

@@ -6,6 +6,7 @@ counts as access; wake-up and recall do not.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Final
 
@@ -47,6 +48,7 @@ from ...schemas.operations.palace_context import PalaceContextRequest, PalaceRen
 from ...schemas.rules.palace.layers import (
     ESSENTIAL_DRAWERS,
     Found,
+    Identity,
     Said,
     Told,
     render_context,
@@ -59,7 +61,7 @@ from ...schemas.timestamps import format_ms
 from ..desk import Caller
 from ..query.chunks.documents import RecordSearch
 from .ranking import Ranked
-from .rows import Drawer, DrawerReader
+from .rows import Drawer, DrawerReader, shown_text
 from .searching import DrawerSearch
 
 MOST_DUPLICATES: Final = 5
@@ -104,13 +106,23 @@ class PalaceReading:
     async def search(self, caller: Caller, asked: PalaceSearchRequest) -> PalaceSearchAnswer:
         """Drawers that answer the query, best first."""
         found, receipt = await self._found(caller, asked)
-        return PalaceSearchAnswer(results=tuple(map(_hit, found)), count=len(found), receipt=receipt)
+        hits = await asyncio.to_thread(_hits, caller, found)
+        return PalaceSearchAnswer(results=hits, count=len(found), receipt=receipt)
 
     async def render(self, caller: Caller, asked: PalaceRenderRequest) -> PalaceTextAnswer:
         """Drawers that answer the query as a text."""
         found, receipt = await self._found(caller, asked)
         shown = [
-            Found(one.drawer.wing, one.drawer.room, one.content, one.score, one.drawer.source_file) for one in found
+            Found(
+                one.drawer.drawer_id,
+                one.drawer.wing,
+                one.drawer.room,
+                one.content,
+                one.score,
+                one.drawer.author_text,
+                one.drawer.source_file,
+            )
+            for one in found
         ]
         return _text(render_search(asked.query, shown), receipt)
 
@@ -132,7 +144,8 @@ class PalaceReading:
         """Drawers that say almost the same."""
         least = float(asked.threshold) if asked.threshold > 0 else DUPLICATE_THRESHOLD
         found = await self._search.alike(caller.workspace_id, asked.content, least, MOST_DUPLICATES, asked.min_seq or 0)
-        return CheckDuplicateAnswer(duplicates=tuple(map(_hit, found)), has_duplicate=bool(found))
+        hits = await asyncio.to_thread(_hits, caller, found)
+        return CheckDuplicateAnswer(duplicates=hits, has_duplicate=bool(found))
 
     async def get(self, caller: Caller, asked: DrawerRequest) -> DrawerAnswer:
         """One drawer.
@@ -143,7 +156,7 @@ class PalaceReading:
         found = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
         if found is None or not found.open:
             raise no_drawer(asked.drawer_id)
-        return found.answer()
+        return await asyncio.to_thread(found.answer, caller)
 
     async def drawers(self, caller: Caller, asked: DrawersRequest) -> DrawersAnswer:
         """Drawers of a place, newest first."""
@@ -159,18 +172,14 @@ class PalaceReading:
         total = await self._drawers.count(
             caller.workspace_id, asked.wing, asked.room, agent=asked.agent_id, source=asked.imported_from
         )
-        return DrawersAnswer(drawers=tuple(one.answer() for one in found), total=total)
+        drawers = await asyncio.to_thread(lambda: tuple(one.answer(caller) for one in found))
+        return DrawersAnswer(drawers=drawers, total=total)
 
     async def diary(self, caller: Caller, asked: DiaryReadRequest) -> DiaryReadAnswer:
         """An agent's diary, newest first."""
         hall = agent_slug(asked.agent_name)
         found = await self._drawers.listed(caller.workspace_id, DIARY, hall=hall, limit=asked.last_n)
-        entries = tuple(
-            DiaryEntry(
-                id=one.row.drawer_id, content=one.row.content, hall=one.row.hall, filed_at=format_ms(one.row.filed_ms)
-            )
-            for one in found
-        )
+        entries = await asyncio.to_thread(lambda: tuple(_diary_entry(caller, one) for one in found))
         return DiaryReadAnswer(entries=entries, count=len(entries))
 
     async def wake_up(self, caller: Caller, asked: WakeUpRequest) -> PalaceTextAnswer:
@@ -191,11 +200,12 @@ class PalaceReading:
 
     async def _standing(
         self, caller: Caller, asked: WakeUpRequest | PalaceContextRequest
-    ) -> tuple[str | None, list[Told]]:
+    ) -> tuple[Identity | None, list[Told]]:
         """The identity, and the most important drawers."""
         found = await self._search.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS, asked.min_seq or 0)
         told = [
-            Told(one.drawer_id, one.room, text, one.importance, one.filed_ms, one.source_file) for one, text in found
+            Told(one.drawer_id, one.room, text, one.importance, one.filed_ms, one.author_text, one.source_file)
+            for one, text in found
         ]
         return await self._drawers.identity(caller.workspace_id), told
 
@@ -230,18 +240,38 @@ def no_drawer(drawer_id: str) -> NotFound:
     return NotFound(f"no drawer {drawer_id[:320]}", hint="take the id from a search or from the list of drawers")
 
 
-def _hit(found: Ranked) -> DrawerHit:
+def _diary_entry(caller: Caller, drawer: Drawer) -> DiaryEntry:
+    row = drawer.row
+    text = shown_text(caller, row.drawer_id, row.content)
+    return DiaryEntry(
+        id=row.drawer_id,
+        content=text.content,
+        hall=row.hall,
+        filed_at=format_ms(row.filed_ms),
+        author=drawer.author_text,
+        quarantined=text.finding,
+    )
+
+
+def _hits(caller: Caller, found: list[Ranked]) -> tuple[DrawerHit, ...]:
+    return tuple(_hit(caller, one) for one in found)
+
+
+def _hit(caller: Caller, found: Ranked) -> DrawerHit:
     drawer = found.drawer
+    text = shown_text(caller, drawer.drawer_id, found.content)
     return DrawerHit(
         id=drawer.drawer_id,
         wing=drawer.wing,
         room=drawer.room,
-        content=found.content,
+        content=text.content,
+        quarantined=text.finding,
         memory_type=drawer.memory_type,
         importance=drawer.importance,
         similarity=round(found.similarity, 4),
         score=round(found.score, 6),
         filed_at=format_ms(drawer.filed_ms),
+        author=drawer.author_text,
     )
 
 
@@ -255,7 +285,7 @@ def _wings(rooms: tuple[RoomCount, ...]) -> tuple[WingCount, ...]:
 
 def _told(drawer: Drawer) -> Told:
     row = drawer.row
-    return Told(row.drawer_id, row.room, row.content, row.importance, row.filed_ms, row.source_file)
+    return Told(row.drawer_id, row.room, row.content, row.importance, row.filed_ms, drawer.author_text, row.source_file)
 
 
 def _text(text: str, receipt: str | None = None) -> PalaceTextAnswer:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 
 from ...schemas.errors import ViewsBehind
+from ...schemas.events.drawers import CONTENT_CHARS
 from ...schemas.events.payload import ControlPayload
 from ...schemas.ports import ViewReader
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..journal.intake.recorder import ScrubbingRecorder
+from ..journal.intake.secrets import storable
 
 
 class PalaceRecorder:
@@ -24,7 +26,7 @@ class PalaceRecorder:
         projection: The view that is waited for.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, projection: str) -> None:
+    def __init__(self, views: ViewReader, journal: ScrubbingRecorder, projection: str) -> None:
         self._views = views
         self._journal = journal
         self._projection = projection
@@ -48,6 +50,14 @@ class PalaceRecorder:
         if wait:
             await self.shown(recorded.seq)
         return recorded.seq
+
+    async def without_secrets(self, caller: Caller, text: str, field: str) -> str:
+        """A text as it may be stored, before its id is made of it.
+
+        Raises:
+            InvalidRequest: If it holds credentials and the workspace refuses those.
+        """
+        return await storable(self._journal, caller.workspace_id, text, field, CONTENT_CHARS)
 
     async def shown(self, seq: int) -> None:
         """Wait until the view has reached a sequence; no error if it does not in time, because the decision is recorded."""

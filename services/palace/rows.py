@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from ...schemas.events.drawers import DrawerState
 from ...schemas.operations.palace_answers import DrawerAnswer
 from ...schemas.ports import ViewReader
+from ...schemas.rules.assembler import notice_of
+from ...schemas.rules.documents import finding_in
+from ...schemas.rules.palace.layers import Identity, drawer_author
 from ...schemas.rules.palace_graph import Place
 from ...schemas.timestamps import format_ms
 from ...schemas.views.drawers import (
@@ -22,6 +26,8 @@ from ...schemas.views.drawers import (
     DrawerRow,
 )
 from ...schemas.views.table import PRESENT
+from ..authorship import Author
+from ..desk import Caller
 
 _COLUMNS: Final = ", ".join(IMPORTANCE_NOW if name == "importance" else f"drawer.{name}" for name in DrawerRow._fields)
 _READ: Final = f"""SELECT {_COLUMNS}, coalesce(uses.access_count, 0), uses.last_accessed_ms,
@@ -40,7 +46,8 @@ _ROOMS: Final = f"""SELECT wing, room, count(*) FROM {DRAWERS} AS drawer WHERE {
 _PLACES: Final = (
     f"SELECT wing, room, hall, count(*) FROM {DRAWERS} WHERE workspace_id = ? AND {LIVE_DRAWER} GROUP BY ALL"
 )
-_IDENTITY: Final = f"SELECT content FROM {PALACE_IDENTITIES} WHERE workspace_id = ? AND {PRESENT}"
+_IDENTITY: Final = f"""SELECT content, author_agent, author_type, author_name FROM {PALACE_IDENTITIES}
+    WHERE workspace_id = ? AND {PRESENT}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +71,28 @@ class Drawer:
         """Whether it counts."""
         return self.open and self.row.superseded_by is None and self.row.state != DrawerState.MERGED
 
-    def answer(self) -> DrawerAnswer:
-        """The drawer as an answer."""
+    @property
+    def author(self) -> Author:
+        """Who filed it."""
         row = self.row
+        return Author(row.author_type, row.author_name or None, row.added_by_agent or None, row.author_crew)
+
+    @property
+    def author_text(self) -> str:
+        """Who filed it, for an answer."""
+        return drawer_author(self.row.added_by_agent, self.row.author_type, self.row.author_name)
+
+    def answer(self, caller: Caller) -> DrawerAnswer:
+        """The drawer as an answer to a caller; it may have to be scanned, which takes 0.5 to 2 µs a character."""
+        row = self.row
+        text = shown_text(caller, row.drawer_id, row.content, row.summary)
         read = None if self.last_accessed_ms is None else format_ms(self.last_accessed_ms)
         given = {name: value for name, value in row._asdict().items() if name in DrawerAnswer.model_fields}
         return DrawerAnswer(
-            **given,
+            **{**given, "content": text.content, "summary": text.summary},
+            quarantined=text.finding,
             id=row.drawer_id,
+            author=self.author_text,
             filed_at=format_ms(row.filed_ms),
             held_until=None if row.held_until_ms is None else format_ms(row.held_until_ms),
             last_accessed_at=read,
@@ -137,13 +158,34 @@ class DrawerReader:
         """Wing, room and number of live drawers, the largest first."""
         return [(one, room, int(count)) for one, room, count in await self._rows(_ROOMS, _place(workspace_id, wing))]
 
-    async def identity(self, workspace_id: str) -> str | None:
+    async def identity(self, workspace_id: str) -> Identity | None:
         """The identity of a workspace."""
         rows = await self._rows(_IDENTITY, [workspace_id])
-        return rows[0][0] if rows else None
+        return Identity(rows[0][0], drawer_author(*rows[0][1:])) if rows else None
 
     async def _rows(self, sql: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
         return await asyncio.to_thread(self._views.rows, sql, params)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownText:
+    """The text of a drawer and its summary as a caller may read them, and what the scanners block in them."""
+
+    content: str
+    summary: str
+    finding: str | None
+
+
+def shown_text(caller: Caller, drawer_id: str, content: str, summary: str = "") -> ShownText:
+    """A drawer's text: a notice in its place if the scanners block it and the caller is not an operator."""
+    finding = _finding(content) or (_finding(summary) if summary else None)
+    if finding is None or caller.administers:
+        return ShownText(content, summary, finding)
+    notice = notice_of(f"drawer {drawer_id}", finding)
+    return ShownText(notice, notice if summary else "", finding)
+
+
+_finding: Final = lru_cache(maxsize=4_096)(finding_in)
 
 
 def _place(

@@ -20,7 +20,7 @@ from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views.tunnels import TUNNELS, TunnelRow
 from ..desk import Caller
 from .recording import PalaceRecorder
-from .rows import DrawerReader
+from .rows import Drawer, DrawerReader, shown_text
 
 MOST_TUNNELS: Final = 1_000
 """Tunnels of a workspace; people and agents create them one by one."""
@@ -140,8 +140,13 @@ class Tunnels:
             room=room,
             drawers=await self._drawers.count(caller.workspace_id, wing, room),
             drawer_id=None if drawer is None else drawer.row.drawer_id,
-            preview="" if drawer is None else drawer.row.content[:_PREVIEW_CHARS],
+            preview="" if drawer is None else await asyncio.to_thread(_preview, caller, drawer),
         )
+
+
+def _preview(caller: Caller, drawer: Drawer) -> str:
+    """The beginning of a drawer's text, or the notice that it is blocked."""
+    return shown_text(caller, drawer.row.drawer_id, drawer.row.content).content[:_PREVIEW_CHARS]
 
 
 def _shown(row: TunnelRow, now_ms: int) -> ops.ExplicitTunnel:

@@ -9,7 +9,7 @@ from datetime import datetime
 from ...schemas.ports import ViewReader
 from ...schemas.views.drawers import DRAWERS_PROJECTION
 from ...schemas.views.tunnels import TUNNELS_PROJECTION
-from ..journal.intake.recorder import Recorder
+from ..journal.intake.recorder import ScrubbingRecorder
 from ..query.chunks.documents import RecordSearch
 from .filing import PalaceFiling
 from .importing import PalaceImport
@@ -37,7 +37,7 @@ class Palace:
     def over(
         cls,
         views: ViewReader,
-        journal: Recorder,
+        journal: ScrubbingRecorder,
         search: DrawerSearch,
         record: RecordSearch,
         clock: Callable[[], datetime],

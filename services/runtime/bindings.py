@@ -233,7 +233,9 @@ def _bind_operators(desk: Desk, use: Operators) -> None:
     desk.bind(operators.OPERATORS, use.list)
     desk.bind(operators.FORGET_OPERATOR, use.forget)
     desk.bind(operators.CONSENT, use.consent)
+    desk.bind(operators.NAME_OPERATOR, use.name)
     desk.bind(operators.DELETE_OPERATOR, use.delete)
+    desk.bind(operators.REPLACE_SUBJECT_KEY, use.replace_key)
 
 
 def _bind_palace(desk: Desk, use: Palace) -> None:

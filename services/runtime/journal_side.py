@@ -18,6 +18,7 @@ from ...schemas.settings import Settings
 from ..endings import end_task
 from ..journal.broker.connection import Connection
 from ..journal.broker.streams import declare_streams
+from ..journal.intake.secrets import MODE_OF_SETTING
 from ..journal.publishing.writer import Writer
 from ..journal.watch.canary import Canary
 from ..journal.watch.gap_watch import GapWatch
@@ -95,6 +96,7 @@ class JournalSide:
             clock=clock,
             say=say,
             own_broker=broker is not None,
+            scrubber=MODE_OF_SETTING[settings.secrets],
         )
         feed = await views.follow(stack, data_dir, client, link.address)
         watching = asyncio.create_task(_watch(client, give_up), name="connection-watch")

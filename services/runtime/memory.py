@@ -15,6 +15,7 @@ from ...schemas.ports import ViewReader
 from ...schemas.settings import Settings
 from ..data_dir import subject_key
 from ..journal.intake.append import Journal
+from ..journal.intake.secrets import MODE_OF_SETTING
 from ..journal.publishing.writer import Writer
 from ..memory.after_runs import AfterRuns
 from ..memory.agents import Agents
@@ -76,6 +77,7 @@ class Memory:
     def figures(self, workspace_id: str | None, node: bool) -> dict[str, Any]:
         """Figures for ``status``: the sweeps of a workspace (of all if None), and the node's logs if ``node``; blocking."""
         shown: dict[str, Any] = self.timekeeper.figures(workspace_id, reasons=node)
+        shown["operators"] = self.operators.figures()
         if node:
             shown["receipts"] = as_json(self.receipt_log.figures())
         return shown
@@ -99,7 +101,8 @@ async def start_memory(
     stack.callback(registry.close)
     agents = Agents(views, journal, registry, Provision(views, writer))
     quarantine = Quarantine(settings.data_dir, clock)
-    documents = Documents(views, writer, journal, agents, quarantine, clock=clock)
+    scrubber = MODE_OF_SETTING[settings.secrets]
+    documents = Documents(views, writer, journal, agents, quarantine, clock=clock, scrubber=scrubber)
     stack.callback(documents.close)
     after_runs = AfterRuns(journal, views, clock=clock)
 

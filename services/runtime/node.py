@@ -30,9 +30,11 @@ from ...consumers.reactor import ReactorContext
 from ...schemas.errors import CrewJournalError, ViewsDamaged
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import Settings
+from ...schemas.views import ADMISSION_PROJECTION
 from ..access.nats_access import NatsUsers
 from ..access.owner_token import ensure_owner_token
 from ..access.tokens import TokenRegistry
+from ..budgets import BudgetLimits, Budgets
 from ..client.trust import claim_journal, note_token
 from ..data_dir import announce, lock, subject_key
 from ..desk import Desk
@@ -188,7 +190,8 @@ class Runtime:
         stack.callback(tokens.close)
         if nats is not None:
             await parts.begin("nats_users", nats)
-        ingest = Ingest(await link.connect(stack, "crew-journal ingest"), journal)
+        budgets = Budgets(BudgetLimits.of(settings), lambda: store.view_seq(ADMISSION_PROJECTION))
+        ingest = Ingest(await link.connect(stack, "crew-journal ingest"), journal, budgets)
         embedding = Embedding(settings, store, journal, clock=utc_now)
         await embedding.start(stack)
         parts.show("embedder", embedding.figures)
@@ -278,7 +281,9 @@ class Runtime:
         )
         parts.show("ingest", ingest.figures)
         await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now))
+        operations = views.operations(
+            base.gap_watch, partial(backup_records, link.connect, utc_now, subject_key(data_dir))
+        )
         desk = Desk(store)
         bind_operations(
             desk,
@@ -330,6 +335,7 @@ class Runtime:
             models=models,
             mcp=await start_mcp(parts, desk, journal, settings, can_write=lambda: client.is_connected),
             stores=memory.stores,
+            budgets=budgets,
             limits=HttpLimits.of(settings),
         )
         server = await start_http(parts, services, settings)

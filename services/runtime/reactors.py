@@ -52,5 +52,7 @@ class Reactors(Part):
     async def figures(self) -> list[Mapping[str, Any]]:
         """How each is doing, once they have started; those that fill a model first."""
         await self._tried.wait()
-        models = [{**mapping(await one.status()), "model": model} for model, one in self._filling.reactors.items()]
-        return [*models, *[mapping(await reactor.status()) for reactor in self._started.values()]]
+        filling = dict(self._filling.reactors)
+        found = await asyncio.gather(*(one.status() for one in (*filling.values(), *self._started.values())))
+        models = [{**mapping(one), "model": model} for model, one in zip(filling, found[: len(filling)], strict=True)]
+        return [*models, *map(mapping, found[len(models) :])]

@@ -36,6 +36,7 @@ from ...consumers.host.rebuild import rebuild, verify
 from ...consumers.host.salvage import salvage
 from ...consumers.host.store import ViewStore
 from ...schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
+from ...schemas.events.memory_documents import ScrubberMode
 from ...schemas.sequence_set import format_ranges, normalised, sequences_text, size_of, without
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from ...schemas.views import ADMISSION_PROJECTION
@@ -46,6 +47,7 @@ from ..journal.broker.connection import Connection
 from ..journal.broker.streams import DeclaredStreams, stream_gaps
 from ..journal.broker.warnings import damage_warnings
 from ..journal.intake.append import Journal
+from ..journal.intake.secrets import DEFAULT_MODE, SecretGuard
 from ..journal.publishing.writer import Writer
 from ..journal.watch.gap_watch import GapWatch
 from ..operating.letter_stream import DeadLetters
@@ -98,6 +100,7 @@ class NodeViews:
         clock: Callable[[], datetime],
         say: Callable[[str], None],
         own_broker: bool = False,
+        scrubber: ScrubberMode = DEFAULT_MODE,
     ) -> Self:
         """Open the views and fold what they lack.
 
@@ -111,6 +114,7 @@ class NodeViews:
             clock: The time now, UTC.
             say: Called with one line for each step that takes long or is unusual.
             own_broker: Whether the stream is stored in ``data_dir``, too.
+            scrubber: What is done with credentials in a workspace without settings.
         """
         last_seq = streams.last_seq
         at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client), own_broker)
@@ -124,7 +128,9 @@ class NodeViews:
             await desks[0].park(parked.projection, parked.version, parked.message, parked.reason)
 
         host = Host(store, discover_projections(), park=park)
-        journal = Journal(writer, host.identities, clock=clock, superseding=SupersedingCheck(store))
+        secrets = SecretGuard(store, scrubber)
+        stack.callback(secrets.close)
+        journal = Journal(writer, host.identities, clock=clock, superseding=SupersedingCheck(store), secrets=secrets)
         desks.append(DeadLetters(writer, journal, host.identities))
         source = _source(client, REPLAY_BATCH_MESSAGES)
         account = ReadAccount()

@@ -1,12 +1,13 @@
 """The routes of the pages: one loop over ``PAGES``, signing in and out, files, and the forms.
 
-Invariants: every page but that for signing in needs a token; text reaches a page only through Jinja's escaping and ``safe``;
+Invariants: every page but that for signing in needs a session, in whose path it is; its address without the session leads
+there by way of signing in, so that links can be shared. Text reaches a page only through Jinja's escaping and ``safe``;
 a form can ask for the operations in ``FORMS`` and for no other.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +32,19 @@ from ..http.route import services_of
 from ..printable import safe
 from ..query.entries.filters import parse_filters
 from .pages import PAGES, Page, Visit, workspaces
-from .session import COOKIE, check_code, form_of, keep, signed_in
+from .session import (
+    FORMER_COOKIE,
+    PREFIX,
+    Session,
+    Sessions,
+    check_code,
+    drop,
+    form_of,
+    keep,
+    rest_of,
+    signed_in,
+    without_place,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -78,24 +91,27 @@ def _json(value: object) -> str:
 
 
 def web_routes() -> list[Route | Mount]:
-    """Every page, the forms, and the files."""
+    """Every page, the forms, and the files; the sessions are theirs."""
+    sessions = Sessions()
+    within = f"{PREFIX}{{place}}"
     return [
-        *(Route(page.path, _serve(page), methods=["GET"]) for page in PAGES),
+        *(Route(page.path, _to_sign_in, methods=["GET"]) for page in PAGES),
+        *(Route(f"{within}{rest_of(page.path)}", _serve(page, sessions), methods=["GET"]) for page in PAGES),
         Route("/ui/login", sign_in_page, methods=["GET"]),
-        Route("/ui/login", sign_in, methods=["POST"]),
-        Route("/ui/logout", sign_out, methods=["POST"]),
-        Route("/ui/do/{operation}", do, methods=["POST"]),
+        Route("/ui/login", partial(sign_in, sessions), methods=["POST"]),
+        Route(f"{within}/logout", partial(sign_out, sessions), methods=["POST"]),
+        Route(f"{within}/do/{{operation}}", partial(do, sessions), methods=["POST"]),
         Mount("/ui/static", StaticFiles(directory=HERE / "static")),
     ]
 
 
-def _serve(page: Page) -> Any:
+def _serve(page: Page, sessions: Sessions) -> Any:
     async def serve(request: Request) -> Response:
         services = services_of(request)
         try:
-            principal, code = signed_in(request, services)
+            principal, session = signed_in(request, sessions, services)
         except NotAuthenticated:
-            return _to_sign_in(request)
+            return await _to_sign_in(request)
         visit = Visit(request, services, principal, request.query_params.get("workspace_id", "").strip() or None)
         status, error = HTTPStatus.OK.value, None
         template, values = page.template, {} if page.form is None else page.form(visit)
@@ -114,12 +130,14 @@ def _serve(page: Page) -> Any:
                 other for other in PAGES if other.key and (principal.role.administers or not other.administrators)
             ],
             "principal": principal,
-            "code": code,
+            "session": session,
+            "code": session.code,
             "workspace": visit.workspace,
             "workspaces": await workspaces(visit),
             "here": _address(request),
             "asked": request.query_params,
-            "link": _linker(visit.workspace),
+            "at": session.within,
+            "link": _linker(session, visit.workspace),
             "error": error,
             "trace_id": trace_id_of(request),
         }
@@ -128,8 +146,9 @@ def _serve(page: Page) -> Any:
     return serve
 
 
-def _linker(workspace: str | None) -> Any:
+def _linker(session: Session, workspace: str | None) -> Any:
     def link(path: str, **query: object) -> str:
+        path = session.within(path)
         named = {"workspace_id": workspace, **query}
         text = urlencode({name: str(value) for name, value in named.items() if value not in (None, "")})
         return f"{path}?{text}" if text else path
@@ -146,51 +165,68 @@ def _page(template: str, status: int, /, **values: Any) -> Response:
     return HTMLResponse(text, status, HEADERS)
 
 
-def _to_sign_in(request: Request) -> Response:
-    return RedirectResponse(f"/ui/login?{urlencode({'next': _address(request)})}", HTTPStatus.SEE_OTHER)
+async def _to_sign_in(request: Request) -> Response:
+    asked = {"next": without_place(_address(request))}
+    if "place" in request.path_params:
+        asked["ended"] = "1"  # else the page for signing in would lead back here
+    return RedirectResponse(f"/ui/login?{urlencode(asked)}", HTTPStatus.SEE_OTHER)
 
 
 async def sign_in_page(request: Request) -> Response:
     """The form for the token."""
-    return _page("login.html", HTTPStatus.OK, next=_local(request.query_params.get("next", "/")), error=None)
+    following = _local(request.query_params.get("next", "/"))
+    shown = _sign_in_form(request, HTTPStatus.OK, following, ended="ended" in request.query_params)
+    if FORMER_COOKIE in request.cookies:
+        shown.delete_cookie(FORMER_COOKIE, path="/", httponly=True, samesite="strict")
+    return shown
 
 
-async def sign_in(request: Request) -> Response:
-    """Keep the token in a cookie, if it is valid."""
+def _sign_in_form(
+    request: Request, status: int, following: str, *, ended: bool = True, error: CrewJournalError | None = None
+) -> Response:
+    rest = None if ended else rest_of(following)
+    return _page("login.html", status, next=following, rest=rest, error=error, trace_id=trace_id_of(request))
+
+
+async def sign_in(sessions: Sessions, request: Request) -> Response:
+    """Begin a session, if the token is valid."""
     following = "/"
     try:
         form = await form_of(request)
         following = _local(form.get("next", "/"))
-        token = form.get("token", "").strip()
-        services_of(request).tokens.authenticate(token)
+        principal = services_of(request).tokens.authenticate(form.get("token", "").strip())
     except CrewJournalError as error:
-        return _page("login.html", error.status, next=following, error=error)
-    response = RedirectResponse(following, HTTPStatus.SEE_OTHER)
-    keep(response, token, secure=request.url.scheme == "https")
+        if isinstance(error, NotAuthenticated):
+            sessions.failed()
+        return _sign_in_form(request, error.status, following, error=error)
+    session, session_id = sessions.begin(principal)
+    response = RedirectResponse(session.within(following), HTTPStatus.SEE_OTHER)
+    keep(response, session, session_id, secure=request.url.scheme == "https")
     return response
 
 
-async def sign_out(request: Request) -> Response:
-    """Forget the token."""
-    response = RedirectResponse("/ui/login", HTTPStatus.SEE_OTHER)
+async def sign_out(sessions: Sessions, request: Request) -> Response:
+    """End the session."""
+    response = RedirectResponse("/ui/login?ended=1", HTTPStatus.SEE_OTHER)
     try:
         form = await form_of(request)
-        _, code = signed_in(request, services_of(request))
-        check_code(form, code)
+        _, session = signed_in(request, sessions, services_of(request))
+        check_code(form, session.code)
     except CrewJournalError:
         return response
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    sessions.end(session)
+    drop(response, session)
     return response
 
 
-async def do(request: Request) -> Response:
+async def do(sessions: Sessions, request: Request) -> Response:
     """Run the operation of a form, then show its page."""
     services = services_of(request)
     try:
-        principal, code = signed_in(request, services)
+        principal, session = signed_in(request, sessions, services)
         form = await form_of(request)
-        check_code(form, code)
-        back = _local(form.pop("back", "/"))
+        check_code(form, session.code)
+        back = session.within(_local(form.pop("back", "/")))
         operation = FORMS.get(request.path_params["operation"])
         if operation is None:
             raise NotFound("no form asks for this", hint=f"there are {', '.join(sorted(FORMS))}")

@@ -1,53 +1,201 @@
-"""The visitor of a page: a token in a cookie, and proof that a form was sent from one of our pages.
+"""The visitor of a page: a session that is worth nothing outside the pages, and proof that a form is from one of our pages.
 
-Invariants: the cookie is read by pages alone, so no foreign page can make the browser call ``/v1``; scripts cannot read it,
-and it is not sent along from another site; a form that changes something carries a code which only a page of the same
-token can hold.
+A browser sends cookies by host name, not by port, so every other server on 127.0.0.1 may receive them. Invariants: a cookie
+holds a random id, never a token, and no route but those of the pages reads it. A session also has a *place*, 128 random bits
+in the path of its pages and in the path and the name of its cookie: a browser sends the cookie below that path alone, which
+another server does not know, and an id without its place opens nothing. Scripts cannot read the cookie, and it is not sent
+along from another site. A form that changes something carries a code of its session.
+
+Sessions are kept in memory: they end with the process, when the person signs out, with their token, and after ``LIFE_S``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...schemas.errors import EntryTooLarge, NotAllowed, NotAuthenticated
+from ...schemas.errors import EntryTooLarge, NotAllowed, NotAuthenticated, OverBudget
 from ...schemas.principal import Principal
+from ..access.tokens import TokenRegistry
+from ..budgets import SPENDER
 from ..http.ports import AppServices
 
-COOKIE: Final = "crew_journal"
-COOKIE_DAYS: Final = 30
+PREFIX: Final = "/ui/s/"
+"""Before the place of a session, in the path of each of its pages."""
+FORMER_COOKIE: Final = "crew_journal"
+"""It held the token; a browser that still has it is asked to delete it."""
+LIFE_S: Final = 12 * 3_600
+"""Seconds that a session lasts: a working day."""
+SESSIONS_PER_TOKEN: Final = 16
+"""Sessions of one token at once; a further one ends the oldest."""
+FAILURES_A_MINUTE: Final = 30
+"""Sign-ins with a wrong token that get the form again; further ones get a short refusal. A valid token always signs in."""
 FORM_BYTES: Final = 16_384
 """Largest form; the longest field is a reason of 1,000 characters."""
+_PLACE_BYTES: Final = 16
+_ID_BYTES: Final = 32
+_MINUTE_S: Final = 60.0
 
 
-def signed_in(request: Request, services: AppServices) -> tuple[Principal, str]:
-    """The principal of the token in the cookie, and its form code.
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session of pages.
+
+    Attributes:
+        place: The secret part of its paths.
+        token_id: The token with which it began.
+        digest: SHA-256 of its id.
+        code: The code in its forms.
+        ends: When it ends, seconds of the clock.
+    """
+
+    place: str
+    token_id: str
+    digest: bytes
+    code: str
+    ends: float
+
+    @property
+    def cookie(self) -> str:
+        """The name of its cookie: unknown to other servers, so that none can put a cookie in its stead."""
+        return cookie_of(self.place)
+
+    def within(self, address: str) -> str:
+        """The address of a page in this session; another address is returned as it is."""
+        return f"{PREFIX}{self.place}{rest}" if (rest := rest_of(address)) is not None else address
+
+
+class Sessions:
+    """The sessions of a node.
+
+    Args:
+        clock: Seconds, never going back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._by_place: dict[str, Session] = {}
+        self._failures: deque[float] = deque(maxlen=FAILURES_A_MINUTE)
+
+    def __len__(self) -> int:
+        return len(self._by_place)
+
+    def begin(self, principal: Principal) -> tuple[Session, str]:
+        """A new session and its id, which is not kept."""
+        now = self._clock()
+        self._by_place = {place: one for place, one in self._by_place.items() if one.ends > now}
+        mine = [place for place, one in self._by_place.items() if one.token_id == principal.token_id]
+        for place in mine[: max(0, len(mine) + 1 - SESSIONS_PER_TOKEN)]:
+            del self._by_place[place]
+        session_id, place = secrets.token_urlsafe(_ID_BYTES), secrets.token_urlsafe(_PLACE_BYTES)
+        code = secrets.token_hex(_ID_BYTES)
+        session = Session(place, principal.token_id, _digest(session_id), code, now + LIFE_S)
+        self._by_place[place] = session
+        return session, session_id
+
+    def find(self, place: str, session_id: str, tokens: TokenRegistry) -> tuple[Principal, Session]:
+        """The session at a place, if the id is its own and its token still counts.
+
+        Raises:
+            NotAuthenticated: If there is none.
+            ViewsBehind: If the tokens have not been folded yet.
+        """
+        session = self._by_place.get(place)
+        if session is None or not hmac.compare_digest(_digest(session_id), session.digest):
+            raise NotAuthenticated("not signed in", hint="sign in with a token")
+        try:
+            if session.ends <= self._clock():
+                raise NotAuthenticated("the session has ended", hint="sign in again")
+            return tokens.bearer(session.token_id), session
+        except NotAuthenticated:
+            self.end(session)
+            raise
+
+    def end(self, session: Session) -> None:
+        """End a session."""
+        self._by_place.pop(session.place, None)
+
+    def failed(self) -> None:
+        """Count a sign-in with a wrong token.
+
+        Raises:
+            OverBudget: If there were too many within a minute.
+        """
+        now = self._clock()
+        full = len(self._failures) == FAILURES_A_MINUTE
+        wait_s = self._failures[0] + _MINUTE_S - now if full else 0.0
+        if wait_s > 0:
+            raise OverBudget(
+                f"more than {FAILURES_A_MINUTE} sign-ins with a wrong token within a minute",
+                hint="check the token; a valid one is accepted at once",
+                budget="sign-ins",
+                retry_after_s=wait_s,
+            )
+        self._failures.append(now)
+
+
+def signed_in(request: Request, sessions: Sessions, services: AppServices) -> tuple[Principal, Session]:
+    """The principal and the session of a request to a page.
 
     Raises:
-        NotAuthenticated: If the cookie is absent or the token is no longer valid.
+        NotAuthenticated: If the place in its path and its cookie are not those of a session whose token still counts.
         ViewsBehind: If the tokens have not been folded yet.
     """
-    token = request.cookies.get(COOKIE)
-    if not token:
-        raise NotAuthenticated("not signed in", hint="sign in with a token")
-    return services.tokens.authenticate(token), form_code(token)
+    place = request.path_params["place"]
+    found = sessions.find(place, request.cookies.get(cookie_of(place), ""), services.tokens)
+    SPENDER.set(services.budgets.spender(found[0]))
+    return found
 
 
-def form_code(token: str) -> str:
-    """The code in every form of a page; it reveals nothing about the token."""
-    return hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
+def cookie_of(place: str) -> str:
+    """The name of the cookie of a session."""
+    return f"crew_journal_{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
-def keep(response: Response, token: str, *, secure: bool) -> None:
+def rest_of(address: str) -> str | None:
+    """What follows the place in the path of a page (``/ui/journal?q=x`` → ``/journal?q=x``); None if it is not a page."""
+    if address == "/" or address.startswith("/?"):
+        return address
+    is_page = address.startswith("/ui/") and not address.startswith((PREFIX, "/ui/login", "/ui/static"))
+    return address.removeprefix("/ui") if is_page else None
+
+
+def without_place(address: str) -> str:
+    """The address of a page without its session, as it may be shared: ``/ui/s/PLACE/journal`` → ``/ui/journal``."""
+    if not address.startswith(PREFIX):
+        return address
+    rest = "/" + address.removeprefix(PREFIX).partition("/")[2]
+    return rest if rest == "/" or rest.startswith("/?") else f"/ui{rest}"
+
+
+def keep(response: Response, session: Session, session_id: str, *, secure: bool) -> None:
     """Set the cookie; over HTTPS it never travels without."""
     response.set_cookie(
-        COOKIE, token, max_age=COOKIE_DAYS * 86_400, httponly=True, samesite="strict", secure=secure, path="/"
+        session.cookie, session_id, max_age=LIFE_S, httponly=True, samesite="strict", secure=secure, path=_path(session)
     )
+
+
+def drop(response: Response, session: Session) -> None:
+    """Let the browser delete the cookie."""
+    response.delete_cookie(session.cookie, path=_path(session), httponly=True, samesite="strict")
+
+
+def _path(session: Session) -> str:
+    return f"{PREFIX}{session.place}/"
+
+
+def _digest(session_id: str) -> bytes:
+    return hashlib.sha256(session_id.encode()).digest()
 
 
 async def form_of(request: Request) -> dict[str, str]:
@@ -72,7 +220,7 @@ def check_code(form: dict[str, str], code: str) -> None:
     """Take the form's code out of it.
 
     Raises:
-        NotAllowed: If it is not that of the token.
+        NotAllowed: If it is not that of the session.
     """
-    if not hmac.compare_digest(form.pop("code", ""), code):
+    if not hmac.compare_digest(form.pop("code", "").encode(), code.encode()):
         raise NotAllowed("the form is not from this sign-in", hint="load the page again and repeat it")

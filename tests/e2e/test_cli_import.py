@@ -143,7 +143,7 @@ def test_a_line_with_the_id_of_another_entry_is_named_and_left_out_and_the_rest_
     assert (again["imported"], again["repeated"], again["resumed_from_line"]) == (0, 0, 632)
 
 
-def test_a_bad_line_keeps_its_batch_out_and_every_problem_is_named(member: Cli, tmp_path: Path) -> None:
+def test_a_bad_line_keeps_its_file_out_and_every_problem_of_its_batch_is_named(member: Cli, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", 500)
     with source.open("a") as file:
         file.write(
@@ -152,11 +152,11 @@ def test_a_bad_line_keeps_its_batch_out_and_every_problem_is_named(member: Cli, 
     refused = member("import", str(source), "--json", code=2)
     fields = {problem["field"] for problem in json.loads(refused.err)["error"]["problems"]}
     assert fields == {"line 502: entry", "line 503: entry_type", "line 503: severity", "line 503: summary"}
-    behind = member("publish", "--type", "import.end", "all was sent", "--json").json["entries"][0]["seq"]
-    assert total(member, behind) == 500
+    behind = member("publish", "--type", "import.end", "nothing was sent", "--json").json["entries"][0]["seq"]
+    assert total(member, behind) == 0
     aside = tmp_path / "bad.jsonl"
     report = member("import", str(source), "--skip-invalid", str(aside), "--json").json
-    assert (report["imported"], report["skipped"], report["resumed_from_line"]) == (1, 2, 501)
+    assert (report["imported"], report["skipped"], report["resumed_from_line"]) == (501, 2, None)
     assert aside.read_text().splitlines() == source.read_text().splitlines()[-2:]
 
 

@@ -46,7 +46,7 @@ async def test_a_person_signs_in_recalls_corrects_and_watches(driver: Path, tmp_
     assert not any("taken" in title for title in seen["titles"])
     assert seen["recalled"] == ["The checkout deploy was denied on Friday"]
     assert seen["focused_by_slash"] == "query"
-    assert seen["by_key"].endswith("/ui/journal")
+    assert seen["by_key"].endswith("/journal")
     assert "only a drill" in seen["retracted"]
     assert seen["came_by_itself"]
     assert seen["sent_from_docs"].startswith("201")

@@ -139,17 +139,18 @@ async def test_poison_that_is_in_the_journal_is_shown_to_operators_alone(
 
 async def test_a_secret_is_blocked_redacted_or_warned_about_as_the_workspace_wants(world: World) -> None:
     content = f"the key is {SECRET}"
-    with pytest.raises(WriteRefused, match="aws_access_key"):
+    await world.record(MemoryConfigUpdated(scrubber="block"))
+    with pytest.raises(WriteRefused, match="aws key"):
         await world.agent.document_write("AGENT", "replace", content)
     [rejection] = await world.rejections()
     assert (rejection["reason"], SECRET in str(rejection)) == ("scrubber", False)
     await world.record(MemoryConfigUpdated(scrubber="redact"))
     redacted = await world.agent.document_write("AGENT", "replace", content, write_id="w1")
-    assert "aws_access_key" in (redacted.warning or "")
-    assert (await world.agent.document_read("AGENT")).content == "the key is [REDACTED: aws_access_key]"
+    assert "aws key" in (redacted.warning or "")
+    assert (await world.agent.document_read("AGENT")).content == "the key is [redacted: aws key]"
     assert (await world.agent.document_write("AGENT", "replace", content, write_id="w1")).duplicate
     await world.record(MemoryConfigUpdated(scrubber="warn"))
-    assert "aws_access_key" in ((await world.agent.document_write("AGENT", "replace", content)).warning or "")
+    assert "aws key" in ((await world.agent.document_write("AGENT", "replace", content)).warning or "")
     assert (await world.agent.document_read("AGENT")).content == content
 
 

@@ -25,7 +25,12 @@ async def test_rules_and_outcomes_reach_prompts_until_they_are_retracted(tmp_pat
         for name, crew in (("lena", "core"), ("ada", "core"), ("bruno", "edge")):
             await admin.register_agent(name, crew_id=crew, memory_enabled=True)
         rule = RuleLearned(
-            crew_id="core", pattern="Deploys without a plan are denied", evidence=("e1", "e2"), confidence=0.5
+            crew_id="core",
+            pattern="Deploys without a plan are denied",
+            evidence=("e1", "e2"),
+            confidence=0.5,
+            publishers=("agent:ada", "agent:bruno"),
+            authors=("ada", "bruno"),
         )
         message = entry(
             "d_rule",
@@ -48,19 +53,20 @@ async def test_rules_and_outcomes_reach_prompts_until_they_are_retracted(tmp_pat
         )
         await stack.store.wait_for(ended.seq, DEADLINE_S)
         block = await ada.memory_block(min_seq=ended.seq)
-        assert "Deploys without a plan are denied" in block.text
+        assert "[from ada, bruno] Deploys without a plan are denied" in block.text
         assert "Invoices are fast" not in block.text, "outcomes of missions are for the lead"
-        assert "Invoices are fast" in (await lead.memory_block()).text
+        assert "positive, reported by ada: Invoices are fast" in (await lead.memory_block()).text
         assert "Deploys" not in (await bruno.memory_block()).text
         assert [one.rule_id for one in (await ada.learned_rules()).rules] == ["d_rule"]
 
         added = await admin.add_lesson("Freeze on Fridays", kind="negative", lesson_id="freeze", crew_id="core")
         text = (await ada.document_read("lessons", scope="crew", min_seq=added.seq)).content
-        assert '- id: "mission_outcome_m1"\n  kind: positive\n' in text
+        assert "Invoices" not in text, "what an agent reports about a mission is no lesson"
+        assert '  author: "user t_' in text
         assert '  rule: "Freeze on Fridays"\n' in text
         await admin.add_lesson("Freeze from Thursday", kind="negative", lesson_id="freeze", crew_id="core")
         text = (await ada.document_read("lessons", scope="crew")).content
-        assert text.count("- id:") == 2
+        assert text.count("- id:") == 1
         assert "Freeze from Thursday" in text
         with pytest.raises(NotAllowed):
             await ada.add_lesson("Mine", crew_id="core")

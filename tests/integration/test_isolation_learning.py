@@ -68,6 +68,7 @@ async def learn(stack: Stack, workspace: str) -> int:
         "action": f"ask {mark}",
         "evidence": ("e1", f"{mark}-pin"),
         "confidence": 1,
+        "publishers": ("agent:ada", "agent:lena"),
     }
     model: dict[str, Any] = {
         "subject_hash": subject_hash(SUBJECT_KEY, workspace, "maria"),

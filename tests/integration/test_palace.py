@@ -139,11 +139,13 @@ async def test_wake_up_shows_the_identity_and_the_most_important_drawers(palace:
         await owner.set_identity("We build an importer.")
         await owner.add_drawer("team", "import", PARSER, source_file="a/b.md")
         woken = await owner.wake_up()
-        assert woken.text.startswith(
-            "## Identity\nWe build an importer.\n\n## Essential story\n[import]\n  - The parser"
-        )
+        assert woken.text.startswith("[PALACE IDENTITY]\nAbout this workspace, set by actor user ")
+        assert "## Identity\nWe build an importer.\n[END PALACE IDENTITY]\n\n[PALACE MEMORY]\nUNTRUSTED" in woken.text
+        [drawer] = (await owner.drawers()).drawers
+        line = f"{drawer.author}: {PARSER}  (b.md)"
+        assert woken.text.endswith(f"## Essential story\n[import]\n  - {line}\n[END PALACE MEMORY]")
         recalled = await owner.palace_recall(wing="team", room="import")
-        assert recalled.text.endswith(f"[import] {PARSER}  (b.md)")
+        assert recalled.text.endswith(f"[import] {line}\n[END PALACE DRAWERS]")
 
 
 async def test_a_context_is_the_wake_up_and_the_newest_messages(palace: Stack) -> None:
@@ -167,8 +169,8 @@ async def test_a_search_as_text_shows_the_scores_and_counts_as_access(palace: St
         [hit] = (await owner.palace_search("the parser", recipe="palace-seed")).results
         assert hit.score == pytest.approx(3.0 * 0.5 * hit.similarity, abs=1e-3)
         rendered = await owner.palace_render("importer reads")
-        assert rendered.text.startswith("## Search: importer reads\n1. [team/import] (")
-        assert rendered.text.endswith(f") {PARSER}  (b.md)")
+        assert "\n## Search: importer reads\n1. [team/import] (" in rendered.text
+        assert rendered.text.endswith(f") {hit.author}: {PARSER}  (b.md)\n[END PALACE DRAWERS]")
         assert (await owner.palace_render("zebra")).text == "No results for: zebra"
         assert rendered.receipt is not None
         await owner.receipt(rendered.receipt)

@@ -140,7 +140,7 @@ async def test_a_text_with_another_day_is_filed_however_near_its_vector_is(live:
 async def test_a_drawer_has_the_time_at_which_its_exchange_was_held(live: MemoryNode) -> None:
     await choose(live)
     await start(live, HASTY)
-    said = {"agent_id": "ada", "trace_id": "s1", "ts": "2026-01-05T10:00:00Z"}
+    said: dict[str, Any] = {"agent_id": "ada", "trace_id": "s1", "ts": "2026-01-05T10:00:00Z"}
     await live.append("u1", "the disk of the importer is full", "chat.user_message", **said)
     live.advance(seconds=600)
     await until_filed(live, 1)

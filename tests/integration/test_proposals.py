@@ -144,4 +144,4 @@ async def test_what_operators_pinned_is_the_topic_pins_and_feedback_is_a_lesson(
         )
         lessons = (await ada.document_read("lessons", scope="crew", min_seq=said.seq)).content
         assert 'id: "feedback_f1"\n  kind: negative\n' in lessons
-        assert 'source: negative_learning\n  rule: "Show net prices"\n' in lessons
+        assert 'source: negative_learning\n  author: "user"\n  rule: "Show net prices"\n' in lessons

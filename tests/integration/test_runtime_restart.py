@@ -114,7 +114,15 @@ def _rot(path: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", ["a text", "cut", "rotten", "a token of no workspace's form"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param("a text", marks=pytest.mark.nightly),
+        "cut",
+        pytest.param("rotten", marks=pytest.mark.nightly),
+        "a token of no workspace's form",
+    ],
+)
 async def test_damaged_views_are_put_aside_at_the_start_folded_anew_and_status_says_so(
     tmp_path: Path, damage: str
 ) -> None:
@@ -181,7 +189,10 @@ def _client(runtime: Runtime, token: str | None = None) -> AsyncCrewJournal:
     return AsyncCrewJournal(runtime.http_url, token or runtime.owner_token)
 
 
-@pytest.mark.parametrize("stamped", [True, False], ids=["stamped", "of before the stamp"])
+@pytest.mark.parametrize(
+    "stamped",
+    [pytest.param(True, id="stamped"), pytest.param(False, id="of before the stamp", marks=pytest.mark.nightly)],
+)
 async def test_another_journal_shows_no_entry_and_honours_no_token_of_the_one_before(
     tmp_path: Path, stamped: bool
 ) -> None:

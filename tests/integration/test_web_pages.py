@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from html import unescape
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.runtime import Runtime
 from crew_journal.services.web.pages import PAGES
 from crew_journal.services.web.routes import templates
-from crew_journal.services.web.session import COOKIE
+from crew_journal.services.web.session import PREFIX, without_place
 
 HOSTILE = "<script>alert(1)</script> \"' onload=x <img src=x onerror=y> \u202etxet desrever\u202c {{ 7 * 7 }}"
 ENTRY = {"entry_type": "run.completed", "agent_id": "ada", "crew_id": "platform"}
@@ -44,10 +45,19 @@ async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runtim
         yield runtime
 
 
-def browser(node: Runtime, token: str | None = None) -> httpx.AsyncClient:
-    """A client that follows no redirect and has the cookie of ``token``."""
-    cookies = {} if token is None else {COOKIE: token}
-    return httpx.AsyncClient(base_url=node.http_url, cookies=cookies, trust_env=False, timeout=60)
+def stranger(node: Runtime) -> httpx.AsyncClient:
+    """A client that follows no redirect and has not signed in."""
+    return httpx.AsyncClient(base_url=node.http_url, trust_env=False, timeout=60)
+
+
+@asynccontextmanager
+async def browser(node: Runtime, token: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client that has signed in; its addresses are those within its session."""
+    async with stranger(node) as http:
+        answer = await http.post("/ui/login", data={"token": token, "next": "/"})
+        assert answer.status_code == 303
+        http.base_url = httpx.URL(node.http_url + answer.headers["location"])
+        yield http
 
 
 async def token_of(node: Runtime, role: Role, workspace: str = "default", agent: str | None = None) -> str:
@@ -63,35 +73,37 @@ def code_in(page: str) -> str:
 
 
 async def test_without_a_token_every_page_leads_to_the_sign_in_and_back(node: Runtime) -> None:
-    async with browser(node) as http:
+    async with stranger(node) as http:
         for path in ("/", "/ui/journal?severities=warn", "/ui/entry/plain", "/ui/status"):
             answer = await http.get(path)
             assert answer.status_code == 303
             form = await http.get(answer.headers["location"])
             assert f'name="next" value="{path}"' in unescape(form.text)
         wrong = await http.post("/ui/login", data={"token": "cj_wrong", "next": "/"})
-        assert (wrong.status_code, COOKIE in wrong.cookies) == (401, False)
+        assert (wrong.status_code, len(wrong.cookies)) == (401, 0)
 
 
-async def test_signing_in_sets_a_cookie_that_no_script_and_no_other_site_can_use(node: Runtime) -> None:
-    async with browser(node) as http:
+async def test_signing_in_sets_a_cookie_that_no_script_no_other_site_and_no_other_server_can_use(node: Runtime) -> None:
+    async with stranger(node) as http:
         answer = await http.post("/ui/login", data={"token": node.owner_token, "next": "/ui/health"})
-        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/health")
-        assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(answer.headers["set-cookie"].split("; "))
-        assert (await http.get("/ui/health")).status_code == 200
-        assert (await http.get("/v1/journal")).status_code == 401, "the cookie counts for pages alone"
+        location, cookie = answer.headers["location"], answer.headers["set-cookie"]
+        place = re.fullmatch(rf"{PREFIX}([\w-]{{22}})/health", location)
+        assert (answer.status_code, place is not None) == (303, True)
+        assert {"HttpOnly", "SameSite=strict", f"Path={location.removesuffix('health')}"} <= set(cookie.split("; "))
+        assert node.owner_token not in cookie + location
+        assert (await http.get(location)).status_code == 200
 
 
 @pytest.mark.parametrize("following", ["https://evil.example/", "//evil.example/", "/\\evil.example", "evil"])
 async def test_signing_in_never_leads_to_another_site(node: Runtime, following: str) -> None:
-    async with browser(node) as http:
+    async with stranger(node) as http:
         answer = await http.post("/ui/login", data={"token": node.owner_token, "next": following})
-        assert answer.headers["location"] == "/"
+        assert without_place(answer.headers["location"]) == "/"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.title)
 async def test_every_page_shows_hostile_text_as_text_under_a_strict_policy(node: Runtime, page: object) -> None:
-    path = page.path.replace("{entry_id}", "hostile")  # type: ignore[attr-defined]
+    path = page.path.removeprefix("/ui").replace("{entry_id}", "hostile")  # type: ignore[attr-defined]
     async with browser(node, node.owner_token) as http:
         answer = await http.get(path, params={"query": "alert onload desrever", "q": "alert"})
     assert answer.status_code == 200
@@ -109,64 +121,64 @@ async def test_an_agents_token_sees_its_own_workspace_and_no_page_of_operators(n
     async with browser(node, await token_of(node, Role.AGENT, agent="ada")) as http:
         shown = (await http.get("/")).text
         assert "Dead letters" not in shown
-        assert (await http.get("/ui/letters")).status_code == 403
-        assert (await http.get("/ui/journal", params={"workspace_id": "far"})).status_code == 403
-        assert "Of another workspace" not in (await http.get("/ui/journal")).text
-        assert (await http.get("/ui/entry/far")).status_code == 404
+        assert (await http.get("/letters")).status_code == 403
+        assert (await http.get("/journal", params={"workspace_id": "far"})).status_code == 403
+        assert "Of another workspace" not in (await http.get("/journal")).text
+        assert (await http.get("/entry/far")).status_code == 404
 
 
 async def test_the_owner_looks_into_a_workspace_by_its_address(node: Runtime) -> None:
     async with browser(node, node.owner_token) as http:
-        shown = (await http.get("/ui/journal", params={"workspace_id": "far"})).text
+        shown = (await http.get("/journal", params={"workspace_id": "far"})).text
         assert "Of another workspace" in shown
-        assert "/ui/entry/far?workspace_id=far" in shown
+        assert "/entry/far?workspace_id=far" in shown
 
 
 async def test_an_entry_is_retracted_and_restored_by_the_forms_of_its_page(node: Runtime) -> None:
     async with browser(node, node.owner_token) as http:
-        page = (await http.get("/ui/entry/plain")).text
+        page = (await http.get("/entry/plain")).text
         form = {"code": code_in(page), "back": "/ui/entry/plain", "entry_id": "plain", "reason": "was a drill"}
-        done = await http.post("/ui/do/retract", data=form, headers={"Origin": node.http_url})
-        assert (done.status_code, done.headers["location"]) == (303, "/ui/entry/plain")
-        assert "was a drill" in (await http.get("/ui/entry/plain")).text
-        assert (await http.post("/ui/do/restore", data={**form, "reason": "it was real"})).status_code == 303
-        assert "was a drill" not in (await http.get("/ui/entry/plain")).text
+        done = await http.post("/do/retract", data=form, headers={"Origin": node.http_url})
+        assert (done.status_code, without_place(done.headers["location"])) == (303, "/ui/entry/plain")
+        assert "was a drill" in (await http.get("/entry/plain")).text
+        assert (await http.post("/do/restore", data={**form, "reason": "it was real"})).status_code == 303
+        assert "was a drill" not in (await http.get("/entry/plain")).text
 
 
 async def test_a_form_that_is_not_ours_changes_nothing(node: Runtime) -> None:
     form = {"entry_id": "plain", "reason": "forged", "back": "/"}
     async with browser(node, node.owner_token) as http:
         code = code_in((await http.get("/")).text)
-        assert (await http.post("/ui/do/retract", data=form)).status_code == 403
-        assert (await http.post("/ui/do/retract", data={**form, "code": "0" * 64})).status_code == 403
+        assert (await http.post("/do/retract", data=form)).status_code == 403
+        assert (await http.post("/do/retract", data={**form, "code": "0" * 64})).status_code == 403
         foreign = await http.post(
-            "/ui/do/retract", data={**form, "code": code}, headers={"Origin": "https://evil.example"}
+            "/do/retract", data={**form, "code": code}, headers={"Origin": "https://evil.example"}
         )
         assert foreign.status_code == 403
-        assert (await http.post("/ui/do/create_token", data={**form, "code": code})).status_code == 404
-        assert "forged" not in (await http.get("/ui/entry/plain")).text
-    async with browser(node) as http:
-        assert (await http.post("/ui/do/retract", data={**form, "code": code})).status_code == 401
+        assert (await http.post("/do/create_token", data={**form, "code": code})).status_code == 404
+        assert "forged" not in (await http.get("/entry/plain")).text
+    async with stranger(node) as http:
+        assert (await http.post("/ui/s/elsewhere/do/retract", data={**form, "code": code})).status_code == 401
 
 
 async def test_wrong_fields_are_answered_with_the_field_and_the_fix(node: Runtime) -> None:
     async with browser(node, node.owner_token) as http:
         code = code_in((await http.get("/")).text)
-        answer = await http.post("/ui/do/set_priority", data={"code": code, "entry_id": "plain", "priority": "KING"})
+        answer = await http.post("/do/set_priority", data={"code": code, "entry_id": "plain", "priority": "KING"})
         assert answer.status_code == 422
         assert "priority" in answer.text
 
 
 async def test_signing_out_forgets_the_token_only_on_our_own_request(node: Runtime) -> None:
     async with browser(node, node.owner_token) as http:
-        forged = await http.post("/ui/logout", data={})
+        forged = await http.post("/logout", data={})
         assert "set-cookie" not in forged.headers
-        gone = await http.post("/ui/logout", data={"code": code_in((await http.get("/")).text)})
+        gone = await http.post("/logout", data={"code": code_in((await http.get("/")).text)})
         assert "Max-Age=0" in gone.headers["set-cookie"]
 
 
 async def test_files_of_the_pages_are_served_and_nothing_beside_them(node: Runtime) -> None:
-    async with browser(node) as http:
+    async with stranger(node) as http:
         for name in sorted(path.name for path in (Path(__file__).parents[2] / "services/web/static").iterdir()):
             assert (await http.get(f"/ui/static/{name}")).status_code == 200
         for name in ("../pages.py", "%2e%2e/pages.py", "/etc/passwd"):
@@ -176,14 +188,14 @@ async def test_files_of_the_pages_are_served_and_nothing_beside_them(node: Runti
 @pytest.mark.parametrize(("since", "found"), [("2h", True), ("2024-01-31", True), ("2099-01-31", False)])
 async def test_times_of_a_filter_may_be_written_as_a_person_writes_them(node: Runtime, since: str, found: bool) -> None:
     async with browser(node, node.owner_token) as http:
-        shown = (await http.get("/ui/journal", params={"since": since, "agent_id": "ada"})).text
+        shown = (await http.get("/journal", params={"since": since, "agent_id": "ada"})).text
     assert ("The checkout deploy was denied" in shown) is found
     assert f'value="{since}"' in shown, "the form keeps what was typed"
 
 
 @pytest.mark.parametrize(
     ("path", "wrong"),
-    [("/ui/journal", {"since": "yesterday", "q": "deploy"}), ("/ui/recall", {"query": "x", "recipe": "y"})],
+    [("/journal", {"since": "yesterday", "q": "deploy"}), ("/recall", {"query": "x", "recipe": "y"})],
 )
 async def test_a_form_stays_beside_what_is_wrong_with_it(node: Runtime, path: str, wrong: dict[str, str]) -> None:
     async with browser(node, node.owner_token) as http:
@@ -214,4 +226,4 @@ async def test_a_dead_letter_is_shown_with_its_body(node: Runtime) -> None:
 
         await until(parked, "a dead letter")
     async with browser(node, node.owner_token) as http:
-        assert "<pre><bdi>&lt;b&gt;no json</bdi></pre>" in (await http.get("/ui/letters")).text
+        assert "<pre><bdi>&lt;b&gt;no json</bdi></pre>" in (await http.get("/letters")).text

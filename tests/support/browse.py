@@ -49,7 +49,7 @@ def seen_by(chrome: webdriver.Chrome, url: str, token: str) -> dict[str, object]
     titles.append(chrome.title)
     seen["recalled"] = [hit.text for hit in chrome.find_elements(By.CSS_SELECTOR, ".hits li > a")]
     keys(chrome, "gj")
-    wait.until(lambda c: "/ui/journal" in c.current_url)
+    wait.until(lambda c: c.current_url.endswith("/journal"))
     seen["by_key"] = chrome.current_url
     wait.until(lambda c: c.find_elements(By.CSS_SELECTOR, ".entries tbody tr"))
     titles.append(chrome.title)
@@ -58,7 +58,7 @@ def seen_by(chrome: webdriver.Chrome, url: str, token: str) -> dict[str, object]
     for entry in ("hostile", "denied"):
         chrome.get(f"{url}/ui/entry/{entry}")
         titles.append(chrome.title)
-    retract = chrome.find_element(By.CSS_SELECTOR, 'form[action="/ui/do/retract"]')
+    retract = chrome.find_element(By.CSS_SELECTOR, 'form[action$="/do/retract"]')
     retract.find_element(By.NAME, "reason").send_keys("only a drill")
     retract.find_element(By.TAG_NAME, "button").click()
     wait.until(lambda c: c.find_elements(By.CSS_SELECTOR, "main > .mark"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.positions import position_of
 from crew_journal.consumers.host.host import Host, Parked
 from crew_journal.consumers.host.store import ViewStore
+from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.endings import end_task
 from crew_journal.services.journal.broker.broker import ManagedBroker
@@ -33,8 +34,8 @@ FETCH = 1_000
 FETCH_WAIT_S = 0.02
 
 
-async def _feed(messages: JetStreamContext.PullSubscription, host: Host) -> None:
-    """Fold every message of JOURNAL, in order, until cancelled."""
+async def _feed(messages: JetStreamContext.PullSubscription, host: Host, received: Mapping[str, int]) -> None:
+    """Fold every message of JOURNAL, in order, until cancelled; ``received`` has the times of some entries by id."""
     while True:
         try:
             fetched = await messages.fetch(FETCH, timeout=FETCH_WAIT_S)
@@ -46,7 +47,7 @@ async def _feed(messages: JetStreamContext.PullSubscription, host: Host) -> None
                 found.subject,
                 found.headers,
                 found.data,
-                position_of(found.reply).published_ms,
+                received.get((found.headers or {}).get(h.ENTRY_ID, ""), position_of(found.reply).published_ms),
             )
             for found in fetched
         ]
@@ -72,8 +73,16 @@ class FoldedJournal:
 
 
 @asynccontextmanager
-async def folded_journal(broker: ManagedBroker, folder: Path, name: str) -> AsyncIterator[FoldedJournal]:
+async def folded_journal(
+    broker: ManagedBroker, folder: Path, name: str, *, received: Mapping[str, int] | None = None
+) -> AsyncIterator[FoldedJournal]:
     """Streams, a writer, and views in ``folder`` that follow the journal until the block ends.
+
+    Args:
+        broker: The broker.
+        folder: Where the views are.
+        name: Of the connection.
+        received: Entry id → when the broker is taken to have received it, ms since the epoch; looked up as it is folded.
 
     Raises:
         AssertionError: If a view cannot fold a message.
@@ -96,7 +105,7 @@ async def folded_journal(broker: ManagedBroker, folder: Path, name: str) -> Asyn
         ends.push_async_callback(host.close)
         # not in the task: a test that blocks the event loop for 5 s would let the request time out
         messages = await client.jetstream().pull_subscribe("", durable="test-stack", stream=JOURNAL_STREAM)
-        feed = asyncio.create_task(_feed(messages, host))
+        feed = asyncio.create_task(_feed(messages, host, {} if received is None else received))
         feed.add_done_callback(_report)
         try:
             yield FoldedJournal(client, writer, store, host)

@@ -46,6 +46,20 @@ from crew_journal.services.query.recall import RecallService
 Kind = TypeVar("Kind", bound=ViewsReactor)
 WORKSPACE = "acme"
 ADMIN = Principal(token_id="t_admin", role=Role.ADMIN, workspace_id=WORKSPACE)
+
+
+def agent(name: str) -> Principal:
+    """The token of an agent of crew red, which may also decide as a keeper."""
+    return Principal(
+        token_id=f"t_{name}",
+        role=Role.AGENT,
+        workspace_id=WORKSPACE,
+        agent_id=name,
+        crew_id="red",
+        may_publish=("keeper.*",),
+    )
+
+
 SWIFT_CHUNKS = ChunkLimits(wait_s=0.2, window_s=0.01, backoff_first_s=0.05, backoff_last_s=0.2, stop_s=2.0)
 SWIFT = SweepLimits(wait_s=0.2, views_wait_s=60.0, backoff_first_s=0.02, backoff_last_s=0.1)
 
@@ -137,6 +151,7 @@ class MemoryNode:
     observed: ObservedEmbedder
     now: datetime
     recall_service: RecallService
+    received: dict[str, int]
     reactors: list[Reactor] = field(default_factory=list)
 
     def clock(self) -> datetime:
@@ -151,9 +166,37 @@ class MemoryNode:
             return None
         return Trouble("themes does not answer", format_ts(outcome.since) if outcome.since else "")
 
-    async def append(self, entry_id: str, summary: str, entry_type: str = "peer.escalation", **fields: Any) -> int:
+    async def append(
+        self,
+        entry_id: str,
+        summary: str,
+        entry_type: str = "peer.escalation",
+        *,
+        by: str | None = None,
+        received: datetime | None = None,
+        **fields: Any,
+    ) -> int:
+        """Append an entry of crew red; returns its sequence.
+
+        Args:
+            entry_id: Its id.
+            summary: What it says.
+            entry_type: Its type.
+            by: The agent whose token publishes it; an operator if absent.
+            received: When the broker is taken to have received it; now if absent.
+            **fields: Other fields.
+        """
+        if received is not None:
+            self.received[entry_id] = to_ms(received)
         entry = {"id": entry_id, "summary": summary, "entry_type": entry_type, "crew_id": "red", **fields}
-        return (await self.journal.append(ADMIN, entry)).seq
+        return (await self.journal.append(ADMIN if by is None else agent(by), entry)).seq
+
+    async def append_as(
+        self, by: Principal, entry_id: str, summary: str, entry_type: str = "peer.escalation", **fields: Any
+    ) -> int:
+        """Append an entry with another token."""
+        entry = {"id": entry_id, "summary": summary, "entry_type": entry_type, "crew_id": "red", **fields}
+        return (await self.journal.append(by, entry)).seq
 
     async def tick(self, sweep: str, due: datetime | None = None) -> str:
         """Publish a tick, due now unless said; its due time."""
@@ -257,7 +300,8 @@ class MemoryNode:
 async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -> AsyncIterator[MemoryNode]:
     """A node whose embedder is the active model, without reactors as yet."""
     async with contextlib.AsyncExitStack() as ends:
-        base = await ends.enter_async_context(folded_journal(broker, folder, "memory node"))
+        received: dict[str, int] = {}
+        base = await ends.enter_async_context(folded_journal(broker, folder, "memory node", received=received))
         started = datetime.now(UTC)
         made: list[MemoryNode] = []
         observed = ObservedEmbedder(embedder, lambda: made[0].now)
@@ -272,7 +316,17 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
         ends.callback(recall.close)
         made.append(
             MemoryNode(
-                broker, journal, base.writer, base.client, base.store, base.host, embedder, observed, started, recall
+                broker,
+                journal,
+                base.writer,
+                base.client,
+                base.store,
+                base.host,
+                embedder,
+                observed,
+                started,
+                recall,
+                received,
             )
         )
         try:

@@ -45,6 +45,8 @@ from crew_journal.schemas.events.memory_documents import MemoryConfigUpdated, Me
 from crew_journal.schemas.events.operators import (
     OperatorDeleted,
     OperatorForgotten,
+    OperatorKeyReplaced,
+    OperatorNamed,
     OperatorProfileUpdated,
     StatedFact,
 )
@@ -202,6 +204,8 @@ _DRAWERS = st.one_of(
 )
 _SUBJECTS = st.sampled_from(["0" * 64, "0" * 64, "1" * 64])
 _KEYS = st.sampled_from(["timezone", "prefers"])
+_KEY_IDS = st.sampled_from([None, "a" * 16, "a" * 16, "b" * 16])
+_CONSENTS = st.sampled_from([True, True, False])
 _OPERATORS = st.one_of(
     st.builds(
         OperatorProfileUpdated,
@@ -222,7 +226,9 @@ _OPERATORS = st.one_of(
     ),
     st.builds(OperatorForgotten, subject_hash=_SUBJECTS, key=st.one_of(st.none(), _KEYS)),
     st.builds(OperatorDeleted, subject_hash=_SUBJECTS),
-    st.builds(ConsentChanged, subject_hash=_SUBJECTS, granted=st.booleans()),
+    st.builds(ConsentChanged, subject_hash=_SUBJECTS, granted=_CONSENTS, key_id=_KEY_IDS),
+    st.builds(OperatorNamed, subject_hash=_SUBJECTS, person_hash=_SUBJECTS, declared=_CONSENTS, key_id=_KEY_IDS),
+    st.builds(OperatorKeyReplaced, key_id=st.sampled_from(["a" * 16, "b" * 16])),
 )
 MEMORY = st.one_of(
     _FACTS,

@@ -29,7 +29,7 @@ _FORMS = (
     "Run {n}: the {service} service {problem}, {cause}",
     "The {service} service {problem} on build {n} because {cause}",
 )
-_TYPES = ("peer.escalation", "summary.generated", "eval.regression_detected", "mission.status_change")
+_TYPES = ("peer.escalation", "summary.generated", "eval.regression_detected", "peer.escalation")
 
 
 @dataclass(frozen=True)

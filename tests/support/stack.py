@@ -41,6 +41,7 @@ from crew_journal.services.http.server import HttpServer
 from crew_journal.services.journal.broker.connection import Connection
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
+from crew_journal.services.journal.intake.secrets import SecretGuard
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.layered.use_cases import Layered
 from crew_journal.services.mcp.audit import Audit
@@ -144,7 +145,14 @@ class Stack:
     def context(self) -> ReactorContext:
         """What the node gives to its reactors, without models."""
         return ReactorContext(
-            self.client_of_broker, self.writer, None, None, lambda: datetime.now(UTC), Settings(), views=self.store
+            self.client_of_broker,
+            self.writer,
+            None,
+            None,
+            lambda: datetime.now(UTC),
+            Settings(),
+            views=self.store,
+            subject_key=SUBJECT_KEY,
         )
 
 
@@ -178,7 +186,11 @@ async def running_stack(
         base = await ends.enter_async_context(folded_journal(broker, data_dir, "test stack"))
         store = base.store
         check = SupersedingCheck(base.store)
-        journal = Journal(base.writer, base.host.identities, clock=lambda: datetime.now(UTC), superseding=check)
+        secrets = SecretGuard(store)
+        ends.callback(secrets.close)
+        journal = Journal(
+            base.writer, base.host.identities, clock=lambda: datetime.now(UTC), superseding=check, secrets=secrets
+        )
         owner = ensure_owner_token(data_dir)
         tokens = TokenRegistry(store, journal, owner, clock=token_clock)
         tokens.load()
@@ -332,7 +344,7 @@ async def running_stack(
                 rebuild=node.rebuild,
                 verify=node.verify,
                 salvage=node.salvage,
-                backup=partial(backup_records, _connected(base.client), lambda: datetime.now(UTC)),
+                backup=partial(backup_records, _connected(base.client), lambda: datetime.now(UTC), SUBJECT_KEY),
             ),
             models=models,
             mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),

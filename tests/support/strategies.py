@@ -82,7 +82,7 @@ _TIMES = st.one_of(
 @st.composite
 def entries(draw: st.DrawFn) -> OutgoingMessage:
     """An entry of an agent; its summary may be blank or too long, which ``decode`` refuses."""
-    return entry(  # type: ignore[arg-type]  # an object of JSON
+    made = entry(  # type: ignore[arg-type]  # an object of JSON
         draw(st.one_of(IDS, st.none())),
         summary=draw(st.one_of(_TEXTS, _TEXTS, _TEXTS, st.sampled_from([" ", "x" * 2_001, "y" * 2_000]))),
         workspace=draw(_WORKSPACES),
@@ -96,6 +96,9 @@ def entries(draw: st.DrawFn) -> OutgoingMessage:
         trace_id=draw(st.sampled_from([None, "", "t1"])),
         **draw(RARE_FIELDS),
     )
+    if draw(st.booleans()):
+        made.headers[h.ACTOR_VOUCHED] = draw(st.sampled_from([h.VOUCHED, h.VOUCHED, "yes"]))
+    return made
 
 
 @st.composite

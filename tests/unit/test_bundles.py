@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.errors import EntryTooLarge, InvalidQuery
+from crew_journal.schemas.errors import EntryTooLarge, InvalidFile
 from crew_journal.schemas.operations.bundles import BundleAnswer, BundleText
 from crew_journal.schemas.rules.bundles import BundleFile, Choices, NotABundle, Planned, exported, planned
 from crew_journal.services.cli import bundles as cli
@@ -197,9 +197,9 @@ def test_files_that_are_no_bundle_or_too_large_are_named(tmp_path: Path, monkeyp
     (tmp_path / "a.zip").write_text("no archive")
     (tmp_path / "empty").mkdir()
     for name in ("a.json", "a.zip", "empty"):
-        with pytest.raises(InvalidQuery):
+        with pytest.raises(InvalidFile):
             cli._read(tmp_path / name)
-    monkeypatch.setattr(cli, "_MAX_BYTES", 3)
+    monkeypatch.setattr(cli, "MAX_BYTES", 3)
     (tmp_path / "big").mkdir()
     (tmp_path / "big" / "AGENT.md").write_text("four")
     with pytest.raises(EntryTooLarge):

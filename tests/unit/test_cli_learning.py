@@ -15,6 +15,7 @@ RULE: dict[str, Any] = {
     "confidence": 0.714,
     "evidence": ["e1", "e2"],
     "days": 2,
+    "authors": ["ada", "bruno"],
 }
 PROPOSAL: dict[str, Any] = {**RULE, "proposal_id": "d_2", "kind": "rule", "state": "pending"}
 
@@ -27,8 +28,11 @@ def printed(operation: str, answer: dict[str, Any], capsys: pytest.CaptureFixtur
 
 def test_rules_and_proposals_are_tables_without_the_ids_of_their_evidence(capsys: pytest.CaptureFixture[str]) -> None:
     rules = printed("learned_rules", {"rules": [{**RULE, "rule_id": "d_1", "promoted": True}]}, capsys)
-    assert " ".join(rules.split("\n")[2].split()) == "d_1 red yes 2 2 0.71 Deploys are denied → Attach a plan"
-    proposals = printed("proposals", {"proposals": [{**PROPOSAL, "action": ""}]}, capsys)
+    assert (
+        " ".join(rules.split("\n")[2].split())
+        == "d_1 red yes 2 2 0.71 [from ada, bruno] Deploys are denied → Attach a plan"
+    )
+    proposals = printed("proposals", {"proposals": [{**PROPOSAL, "action": "", "authors": []}]}, capsys)
     assert " ".join(proposals.split("\n")[2].split()) == "d_2 red rule pending 2 Deploys are denied"
 
 

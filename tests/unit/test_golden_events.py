@@ -106,7 +106,7 @@ def test_fields_that_a_newer_version_wrote_are_ignored(name: str):
     assert newer.entry == event.entry
 
 
-ENTRIES = ["entry.v1", "entry.superseding.v1"]
+ENTRIES = ["entry.v1", "entry.superseding.v1", "entry.vouched.v1"]
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -115,6 +115,7 @@ def test_a_golden_entry_reads_as_it_was_written(name: str):
     event = read(record)
     assert isinstance(event, EntryRecorded)
     assert event.entry.to_record() == record["body"]
+    assert event.vouched == (name == "entry.vouched.v1")
 
 
 VECTOR = VectorDerived(

@@ -58,11 +58,22 @@ def test_a_header_block_is_read_as_written_by_anybody(block: bytes, expected: di
     st.lists(
         st.tuples(
             st.sampled_from(
-                [b"Crew-Content-Hash", b"Crew-Entry-Id", b"A", b" A", b"A b", b"", b"\xc3\xa4", b"A\t", b"A\x1c"]
+                [
+                    b"Crew-Content-Hash",
+                    b"Crew-Publisher",
+                    b"Crew-Entry-Id",
+                    b"A",
+                    b" A",
+                    b"A b",
+                    b"",
+                    b"\xc3\xa4",
+                    b"A\t",
+                    b"A\x1c",
+                ]
             ),
             _VALUES,
         ),
-        max_size=4,
+        max_size=5,
     ),
     st.sampled_from([b":", b": ", b":  ", b" : ", b":\t", b""]),
 )
@@ -72,6 +83,7 @@ def test_replay_and_live_feed_read_the_same_headers(lines: list[tuple[bytes, byt
     assert read_headers(block) == live
     put_off = headers_of(block)
     assert (None if put_off is None else put_off.get("Crew-Content-Hash")) == live.get("Crew-Content-Hash")
+    assert (None if put_off is None else put_off.get("Crew-Publisher")) == live.get("Crew-Publisher")
     assert put_off == (live or None)
 
 
@@ -80,6 +92,7 @@ def test_an_entry_s_headers_are_read_when_asked_for() -> None:
     headers = headers_of(block)
     assert isinstance(headers, EntryHeaders)
     assert headers.get("Crew-Content-Hash") == "00ff"
+    assert headers.get("Crew-Publisher") is None
     assert headers.get("Crew-Entry-Id") is None
     assert headers == {"Nats-Msg-Id": "a/j_1", "Crew-Content-Hash": "00ff", "Crew-Format": "1"}
     assert len(headers) == 3

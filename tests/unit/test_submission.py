@@ -215,6 +215,7 @@ def test_the_headers_of_an_entry_are_the_event_format_s() -> None:
         "Nats-Msg-Id": "acme/e",
         "Crew-Entry-Id": "e",
         "Crew-Content-Hash": accepted.content,
+        "Crew-Publisher": f"agent:{AGENT.agent_id}",
         "Crew-Format": "1",
     }
     assert accepted.head == encode_headers(headers_of(accepted))
@@ -293,13 +294,13 @@ _submissions = st.builds(
 def test_the_shortcut_never_accepts_what_the_model_would_not_store_the_same_way(submission: dict[str, Any]) -> None:
     record = {name: value for name, value in submission.items() if value is not None and value != ""}
     record["workspace_id"] = "acme"
-    short = accept_plain(record, NOW, "agent", "scout")
+    short = accept_plain(record, NOW, "agent", "scout", "agent:scout")
     if short is None:
         return
     content = content_hash(record)
     actor = {} if "actor_type" in record else {"actor_type": "agent", "actor_id": "scout"}
     entry = JournalEntry.model_validate({"id": short.entry_id, "ts": NOW, **actor, **record})
-    long = encode_entry(entry, content, control=False, given_id="id" in record)
+    long = encode_entry(entry, content, control=False, given_id="id" in record, publisher="agent:scout")
     assert orjson.loads(short.body) == orjson.loads(long.body)
     assert (short.subject, short.head, short.content) == (long.subject, long.head, long.content)
     assert (short.workspace_id, short.entry_id, short.identity) == (long.workspace_id, long.entry_id, long.identity)
@@ -324,4 +325,5 @@ def test_an_ordinary_submission_takes_the_shortcut() -> None:
         payload={"question": "why"}, trace_id="run-1", ts="2026-11-21T09:30:00.000Z", severity="warn", actor_type="user",
         supersedes=["e1"], valid_at="2026-11-20T00:00:00.000Z",
     )  # fmt: skip
-    assert accept_plain({**ordinary, "workspace_id": "acme", "agent_id": "scout"}, NOW, "agent", "scout") is not None
+    named = {**ordinary, "workspace_id": "acme", "agent_id": "scout"}
+    assert accept_plain(named, NOW, "agent", "scout", "agent:scout") is not None

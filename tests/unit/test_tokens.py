@@ -238,7 +238,7 @@ async def test_grants_are_facts_that_every_way_to_learn_of_a_token_knows():
     assert elsewhere.authenticate(made.plaintext) == bearer
     views.held.append(
         (bearer.token_id, token_hash(made.plaintext), "AGENT", "w1", None, "keeper", None, "keeper.* approval.denied",
-         "keeper user:ann", bearer.expires_ms)
+         "keeper\nuser:ann", bearer.expires_ms)
     )  # fmt: skip
     views.generation += 1
     assert registry.authenticate(made.plaintext) == bearer

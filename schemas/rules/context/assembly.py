@@ -166,11 +166,11 @@ def rendered(items: Sequence[Item]) -> str:
         )
         for place, kind in enumerate(kinds)
     ]
-    return joined(assemble(blocks, 0, tuple(MARKERS.values())).texts)
+    return joined(assemble(blocks, 0).texts)
 
 
 def _section(item: Item) -> Section:
-    return Section(item.id, f"{item.source} {item.id}", _body(item), item.finding)
+    return Section(item.id, f"{item.source} {item.id}", _body(item), item.finding, scanned=True)
 
 
 def _body(item: Item) -> str:

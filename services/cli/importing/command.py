@@ -1,7 +1,7 @@
 """``import``: a JSONL file, or what another program keeps, into the journal; it waits for a service that restarts.
 
-Invariant: an entry counts once, however often and from wherever its file is imported; a batch with a bad line is not
-published in part unless the bad lines are asked to be set aside.
+Invariant: an entry counts once, however often and from wherever its file is imported. A file with a bad line is not imported
+at all, unless the bad lines are asked to be set aside; of stdin, which is read once, only the batches before that line are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..connection import Target, sync_client, target
 from ..groups import grouped
 from ..options import Json, Where, settings_from
 from ..output import Progress, counted, progress_bar, say, show
-from .lines import LineBatch, read_batches
+from .lines import MAX_LINE_BYTES, LineBatch, read_batches, refusal
 from .plan import Plan, Selection, say_plan
 from .run import BatchAck, ImportRun
 from .service import Sender, find_again, still_held, views_behind
@@ -129,7 +129,7 @@ class Import:
             self.aside.writelines(line.raw + b"\n" for line in left_out)
             self.aside.flush()
         for line in ack.taken[: max(0, SHOWN_LINES - self.taken)]:
-            say(f"line {line.number}: {line.problems[0].problem}")
+            say(f"{line.name}: {line.problems[0].problem}")
         self.taken += len(ack.taken)
         if self.kept is not None:
             self.kept.save(self.state, self.source)
@@ -163,16 +163,19 @@ def import_command(
     """Import a JSONL file, one entry per line, or with --from what another program keeps. Repeating it changes nothing.
 
     An import of a file resumes where it stopped, and takes back what `list --all --json` prints. Entries without an id
-    get one that follows from line number and content. A batch (500 lines) with a bad line is not published: every problem
-    of it is named by line, the exit code is 2, and what came before it stays imported. A line whose id belongs to another
-    entry is named and left out; the import goes on, and its exit code is 1.
+    get one that follows from line number and content. If a line is bad, nothing of the file is imported: every problem of
+    its batch (500 lines) is named by line, and the exit code is 2. A line whose id belongs to another entry is named and
+    left out; the import goes on, and its exit code is 1.
     """
     selection = None if options.source is None else _selection(file, options)
     if selection is None:
         _check_file(file, options)
     plan = None
     if selection is not None:
-        plan = Plan.of(selection).as_json()
+        found = Plan.of(selection, options.workspace)
+        if found.bad and options.skip_invalid is None:
+            raise refusal(found.bad)
+        plan = found.as_json()
         if not json_output:
             say_plan(plan, selection.name)
         if options.dry_run or not plan["entries"]:
@@ -185,7 +188,7 @@ def import_command(
             return
     began = time.monotonic()
     with target(where, create=True) as there:
-        done = import_file(file or "", there, where, options, selection)
+        done = import_file(file or "", there, where, options, selection, total=plan["entries"] if plan else None)
         seconds = time.monotonic() - began
         behind = _behind(there, where, done.last_seq)
     report = {
@@ -247,8 +250,10 @@ def _check_file(file: str | None, options: ImportOptions) -> None:
     }.items():
         if given:
             raise typer.BadParameter("goes with --from", param_hint=name)
-    if file != STDIN and not Path(file).is_file():
+    if file != STDIN and not Path(file).exists():
         raise typer.BadParameter(f"there is no file {file}", param_hint="FILE")
+    if file != STDIN and not Path(file).is_file():
+        raise typer.BadParameter(f"{file} is not a regular file; a pipe is read with `import -`", param_hint="FILE")
     if file != STDIN and not _holds_lines(Path(file)):
         raise typer.BadParameter(
             f"{file} is an archive or one JSON array, not one entry a line: name its format, such as --from chatgpt",
@@ -276,21 +281,36 @@ def _selection(file: str | None, options: ImportOptions) -> Selection:
 
 
 def import_file(
-    file: str, there: Target, where: Where, options: ImportOptions, selection: Selection | None = None
+    file: str,
+    there: Target,
+    where: Where,
+    options: ImportOptions,
+    selection: Selection | None = None,
+    total: int | None = None,
 ) -> Import:
     """Import a file, stdin if it is ``-``, or a selection; ``where`` finds the service ``there`` again after a restart.
 
+    A file is checked to its end before its first line is sent, unless bad lines are set aside; stdin can be read only once.
+
+    Args:
+        file: The file.
+        there: The service.
+        where: Options that name it.
+        options: How to import.
+        selection: What to import instead of the file.
+        total: Submissions of the selection.
+
     Raises:
-        InvalidEntry: At a batch with bad lines.
+        InvalidEntry: If there is a bad line: naming every problem of its batch. Of stdin, what came before is imported.
         CrewJournalError: What the service answered.
     """
     with ExitStack() as stack:
         kept: StateFile | None = None
         source: BinaryIO
         if selection is not None:
-            source, total, state = io.BytesIO(), Plan.of(selection).entries, ImportState(str(selection.path))
+            source, state = io.BytesIO(), ImportState(str(selection.path))
         elif file == STDIN:
-            source, total, state = sys.stdin.buffer, None, ImportState(STDIN)
+            source, state = sys.stdin.buffer, ImportState(STDIN)
         else:
             source = stack.enter_context(Path(file).open("rb"))
             total = Path(file).stat().st_size
@@ -304,6 +324,8 @@ def import_file(
             state = _skip_to(source, state, options.from_line)
         elif state.offset:
             source.seek(state.offset)
+        if selection is None and file != STDIN and options.skip_invalid is None:
+            _refuse_bad_lines(source, state, options.workspace)
         aside = stack.enter_context(options.skip_invalid.open("ab")) if options.skip_invalid is not None else None
         bar = stack.enter_context(progress_bar("import", total))
         done = Import(source=source, state=state, kept=kept, aside=aside, bar=bar, resumed_from=resumed_from)
@@ -345,10 +367,23 @@ def _resumed(kept: StateFile, source: BinaryIO, there: Target, options: ImportOp
 
 def _skip_to(source: BinaryIO, state: ImportState, from_line: int) -> ImportState:
     offset, line = 0, 0
-    while line + 1 < from_line and (raw := source.readline()):
+    while line + 1 < from_line and (raw := source.readline(MAX_LINE_BYTES)):
         offset += len(raw)
-        line += 1
+        line += raw.endswith(b"\n")
     return replace(state, offset=offset, line=line)
+
+
+def _refuse_bad_lines(source: BinaryIO, state: ImportState, workspace: str | None) -> None:
+    """Read the rest of the file once, so that nothing of it is imported if a line is bad; its position stays.
+
+    Raises:
+        InvalidEntry: Naming every problem of the first batch with bad lines.
+    """
+    start = source.tell()
+    for batch in read_batches(source, offset=state.offset, line=state.line, workspace=workspace):
+        if batch.bad:
+            raise refusal(batch.bad)
+    source.seek(start)
 
 
 def _into(there: Target, options: ImportOptions) -> str:

@@ -6,7 +6,6 @@ number and content, so an import may be repeated from any point and counts each 
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry, build_entry
 from ....schemas.errors import FieldProblem, InvalidEntry
 from ....schemas.ids import DERIVED_NAMESPACE
 from ....schemas.settings import DEFAULT_WORKSPACE, REQUEST_BYTES
+from ..foreign_json import Fault, parse
 
 BATCH_LINES: Final = 500
 """Lines of one request: one atomic batch of the broker."""
@@ -37,20 +37,35 @@ _in_batch: Final = re.compile(r"entries\[(\d+)\](\.?)")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that can be sent: its number from 1, its bytes without the line break, and the submission."""
+    """A line that can be sent: its number from 1, its bytes without the line break, and the submission.
+
+    ``at`` is where a reader of another format found it; a file of entries has the number alone.
+    """
 
     number: int
     raw: bytes
     record: dict[str, Any]
+    at: str = ""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for messages."""
+        return self.at or f"line {self.number}"
 
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that cannot be sent, and why."""
+    """A line that cannot be sent, and why; ``at`` as in ``Line``."""
 
     number: int
     raw: bytes
     problems: tuple[FieldProblem, ...]
+    at: str = ""
+
+    @property
+    def name(self) -> str:
+        """Where it is, for messages."""
+        return self.at or f"line {self.number}"
 
 
 @dataclass(slots=True)
@@ -107,7 +122,7 @@ def read_batches(
         yield batch
 
 
-def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine | None:
+def read_line(number: int, raw: bytes, workspace: str | None, at: str = "") -> Line | BadLine | None:
     """One line as a submission, or what is wrong with it; blank lines are for the caller to skip.
 
     A line may be an entry as `list --all --json` prints it. None if that entry cannot be written by an import: only the
@@ -125,8 +140,8 @@ def read_line(number: int, raw: bytes, workspace: str | None) -> Line | BadLine 
             record["id"] = line_id(str(record.get("workspace_id") or ""), number, raw)
         build_entry({**_STAND_IN, **{name: value for name, value in record.items() if value is not None}})
     except InvalidEntry as error:
-        return BadLine(number, raw, error.problems)
-    return Line(number, raw, record)
+        return BadLine(number, raw, error.problems, at)
+    return Line(number, raw, record, at)
 
 
 def _of_service(record: dict[str, Any]) -> bool:
@@ -143,13 +158,13 @@ def json_object_of(number: int, raw: bytes) -> dict[str, Any]:
     """
     fix = "write one JSON object per line"
     try:
-        record = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"), parse_constant=_no_constant)
+        record = parse(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError:
         why, fix = "is not UTF-8", "write the file as UTF-8"
-    except RecursionError:
-        why, fix = "is nested too deeply", "flatten it"
-    except ValueError as error:
-        why = f"is not JSON: {error.msg if isinstance(error, json.JSONDecodeError) else 'a number has too many digits'}"
+    except Fault as fault:
+        why = f"is not JSON: {fault}"
+        if fault.beyond:
+            why, fix = f"is refused: {fault}", "flatten it, and send large numbers as text"
     else:
         if isinstance(record, dict):
             return record
@@ -173,7 +188,9 @@ def bad_lines_of(error: InvalidEntry, lines: list[Line]) -> list[BadLine]:
         name = problem.field[match.end() :] or "entry"
         text = with_line_numbers(problem.problem, lines)
         found.setdefault(int(match[1]), []).append(FieldProblem(name, text, problem.fix))
-    return [BadLine(lines[i].number, lines[i].raw, tuple(problems)) for i, problems in sorted(found.items())]
+    return [
+        BadLine(lines[i].number, lines[i].raw, tuple(problems), lines[i].at) for i, problems in sorted(found.items())
+    ]
 
 
 def with_line_numbers(text: str, lines: list[Line]) -> str:
@@ -183,7 +200,7 @@ def with_line_numbers(text: str, lines: list[Line]) -> str:
         index = int(match[1])
         if index >= len(lines):
             return match[0]
-        return f"line {lines[index].number}{': ' if match[2] else ''}"
+        return f"{lines[index].name}{': ' if match[2] else ''}"
 
     return _in_batch.sub(name, text)
 
@@ -192,12 +209,8 @@ def refusal(bad: list[BadLine]) -> InvalidEntry:
     """The error that names every problem of every bad line."""
     return InvalidEntry(
         tuple(
-            FieldProblem(f"line {line.number}: {problem.field}", problem.problem, problem.fix)
+            FieldProblem(f"{line.name}: {problem.field}", problem.problem, problem.fix)
             for line in bad
             for problem in line.problems
         )
     )
-
-
-def _no_constant(name: str) -> float:
-    raise json.JSONDecodeError(f"JSON has no number {name}", name, 0)

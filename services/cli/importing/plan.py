@@ -15,12 +15,12 @@ from typing import Any, Final
 from ....schemas.rules.embed_policy import REMEMBERED
 from ....schemas.settings import REQUEST_BYTES
 from ..output import counted, safe, say
-from .lines import BATCH_LINES, Line, LineBatch, read_line
+from .lines import BATCH_LINES, BadLine, Line, LineBatch, read_line
 from .sources.found import IMPORTED, Notes, Record, content_id
 from .sources.table import Source
 
 _SHOWN: Final = 8
-"""Crews, agents and types that a plan names; the rest is counted."""
+"""Crews, agents, types and invalid submissions that a plan names; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,16 @@ class Selection:
                     record["actor_id"] = record["agent_id"]
             yield record if record.get("id") else {"id": content_id(record), **record}
 
+    def lines(self, notes: Notes, workspace: str | None) -> Iterator[tuple[int, bytes, Line | BadLine | None]]:
+        """(number from 1, bytes, what came of it) of each submission, as of a line of a file."""
+        for number, record in enumerate(self.records(notes), 1):
+            raw = json.dumps(record, ensure_ascii=False).encode("utf-8", "replace")
+            yield number, raw, read_line(number, raw, workspace, notes.place.at)
+
     def batches(self, notes: Notes, workspace: str | None) -> Iterator[LineBatch]:
         """The submissions in batches as those of a file; the number of a line is that of the submission."""
         batch, size, number = LineBatch(), 0, 0
-        for number, record in enumerate(self.records(notes), 1):
-            raw = json.dumps(record, ensure_ascii=False).encode("utf-8", "replace")
-            read = read_line(number, raw, workspace)
+        for number, raw, read in self.lines(notes, workspace):
             if isinstance(read, Line):
                 batch.good.append(read)
             elif read is not None:
@@ -82,7 +86,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Plan:
-    """What an import would write, as counts."""
+    """What an import would write, as counts, and the first submissions that are not valid entries."""
 
     entries: int = 0
     first: str | None = None
@@ -92,13 +96,19 @@ class Plan:
     agents: Counter[str] = field(default_factory=Counter)
     crews: Counter[str] = field(default_factory=Counter)
     notes: Notes = field(default_factory=Notes)
+    bad: list[BadLine] = field(default_factory=list)
 
     @classmethod
-    def of(cls, selection: Selection) -> Plan:
-        """Read everything once and count."""
+    def of(cls, selection: Selection, workspace: str | None = None) -> Plan:
+        """Read everything once, check it and count."""
         plan = cls()
-        for record in selection.records(plan.notes):
+        for _, _, read in selection.lines(plan.notes, workspace):
             plan.entries += 1
+            if not isinstance(read, Line):
+                if read is not None and len(plan.bad) < _SHOWN:
+                    plan.bad.append(read)
+                continue
+            record = read.record
             if (at := record.get("ts")) is not None:
                 plan.first, plan.last = min(plan.first or at, at), max(plan.last or at, at)
             if trace := record.get("trace_id"):

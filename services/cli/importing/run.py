@@ -135,7 +135,7 @@ class ImportRun:
                     return there + sent, taken
             if len(lines) == 1:
                 problem = FieldProblem("id", error.message, error.hint)
-                return [], [BadLine(lines[0].number, lines[0].raw, (problem,))]
+                return [], [BadLine(lines[0].number, lines[0].raw, (problem,), lines[0].at)]
         middle = len(lines) // 2
         sent, taken = await self._send_around_taken(lines[:middle])
         more_sent, more_taken = await self._send_around_taken(lines[middle:])
@@ -171,5 +171,9 @@ def _with_lines(error: CrewJournalError, lines: list[Line]) -> CrewJournalError:
         message = f"{error.field}: {message}"
     named = with_line_numbers(message, lines)
     if named == message:
-        named = f"lines {lines[0].number} to {lines[-1].number}: {message}"
+        named = (
+            f"{lines[0].name} to {lines[-1].name}: {message}"
+            if lines[0].at
+            else f"lines {lines[0].number} to {lines[-1].number}: {message}"
+        )
     return type(error)(named, hint=error.hint, field=error.field)

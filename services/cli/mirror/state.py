@@ -15,11 +15,14 @@ from typing import Any, Final
 
 from ....schemas.errors import CrewJournalError, DataDirBusy
 from ....schemas.ids import uuid7_hex
+from ..foreign_files import file_at
 from .changes import Base, Text
 
 STATE_FILE: Final = ".crew-journal-mirror.json"
 LOCK_FILE: Final = ".crew-journal-mirror.lock"
 FORMAT: Final = 1
+MAX_STATE_BYTES: Final = 64 << 20
+"""Bytes of the state; 10,000 files take 3 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +90,13 @@ class State:
         """
         path = folder / STATE_FILE
         try:
-            kept = json.loads(path.read_bytes())
+            kept = json.loads(file_at(path, follow=False).read(MAX_STATE_BYTES)) if os.path.lexists(path) else None
+            if kept is None:
+                return cls(path, of)
             found = cls(path, kept["of"], kept["mirror"], passed=kept["passed"])
             found.files = {name: _known(one) for name, one in kept["files"].items()}
             found.former = {name: Former(one["label"], Text(**one["text"])) for name, one in kept["former"].items()}
-        except FileNotFoundError:
-            return cls(path, of)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise CrewJournalError(
                 f"{path} cannot be read", hint="remove it: the files are then compared with the versions in the journal"
             ) from None

@@ -8,15 +8,17 @@ Invariant: files are opened for reading only.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from ....schemas.errors import CrewJournalError
+from ....schemas.errors import InvalidFile
 from ....schemas.rules.palace.places import DIARY, agent_slug
+from ..foreign_files import file_at, shown
+from ..foreign_json import TEXT, Place, values_of
 from .source import Source, utc
 
 CHROMA: Final = "chroma.sqlite3"
@@ -26,8 +28,16 @@ _TUNNELS: Final = "tunnels.json"
 _TEXT: Final = "chroma:document"
 _REGISTRY: Final = "registry"
 """``ingest_mode`` of rows that only say that a file was read."""
-_DRAWERS: Final = """SELECT stored.embedding_id, said.key,
-        coalesce(said.string_value, CAST(said.int_value AS TEXT), CAST(said.float_value AS TEXT))
+MAX_ROWS: Final = 2_000_000
+"""Rows of one table: ten for each of 200,000 drawers, of which a workspace holds 10,000."""
+MAX_STEPS: Final = 20_000
+"""Times 100,000 steps of SQLite's machine for one query; a million rows take 2,000."""
+_STEPS_AT_ONCE: Final = 100_000
+_MAX_VALUE_BYTES: Final = 16 << 20
+_PLACE: Final = {"wing": TEXT, "room": TEXT, "drawer_id": TEXT}
+_TUNNEL: Final = {"source": _PLACE, "target": _PLACE, "label": TEXT}
+_DRAWERS: Final = """SELECT CAST(stored.embedding_id AS TEXT), CAST(said.key AS TEXT),
+        coalesce(CAST(said.string_value AS TEXT), CAST(said.int_value AS TEXT), CAST(said.float_value AS TEXT))
     FROM collections JOIN segments ON segments.collection = collections.id AND segments.scope = 'METADATA'
         JOIN embeddings AS stored ON stored.segment_id = segments.id
         JOIN embedding_metadata AS said ON said.id = stored.id
@@ -47,9 +57,9 @@ def read_mempalace(folder: Path) -> Source:
     """The store in a folder.
 
     Raises:
-        CrewJournalError: If a file is not what MemPalace writes.
+        InvalidFile: If a file is not what MemPalace writes.
     """
-    source = Source(f"mempalace:{folder.resolve()}")
+    source = Source(shown(f"mempalace:{folder.resolve()}"))
     for name, said in _metadata(folder / CHROMA):
         if said.get("ingest_mode") == _REGISTRY:
             source.left_out["rows that only say that a file was read"] += 1
@@ -59,8 +69,11 @@ def read_mempalace(folder: Path) -> Source:
             source.add(_drawer(name, said))
     for file in (folder / _KNOWLEDGE, folder.parent / _KNOWLEDGE):
         if file.is_file():
-            for row in _rows(file, _FACTS):
-                source.add_fact(_fact(row))
+            try:
+                for row in _rows(file, _FACTS):
+                    source.add_fact(_fact(row))
+            except KeyError as error:
+                raise _unreadable(file, f"its facts have no column {error}") from None
             break
     _read_tunnels(folder.parent / _TUNNELS, source)
     return source
@@ -70,7 +83,8 @@ def _metadata(file: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Id and metadata of each drawer."""
     found: dict[str, dict[str, str]] = {}
     for name, key, value in _rows(file, _DRAWERS, _COLLECTION):
-        found.setdefault(name, {})[key] = value
+        if name and key and value is not None:
+            found.setdefault(name, {})[key] = value
     yield from found.items()
 
 
@@ -107,34 +121,47 @@ def _fact(row: sqlite3.Row) -> dict[str, Any]:
 
 
 def _read_tunnels(file: Path, source: Source) -> None:
-    if not file.is_file():
+    if not file.exists():
         return
+    place = Place()
     rooms = {(one.wing, one.room) for one in source.drawers.values()}
-    try:
-        for one in json.loads(file.read_text(encoding="utf-8")):
+    for one in values_of(file_at(file, follow=False), place, _TUNNEL):
+        try:
             ends = {"source": one["source"], "target": one["target"]}
-            if not all((end["wing"], end["room"]) in rooms for end in ends.values()):
-                source.left_out["tunnels to rooms without drawers"] += 1
-                continue
-            tunnel = {f"{name}_{part}": end[part] for name, end in ends.items() for part in ("wing", "room")}
-            named = {
-                f"{name}_drawer_id": end["drawer_id"]
-                for name, end in ends.items()
-                if end.get("drawer_id") in source.drawers
-            }
-            source.tunnels.append({**tunnel, **named, "label": (one.get("label") or "")[:256]})
-    except (ValueError, KeyError, TypeError) as error:
-        raise _unreadable(file, error) from None
+            places = {name: (end["wing"], end["room"]) for name, end in ends.items()}
+        except (KeyError, TypeError):
+            raise _unreadable(file, "a tunnel needs source and target, each with wing and room") from None
+        if not all(end in rooms for end in places.values()):
+            source.left_out["tunnels to rooms without drawers"] += 1
+            continue
+        tunnel = {f"{name}_{part}": end[part] for name, end in ends.items() for part in ("wing", "room")}
+        named = {
+            f"{name}_drawer_id": end["drawer_id"]
+            for name, end in ends.items()
+            if end.get("drawer_id") in source.drawers
+        }
+        source.tunnels.append({**tunnel, **named, "label": (one.get("label") or "")[:256]})
 
 
-def _rows(file: Path, sql: str, *params: str) -> list[sqlite3.Row]:
+def _rows(file: Path, sql: str, *params: str) -> Iterator[sqlite3.Row]:
+    """The rows of a query on tables, not on views: a view may compute for ever."""
+    file_at(file, follow=False)
+    steps = count(1)
     try:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as opened:
             opened.row_factory = sqlite3.Row
-            return opened.execute(sql, params).fetchall()
+            opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+            opened.set_progress_handler(lambda: next(steps) > MAX_STEPS, _STEPS_AT_ONCE)
+            opened.execute("PRAGMA trusted_schema = OFF")
+            if view := opened.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchone():
+                raise _unreadable(file, f"it has a view, {view[0]}, which MemPalace does not make")
+            for number, row in enumerate(opened.execute(sql, params)):
+                if number >= MAX_ROWS:
+                    raise _unreadable(file, f"it has more than {MAX_ROWS:,} rows")
+                yield row
     except sqlite3.Error as error:
         raise _unreadable(file, error) from None
 
 
-def _unreadable(file: Path, error: Exception) -> CrewJournalError:
-    return CrewJournalError(f"{file} cannot be read: {error}", hint="name the folder of a MemPalace store")
+def _unreadable(file: Path, error: object) -> InvalidFile:
+    return InvalidFile(f"{shown(str(file))} cannot be read: {error}", hint="name the folder of a MemPalace store")

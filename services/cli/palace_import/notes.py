@@ -6,9 +6,9 @@ Invariant: the sections of a note are its text, character for character, besides
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from ....schemas.errors import NotFound
@@ -16,6 +16,7 @@ from ....schemas.events.drawers import PLACE_CHARS
 from ....schemas.rules.palace.places import drawer_id
 from ....schemas.rules.palace.texts import is_noise
 from ....schemas.timestamps import format_ts
+from ..foreign_files import MAX_TEXT_BYTES, files_of, shown
 from .source import Source
 
 _SUFFIXES: Final = frozenset({".md", ".markdown"})
@@ -30,18 +31,18 @@ def read_notes(path: Path, wing: str | None) -> Source:
 
     Raises:
         NotFound: If there is no note.
+        InvalidFile: If a note cannot be read, or is too large.
     """
     root = path if path.is_dir() else path.parent
-    source = Source(f"notes:{path.resolve()}")
-    place = (wing or root.resolve().name)[:PLACE_CHARS]
-    files = sorted(_files(root)) if path.is_dir() else [path]
-    if not files:
-        raise NotFound(f"no note in {path}", hint="name a folder with Markdown files (*.md), or a MemPalace store")
-    for file in files:
-        inside = file.relative_to(root)
+    source = Source(shown(f"notes:{path.resolve()}"))
+    place = (wing or shown(root.resolve().name))[:PLACE_CHARS]
+    none = True
+    for file in files_of(path, _is_note, source.leave_out, hidden=False):
+        none = False
+        inside = PurePosixPath(file.inside)
         room = (inside.parts[0] if len(inside.parts) > 1 else inside.stem)[:PLACE_CHARS]
         try:
-            text = file.read_text(encoding="utf-8-sig")
+            text = file.read(MAX_TEXT_BYTES).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
         except UnicodeDecodeError:
             source.left_out["notes that are not UTF-8"] += 1
             continue
@@ -55,11 +56,13 @@ def read_notes(path: Path, wing: str | None) -> Source:
                     "wing": place,
                     "room": room,
                     "content": section,
-                    "source_file": inside.as_posix()[-512:],
+                    "source_file": file.inside[-512:],
                     "added_by": "notes",
-                    "filed_at": format_ts(datetime.fromtimestamp(file.stat().st_mtime, UTC)),
+                    "filed_at": format_ts(datetime.fromtimestamp(file.mtime, UTC)),
                 }
             )
+    if none:
+        raise NotFound(f"no note in {path}", hint="name a folder with Markdown files (*.md), or a MemPalace store")
     return source
 
 
@@ -90,8 +93,5 @@ def _front_matter(lines: Sequence[str]) -> int:
     return marks[1] + 1 if len(marks) > 1 and marks[0] == 0 else 0
 
 
-def _files(root: Path) -> Iterator[Path]:
-    for file in root.rglob("*"):
-        inside = file.relative_to(root)
-        if file.suffix.lower() in _SUFFIXES and not any(part.startswith(".") for part in inside.parts):
-            yield file
+def _is_note(inside: str) -> bool:
+    return PurePosixPath(inside).suffix.lower() in _SUFFIXES

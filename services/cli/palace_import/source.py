@@ -37,6 +37,10 @@ class Source:
     tunnels: list[dict[str, str]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
+    def leave_out(self, _inside: str, reason: str) -> None:
+        """Count a file that is left out."""
+        self.left_out[reason] += 1
+
     def add(self, drawer: Mapping[str, Any]) -> None:
         """Take in a drawer, in parts if it is longer than a drawer may be."""
         for number, part in enumerate(_parts(drawer["content"]), 1):
@@ -58,7 +62,7 @@ def utc(text: object) -> str | None:
     """A time as RFC 3339 in UTC; one without a zone is in the zone of this machine. None if it cannot be read."""
     try:
         return format_ts(datetime.fromisoformat(str(text)).astimezone(UTC))
-    except ValueError:
+    except (ValueError, OverflowError, OSError):  # the last two of times that no clock has
         return None
 
 

@@ -21,8 +21,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Unpack
 
+import orjson
 import structlog
+from pydantic import ValidationError
 
+from ....schemas.entry import problems_of
 from ....schemas.errors import (
     EntryConflict,
     EntryTooLarge,
@@ -40,6 +43,7 @@ from ..publishing.atomic import EncodedMessage
 from ..publishing.writer import Writer
 from .decisions import DecisionFields, decision_entry
 from .plain import Accepted, entry_head
+from .secrets import Scrubbed, SecretGuard
 from .stored import stored_content
 from .submission import accept
 
@@ -92,6 +96,7 @@ class Journal:
         identities: The ids that the views know.
         clock: The server's time, UTC.
         superseding: Says which new entries do not supersede what they name.
+        secrets: Keeps credentials out; if absent, they are redacted in every workspace.
     """
 
     def __init__(
@@ -101,7 +106,9 @@ class Journal:
         *,
         clock: Callable[[], datetime],
         superseding: Check = unchecked,
+        secrets: SecretGuard | None = None,
     ) -> None:
+        self._secrets = secrets or SecretGuard(None)
         self._superseding = superseding
         self._writer = writer
         self._identities = identities
@@ -123,7 +130,7 @@ class Journal:
             EntryConflict: The id is taken by other content.
             BrokerUnavailable: No ack within the bound; repeating it with the same id is safe.
         """
-        accepted = accept(principal, submission, self._clock())
+        accepted, warning = await self._secrets.entry(accept(principal, submission, self._clock()))
         if accepted.given_id:
             appended = await self._append_given(accepted)
         else:
@@ -131,6 +138,8 @@ class Journal:
             appended = Appended(accepted.entry_id, published.seq, False)
         if submission.get("supersedes"):
             await self._warn([appended])
+        if warning is not None:
+            appended.warnings = (*appended.warnings, warning)
         return appended
 
     async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
@@ -145,7 +154,7 @@ class Journal:
             raise EntryTooLarge(
                 f"the batch has {len(submissions):,} entries, more than {MAX_BATCH:,}", hint="send several batches"
             )
-        batch = await self._accept_all(principal, submissions)
+        batch, secret_warnings = await self._accept_all(principal, submissions)
         first_of = _first_of_each_id(batch)
         firsts = [batch[index] for index in first_of.values()]
         given = [accepted for accepted in firsts if accepted.given_id]
@@ -170,6 +179,8 @@ class Journal:
         named = [answers[index] for index, submission in enumerate(submissions) if submission.get("supersedes")]
         if named:
             await self._warn(named)
+        for index, warning in secret_warnings.items():
+            answers[index].warnings = (*answers[index].warnings, warning)
         return answers
 
     async def _warn(self, appended: Sequence[Appended]) -> None:
@@ -190,9 +201,18 @@ class Journal:
 
         Raises:
             EntryConflict: If ``entry_id`` is taken by another decision.
+            InvalidEntry: If a text of it holds credentials which the workspace refuses, or is too long without them.
             BrokerUnavailable: If no ack came within the bound.
         """
-        return await self._append_given(decision_entry(workspace_id, payload, summary, self._clock(), **fields))
+        decided = decision_entry(workspace_id, payload, summary, self._clock(), **fields)
+        accepted, _warning = await self._secrets.entry(decided)
+        if accepted is not decided:
+            _check_decision(payload, accepted)
+        return await self._append_given(accepted)
+
+    async def scrubbed(self, workspace_id: str, text: str) -> Scrubbed:
+        """A text as it may be stored in a document or drawer; the caller refuses it in the mode ``block``."""
+        return await self._secrets.text(workspace_id, text)
 
     async def _append_given(self, accepted: Accepted) -> Appended:
         identity, in_hand = accepted.identity, self._in_hand
@@ -215,9 +235,13 @@ class Journal:
             del in_hand[identity]
             mine.set_result(None)
 
-    async def _accept_all(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Accepted]:
+    async def _accept_all(
+        self, principal: Principal, submissions: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[Accepted], dict[int, str]]:
+        """The entries of a batch, and the warnings about credentials by their places."""
         now = self._clock()
         batch: list[Accepted] = []
+        warnings: dict[int, str] = {}
         problems: list[FieldProblem] = []
         too_large: list[EntryTooLarge] = []
         forbidden: NotAllowed | None = None
@@ -226,7 +250,10 @@ class Journal:
                 await asyncio.sleep(0)
             prefix = f"entries[{index}]."
             try:
-                batch.append(accept(principal, submission, now, prefix))
+                accepted, warning = await self._secrets.entry(accept(principal, submission, now, prefix), prefix)
+                batch.append(accepted)
+                if warning is not None:
+                    warnings[index] = warning
             except InvalidEntry as error:
                 problems += error.problems
             except EntryTooLarge as error:
@@ -240,7 +267,7 @@ class Journal:
             raise InvalidEntry(tuple(problems))
         if too_large:
             raise too_large[0]
-        return batch
+        return batch, warnings
 
     def _known(self, accepted: Accepted) -> _Known | None:
         recent = self._recent.get(accepted.identity)
@@ -287,7 +314,8 @@ class Journal:
         if content is not None:
             return _Known(seq, content), True
         _log.warning("journal.foreign_message_id", workspace=accepted.workspace_id, entry_id=accepted.entry_id, seq=seq)
-        head = entry_head(unforeseen(accepted.identity), accepted.entry_id, accepted.content)
+        identity = unforeseen(accepted.identity)
+        head = entry_head(identity, accepted.entry_id, accepted.content, accepted.publisher, vouched=accepted.vouched)
         published = await self._writer.post(EncodedMessage(accepted.subject, head, accepted.body))
         return _Known(published.seq, accepted.content), False
 
@@ -311,6 +339,18 @@ class Journal:
             for identity in set(identities):
                 del in_hand[identity]
             mine.set_result(None)
+
+
+def _check_decision(payload: ControlPayload, accepted: Accepted) -> None:
+    """Refuse a decision which cannot be folded once its credentials are replaced by notices, which may be longer.
+
+    Raises:
+        InvalidEntry: Naming every field.
+    """
+    try:
+        type(payload).model_validate(orjson.loads(accepted.body)["payload"])
+    except ValidationError as error:
+        raise InvalidEntry(problems_of(error, "payload.")) from None
 
 
 def _first_of_each_id(batch: Sequence[Accepted]) -> dict[str, int]:

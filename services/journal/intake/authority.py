@@ -1,7 +1,9 @@
 """What a token allows of an entry: its type, its priority, and the actor it names. Pure.
 
 Invariant: these checks are made here, at intake, for every way in, and nowhere else; folds ask only for the family of the
-subject (DESIGN §4). An agent's token speaks for its agent, and for the user in ``chat.user_message``.
+subject (DESIGN §4) and for the header that records ``vouches``. An agent's token speaks for its agent. It may also report
+in ``chat.user_message`` what a user said, but it vouches for a person only with a grant that names the person or every
+user. OWNER and ADMIN may name every actor and vouch like other tokens: several programs and people share such a token.
 """
 
 from __future__ import annotations
@@ -9,23 +11,27 @@ from __future__ import annotations
 from ....schemas.catalogue import SERVICE_ALONE, Publisher, info_of
 from ....schemas.entry import JournalEntry, Priority
 from ....schemas.errors import NotAllowed
-from ....schemas.grants import actor_of, covers, speaks_for
+from ....schemas.grants import USER, actor_of, covers, speaks_for
+from ....schemas.persons import is_person
 from ....schemas.principal import Principal, Role
-from ....schemas.rules.actors import USER_MESSAGE
+from ....schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
 
 
-def default_actor(principal: Principal) -> tuple[str, str | None]:
+def default_actor(principal: Principal, entry_type: object = None) -> tuple[str, str | None]:
     """Type and id of the actor of an entry that names no ``actor_type``.
 
-    A person's token (OWNER, ADMIN) acts as the user, one with ``speaks_for`` as the first of those, an agent's as itself.
+    A token with ``speaks_for`` acts as the first of those, a person's (OWNER, ADMIN) as the user, an agent's as itself. An
+    agent's answer is never a person's.
     """
+    if principal.speaks_for:
+        kind, name = actor_of(principal.speaks_for[0])
+        if kind != USER or entry_type != AGENT_RESPONSE:
+            return kind, name
     role = principal.role
     if role is _OWNER or role is _ADMIN:
         return "user", None
-    if principal.speaks_for:
-        return actor_of(principal.speaks_for[0])
     return "agent", principal.agent_id
 
 
@@ -37,6 +43,13 @@ def may_speak(principal: Principal, entry_type: object, actor_type: object, acto
     if role is _OWNER or role is _ADMIN or (actor_type == "user" and entry_type == USER_MESSAGE):
         return True
     return speaks_for(principal.speaks_for, actor_type, actor_id)
+
+
+def vouches(principal: Principal, actor_type: object, actor_id: object) -> bool:
+    """Whether what the token submits counts as the own words of the actor, who is a named person."""
+    if actor_type != "user" or not principal.speaks_for or not isinstance(actor_id, str):
+        return False
+    return is_person(actor_id) and speaks_for(principal.speaks_for, actor_type, actor_id)
 
 
 def check_actor(principal: Principal, entry: JournalEntry, prefix: str = "") -> None:

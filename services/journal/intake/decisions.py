@@ -65,4 +65,4 @@ def decision_entry(
     record |= {"id" if name == "entry_id" else name: value for name, value in fields.items() if value is not None}
     content = content_hash(record)
     entry = JournalEntry.model_validate({"id": mint_entry_id(to_ms(now)), **record, "ts": now})
-    return encode_entry(entry, content, control=True, given_id="id" in record)
+    return encode_entry(entry, content, control=True, given_id="id" in record, publisher=None)

@@ -28,6 +28,7 @@ from nats.errors import Error as NatsError
 from ....schemas.errors import CrewJournalError, InvalidQuery, Overloaded
 from ....schemas.ids import NO_ID, uuid7_hex
 from ....schemas.principal import Principal, Role
+from ...budgets import SPENDER, Budgets
 from ...json_body import parse_json
 from ...parts import Part
 from ...problem import log_unexpected, problem, problem_of, unexpected_problem
@@ -108,10 +109,12 @@ class Ingest(Part):
     Args:
         client: A connection of its own, so that requests do not wait behind acks, nor acks behind requests.
         journal: Appends.
+        budgets: What each agent may write.
     """
 
-    def __init__(self, client: Connection, journal: Appender) -> None:
+    def __init__(self, client: Connection, journal: Appender, budgets: Budgets | None = None) -> None:
         self._client = client
+        self._budgets = budgets or Budgets()
         self._journal = journal
         self._subscription: Subscription | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,7 +171,9 @@ class Ingest(Part):
 
     async def _serve(self, subject: bytes, held: _Held, reply: bytes, body: bytes) -> None:
         try:
-            receipts = await append_submitted(self._journal, principal_of(subject), parse_json(body))
+            principal = principal_of(subject)
+            SPENDER.set(self._budgets.spender(principal, subject.decode()))
+            receipts = await append_submitted(self._journal, principal, parse_json(body))
         except Exception as error:
             self._refuse(reply, error)
         else:

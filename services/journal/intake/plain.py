@@ -33,6 +33,9 @@ DEEP_BRACKETS: Final = 100
 """A body with this many opening brackets is read back as a check: our JSON reader stops at 200 levels, the writer at 254."""
 
 
+_VOUCHED: Final = f"{h.ACTOR_VOUCHED}: {h.VOUCHED}\r\n"
+
+
 @dataclass(slots=True)  # not frozen: that costs 2 µs more each
 class Accepted(EncodedMessage):
     """A submission that may be published; its body is the entry as it is stored.
@@ -43,6 +46,8 @@ class Accepted(EncodedMessage):
         identity: ``<workspace>/<id>``: the message id of the broker.
         content: Hash of what was submitted, 32 hex digits.
         given_id: Whether the client chose the id; a minted one cannot be taken.
+        publisher: Whose token published it; None for the service.
+        vouched: Whether the token speaks for the person who is the entry's actor.
     """
 
     workspace_id: str
@@ -50,6 +55,8 @@ class Accepted(EncodedMessage):
     identity: str
     content: str
     given_id: bool
+    publisher: str | None = None
+    vouched: bool = False
 
     @property
     def entry(self) -> JournalEntry:
@@ -57,22 +64,33 @@ class Accepted(EncodedMessage):
         return JournalEntry.model_validate_json(self.body)
 
 
-def entry_head(identity: str, entry_id: str, content: str) -> bytes:
-    """The header block of an entry; arguments are validated ids and a hex hash."""
+def entry_head(identity: str, entry_id: str, content: str, publisher: str | None, *, vouched: bool = False) -> bytes:
+    """The header block of an entry; arguments are validated ids, a hex hash, and fields of ``Accepted``."""
+    by = f"{h.PUBLISHER}: {publisher}\r\n" if publisher is not None else ""
     return (
         f"NATS/1.0\r\n{h.MSG_ID}: {identity}\r\n{h.ENTRY_ID}: {entry_id}\r\n"
-        f"{h.CONTENT_HASH}: {content}\r\n{h.FORMAT}: {h.FORMAT_VERSION}\r\n\r\n"
+        f"{h.CONTENT_HASH}: {content}\r\n{by}{h.FORMAT}: {h.FORMAT_VERSION}\r\n{_VOUCHED if vouched else ''}\r\n"
     ).encode()
 
 
-def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_id: str | None) -> Accepted | None:
+def accept_plain(
+    record: dict[str, Any],
+    now: datetime,
+    actor_type: str,
+    actor_id: str | None,
+    publisher: str,
+    *,
+    vouched: bool = False,
+) -> Accepted | None:
     """A submission as a message, if it is plainly valid.
 
     Args:
         record: The fields without nulls and empty texts; workspace, crew, agent and actor are what the token allows.
         now: The server's time, UTC, for an entry without ``ts``.
         actor_type: Filled in where the record names none.
-        actor_id: Filled in with it, an id; None for none.
+        actor_id: Filled in with it; None for none.
+        publisher: Whose token publishes it.
+        vouched: Whether the token speaks for the person who is the actor.
 
     Returns:
         None if the model has to decide.
@@ -105,20 +123,22 @@ def accept_plain(record: dict[str, Any], now: datetime, actor_type: str, actor_i
         if actor_id is None or "actor_id" in record:
             filled = f'{filled},"actor_type":"{actor_type}"'
         else:
-            filled = f'{filled},"actor_type":"{actor_type}","actor_id":"{actor_id}"'
+            filled = f'{filled},"actor_type":"{actor_type}","actor_id":{orjson.dumps(actor_id).decode()}'
     for name, default in _DEFAULTS:
         if name not in record:
             filled += default
     identity = f"{workspace}/{entry_id}"
     return Accepted(
         f"journal.{workspace}.{record.get('crew_id', '_')}.{record.get('agent_id', '_')}.{entry_type}",
-        entry_head(identity, entry_id, content),
+        entry_head(identity, entry_id, content, publisher, vouched=vouched),
         b"%b%b}" % (canonical[:-1], filled.encode()) if filled else canonical,
         workspace,
         entry_id,
         identity,
         content,
         given_id,
+        publisher,
+        vouched,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol, Unpack
 from ....schemas.events.payload import ControlPayload
 from .append import Appended
 from .decisions import DecisionFields
+from .secrets import Scrubs
 
 
 class Recorder(Protocol):
@@ -25,3 +26,7 @@ class Recorder(Protocol):
             BrokerUnavailable: If no ack came within the bound.
         """
         ...
+
+
+class ScrubbingRecorder(Recorder, Scrubs, Protocol):
+    """A recorder that also says how a text may be stored which does not go through it, or of which an id is made."""

@@ -23,15 +23,15 @@ from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry, problems_of
 from ....schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidQuery, NotAllowed
 from ....schemas.ids import is_service_id
 from ....schemas.principal import Principal, Role
+from ....schemas.rules.actors import AGENT_RESPONSE
+from ....schemas.rules.publishers import publisher_of
 from ....schemas.rules.stripping import strip_record
 from ....schemas.settings import DEFAULT_WORKSPACE
 from ....schemas.subjects import control_subject, journal_subject
-from .authority import check_actor, default_actor, may_speak, needs_control
+from .authority import check_actor, default_actor, may_speak, needs_control, vouches
 from .plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
-ANSWER_TYPE: Final = "chat.agent_response"
-"""What a model answered: nudges and recalled memory that it repeats are stripped (seed 1; contract §10)."""
 _NOT_NEEDED: Final = ("", None)
 """The default actor of an entry that names one."""
 _REQUIRED: Final = ("entry_type", "summary")
@@ -73,14 +73,16 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
         rest = _problems_beside_the_workspace(principal, others, now, prefix)
         reserved = FieldProblem(f"{prefix}id", "is of the form d_… that only the service derives", _ID_FIX)
         raise InvalidEntry((reserved, *rest))
-    if record.get("entry_type") == ANSWER_TYPE and (answered := strip_record(record)) is not record:
+    if record.get("entry_type") == AGENT_RESPONSE and (answered := strip_record(record)) is not record:
+        # nudges and recalled memory that a model repeats are stripped (seed 1; contract §10);
         # the hash is that of what was submitted, so a retry of it is the same entry whatever was stripped
         return _accept_checked(principal, dict(answered), now, prefix, content_hash(record, prefix))
     by, name = record.get("actor_type"), record.get("actor_id")
-    default = default_actor(principal) if by is None else _NOT_NEEDED
+    default = default_actor(principal, record.get("entry_type")) if by is None else _NOT_NEEDED
     actor_type = default[0] if by is None else by
     if (by is None and name is None) or may_speak(principal, record.get("entry_type"), actor_type, name):
-        accepted = accept_plain(record, now, *default)
+        vouched = vouches(principal, actor_type, default[1] if by is None and name is None else name)
+        accepted = accept_plain(record, now, *default, publisher_of(principal), vouched=vouched)
         if accepted is not None:
             return accepted
     return _accept_checked(principal, record, now, prefix)
@@ -96,7 +98,7 @@ def _accept_checked(
     if "ts" not in record:
         record["ts"] = now
     if "actor_type" not in record:
-        record["actor_type"], name = default_actor(principal)
+        record["actor_type"], name = default_actor(principal, record.get("entry_type"))
         record.setdefault("actor_id", name)
     try:
         entry = JournalEntry.model_validate(record)
@@ -104,7 +106,16 @@ def _accept_checked(
         raise InvalidEntry(problems_of(error, prefix)) from None
     control = needs_control(principal, entry, prefix)
     check_actor(principal, entry, prefix)
-    return encode_entry(entry, content, control=control, given_id=given_id, prefix=prefix)
+    vouched = vouches(principal, entry.actor_type.value, entry.actor_id)
+    return encode_entry(
+        entry,
+        content,
+        control=control,
+        given_id=given_id,
+        publisher=publisher_of(principal),
+        vouched=vouched,
+        prefix=prefix,
+    )
 
 
 def _problems_beside_the_workspace(
@@ -135,7 +146,16 @@ def content_hash(record: Mapping[str, Any], prefix: str = "") -> str:
     return hashlib.blake2b(canonical, digest_size=HASH_BYTES).hexdigest()
 
 
-def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: bool, prefix: str = "") -> Accepted:
+def encode_entry(
+    entry: JournalEntry,
+    content: str,
+    *,
+    control: bool,
+    given_id: bool,
+    publisher: str | None,
+    vouched: bool = False,
+    prefix: str = "",
+) -> Accepted:
     """An entry as its message.
 
     Args:
@@ -143,6 +163,8 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
         content: Its content hash.
         control: Whether it goes to ``control.``, where only the service publishes.
         given_id: Whether the client chose its id.
+        publisher: Whose token publishes it; None for the service.
+        vouched: Whether the token speaks for the person who is its actor.
         prefix: Put before field names in errors.
 
     Raises:
@@ -165,8 +187,8 @@ def encode_entry(entry: JournalEntry, content: str, *, control: bool, given_id: 
         else journal_subject(workspace, entry.crew_id, entry.agent_id, entry_type)
     )
     identity = f"{workspace}/{entry.id}"
-    head = entry_head(identity, entry.id, content)
-    return Accepted(subject, head, body, workspace, entry.id, identity, content, given_id)
+    head = entry_head(identity, entry.id, content, publisher, vouched=vouched)
+    return Accepted(subject, head, body, workspace, entry.id, identity, content, given_id, publisher, vouched)
 
 
 def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:

@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from nats.aio.subscription import Subscription
 
@@ -21,6 +21,7 @@ from ....schemas.events.derived import OutgoingMessage
 from ....schemas.ports import Published
 from ....schemas.settings import ACK_TIMEOUT_S, ATOMIC_BATCH, PUBLISH_DEADLINE_S, PUBLISH_WINDOW
 from ....schemas.subjects import Family
+from ...budgets import SPENDER, Spender
 from ...endings import end_task
 from ..broker.connection import Connection, encode_headers, encode_publish
 from .acks import Verdict, plain_seq, read_answer
@@ -33,6 +34,9 @@ RETRY_S: Final = 0.2
 """Seconds until a message is sent again that no stream took or the broker could not take just now."""
 _FAMILIES: Final = tuple(f"{family}." for family in Family)
 """Subjects of JOURNAL: a batch with a message of another stream is never complete."""
+
+
+_P = TypeVar("_P")
 
 
 class _Flight:
@@ -164,6 +168,12 @@ class Writer:
 
     async def post(self, message: EncodedMessage) -> Published:
         """``publish`` of a message whose headers are encoded already."""
+        spender = SPENDER.get()
+        if spender is None:
+            return await self._post(message)
+        return await _spending(spender, [message], self._post(message), _seq_of)
+
+    async def _post(self, message: EncodedMessage) -> Published:
         if self._closed:  # from here as ``_take_place``, without a call: every entry comes this way
             raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
         deadline = self._loop.time() + self._deadline_s
@@ -192,7 +202,8 @@ class Writer:
         Raises:
             WrongLastSequence: If the last one is another, which may be this message itself.
         """
-        return await self._single(expecting(message, last_seq))
+        spender, single = SPENDER.get(), self._single(expecting(message, last_seq))
+        return await (single if spender is None else _spending(spender, [message], single, _seq_of))
 
     async def publish_atomic(self, messages: Sequence[OutgoingMessage]) -> list[Published]:
         """Publish all or nothing where the server can, else pipelined one by one; acks in the order given.
@@ -209,10 +220,16 @@ class Writer:
 
     async def post_atomic(self, messages: Sequence[EncodedMessage]) -> list[Published]:
         """``publish_atomic`` of messages whose headers are encoded already."""
+        spender = SPENDER.get()
+        if spender is None or not messages:
+            return await self._post_atomic(messages)
+        return await _spending(spender, messages, self._post_atomic(messages), lambda acks: acks[-1].seq)
+
+    async def _post_atomic(self, messages: Sequence[EncodedMessage]) -> list[Published]:
         if len(messages) > MAX_ATOMIC:
             done: list[Published] = []
             for start in range(0, len(messages), ATOMIC_BATCH):
-                done += await self.post_atomic(messages[start : start + ATOMIC_BATCH])
+                done += await self._post_atomic(messages[start : start + ATOMIC_BATCH])
             return done
         refuse_oversized(messages, self._client.max_payload)
         if self._atomic and len(messages) > 1:
@@ -392,3 +409,25 @@ class Writer:
         self._free += 1
         if self._free == self._window:
             self._idle.set()
+
+
+def _seq_of(published: Published) -> int:
+    return published.seq
+
+
+async def _spending(
+    spender: Spender, messages: Sequence[EncodedMessage], post: Coroutine[Any, Any, _P], seq_of: Callable[[_P], int]
+) -> _P:
+    """Post what a token with budgets writes; raises as ``Spender.admit``."""
+    size = sum(len(message.body) for message in messages)
+    try:
+        spender.begin(size)
+    except BaseException:
+        post.close()
+        raise
+    try:
+        acked = await post
+    finally:
+        spender.end(size)
+    spender.charge(seq_of(acked), len(messages), size)
+    return acked

@@ -14,7 +14,7 @@ import orjson
 
 from ....schemas.entry import ActorType
 from ....schemas.errors import FieldProblem, InvalidRequest
-from ....schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
+from ....schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept, ScrubberMode
 from ....schemas.operations.memory_settings import (
     ConfigureMemoryRequest,
     MemoryConfigAnswer,
@@ -34,6 +34,7 @@ from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION, ENTRIES, MEMORY_C
 from ....schemas.views.documents import SWEPT_VERSIONS
 from ...desk import Caller
 from ...journal.intake.recorder import Recorder
+from ...journal.intake.secrets import DEFAULT_MODE
 from ...query.unknown_names import refuse_unknown_workspace
 from ..ticks import Tick, record_tick
 
@@ -49,7 +50,6 @@ _STATS: Final = f"""SELECT owner, tier, documents, retracted, blocked, bytes, ve
     JOIN (SELECT owner, tier, count(*) AS versions, count(*) FILTER (piece IS NULL) AS swept,
           coalesce(sum(strlen(piece)), 0)::BIGINT AS version_bytes
           FROM {VERSIONS} WHERE workspace_id = $1 GROUP BY ALL) USING (owner, tier) ORDER BY owner, tier"""
-_DEFAULT: Final = MemoryConfigUpdated()
 
 
 class Administration:
@@ -59,9 +59,18 @@ class Administration:
         views: The views of documents.
         journal: Records settings and sweeps.
         clock: The time now, UTC.
+        scrubber: What is done with credentials in a workspace without settings.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, *, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        views: ViewReader,
+        journal: Recorder,
+        *,
+        clock: Callable[[], datetime],
+        scrubber: ScrubberMode = DEFAULT_MODE,
+    ) -> None:
+        self._default = MemoryConfigUpdated(scrubber=scrubber)
         self._views = views
         self._journal = journal
         self._clock = clock
@@ -79,7 +88,7 @@ class Administration:
         found = await asyncio.to_thread(self._config, caller.workspace_id)
         if found is None:
             await refuse_unknown_workspace(self._views, caller.principal, caller.workspace_id)
-        return _answer(caller.workspace_id, found or _DEFAULT, view_seq)
+        return _answer(caller.workspace_id, found or self._default, view_seq)
 
     async def configure(self, caller: Caller, asked: ConfigureMemoryRequest) -> MemoryConfigAnswer:
         """Record settings; returns once they apply to writes.
@@ -90,10 +99,10 @@ class Administration:
         """
         async with self._changing:
             await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
-            before = await asyncio.to_thread(self._config, caller.workspace_id) or _DEFAULT
+            before = await asyncio.to_thread(self._config, caller.workspace_id) or self._default
             given = asked.model_dump(exclude={"workspace_id", "reset"}, exclude_none=True)
-            kept = {name: value for name, value in before.model_dump().items() if name not in asked.reset}
-            wanted = MemoryConfigUpdated.model_validate(kept | given)
+            reset = {name: getattr(self._default, name) for name in asked.reset}
+            wanted = MemoryConfigUpdated.model_validate(before.model_dump() | reset | given)
             days = (
                 "versions are kept" if wanted.retention_days is None else f"versions for {wanted.retention_days} days"
             )

@@ -9,6 +9,7 @@ from typing import Final
 
 from ....schemas.errors import CapExceeded, Quarantined
 from ....schemas.operations.documents import DocumentAnswer, DocumentShown, Finding, VersionShown
+from ....schemas.rules.assembler import notice_of
 from ....schemas.rules.documents import sha256_of
 from ....schemas.rules.tiers import TIERS
 from ....schemas.timestamps import format_ms
@@ -59,11 +60,7 @@ def shown(caller: Caller, label: str, content: str, finding: str | None) -> str:
     """The text for a caller: a notice in its place if it is blocked and the caller is not an operator."""
     if finding is None or caller.administers:
         return content
-    category, _, pattern = finding.partition("/")
-    return (
-        f"[BLOCKED: possible prompt injection in {label} — category={category} pattern={pattern}; "
-        "operator can inspect the file directly]"
-    )
+    return notice_of(label, finding)
 
 
 def finding_of(finding: str | None) -> Finding | None:

@@ -16,12 +16,12 @@ from ....schemas.events.memory_documents import MemoryWriteRejected, MemoryWrite
 from ....schemas.events.payload import ControlPayload
 from ....schemas.ports import ViewReader
 from ....schemas.rules.contradiction import contradiction
-from ....schemas.rules.secrets import redacted, secrets_in
 from ....schemas.rules.tiers import AGENT_TOTAL_BYTES, Scope, owner_of
 from ....schemas.views import DOCUMENTS
 from ....schemas.views.documents import MemoryConfigRow
 from ...desk import Caller
-from ...journal.intake.recorder import Recorder
+from ...journal.intake.recorder import ScrubbingRecorder
+from ...journal.intake.secrets import HINT
 from .addressing import Address
 from .answers import blocked, shown, too_large
 from .present import WrittenDocument
@@ -43,32 +43,31 @@ class Checks:
         quarantine: Keeps the text of injections for operators.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, quarantine: Quarantine) -> None:
+    def __init__(self, views: ViewReader, journal: ScrubbingRecorder, quarantine: Quarantine) -> None:
         self._views = views
         self._journal = journal
         self._quarantine = quarantine
 
-    async def scrub(
-        self, caller: Caller, address: Address, content: str, config: MemoryConfigRow, source: str
-    ) -> tuple[str, str | None]:
+    async def scrub(self, caller: Caller, address: Address, content: str, source: str) -> tuple[str, str | None]:
         """The content as it may be stored, and a warning.
 
         Raises:
             WriteRefused: If it holds credentials and the workspace blocks those.
         """
-        if config.scrubber == "off" or not (kinds := secrets_in(content)):
-            return content, None
-        named = ", ".join(kinds)
-        if config.scrubber == "redact":
-            return redacted(content), f"removed from the content: {named}"
-        if config.scrubber == "warn":
-            return content, f"the content holds credentials ({named}): replace them by where they are kept"
+        scrubbed = await self._journal.scrubbed(address.workspace_id, content)
+        if scrubbed.mode != "block" or not scrubbed.kinds:
+            return scrubbed.text, scrubbed.warning
+        named = ", ".join(scrubbed.kinds)
         await self._reject(caller, address, "scrubber", source, finding=f"secret/{named}")
         raise WriteRefused(
             f"the content holds credentials: {named}",
-            hint="write where the secret is kept instead of the secret",
+            hint=HINT,
             field="content",
         )
+
+    async def without_secrets(self, address: Address, reason: str) -> str:
+        """A reason as it may be stored: without credentials, unless the workspace keeps them."""
+        return (await self._journal.scrubbed(address.workspace_id, reason)).text if reason else reason
 
     async def quarantine(
         self, caller: Caller, address: Address, content: str, finding: str | None, source: str

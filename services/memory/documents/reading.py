@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from ....schemas.errors import FieldProblem, InvalidRequest, NotFound
+from ....schemas.errors import FieldProblem, InvalidRequest, NotAllowed, NotFound
 from ....schemas.operations.documents import (
     DiffDocumentRequest,
     DocumentAnswer,
@@ -155,6 +155,12 @@ class Reading:
         if address.tier == "lessons":
             lessons = self._learned.lessons(address.workspace_id, address.owner, seq)
             return _of_text(address, as_yaml(lessons, whole=caller.administers), view_seq)
+        if not caller.administers:
+            raise NotAllowed(
+                "an operator model is read by OWNER and ADMIN",
+                hint="`memory block --opener` has it in a session that the person opened; `operator show` shows it to them",
+                field="tier",
+            )
         text = self._profiles.model_text(address.workspace_id, scope_of(address.owner)[1] or "", address.key or "", seq)
         return _of_text(address, text, view_seq)
 

@@ -29,7 +29,7 @@ from ....schemas.rules.tiers import SOFT_CAP_PERCENT
 from ....schemas.views import DOCUMENTS_PROJECTION
 from ....schemas.views.documents import MemoryConfigRow, VersionRow
 from ...desk import Caller
-from ...journal.intake.recorder import Recorder
+from ...journal.intake.recorder import ScrubbingRecorder
 from ...journal.publishing.acks import WrongLastSequence
 from .addressing import Address
 from .answers import CONSOLIDATE, shown, usage
@@ -65,7 +65,7 @@ class Storing:
         self,
         views: ViewReader,
         writer: DocumentPublisher,
-        journal: Recorder,
+        journal: ScrubbingRecorder,
         enabled: Enabled,
         quarantine: Quarantine,
         history: History,
@@ -97,8 +97,9 @@ class Storing:
             if len(draft.content) > address.rule.cap_of(draft.source):  # it cannot fit, so it is not worth a scan
                 await self._cap(caller, draft, document)
             config = await self._configs.of(address.workspace_id)
-            content, warning = await self._checks.scrub(caller, address, draft.content, config, draft.source)
-            draft = replace(draft, content=content, said=draft.said and content[-len(draft.said) :])
+            content, warning = await self._checks.scrub(caller, address, draft.content, draft.source)
+            reason = await self._checks.without_secrets(address, draft.reason)
+            draft = replace(draft, content=content, reason=reason, said=draft.said and content[-len(draft.said) :])
             if draft.given_id and (known := await self._known(draft)) is not None:
                 return _answer(caller, draft, document, known.seq, duplicate=True)
             if draft.appends:

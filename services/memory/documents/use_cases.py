@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from ....schemas.events.memory_documents import ScrubberMode
 from ....schemas.ports import ViewReader
-from ...journal.intake.recorder import Recorder
+from ...journal.intake.recorder import ScrubbingRecorder
+from ...journal.intake.secrets import DEFAULT_MODE
 from .administration import Administration
 from .ports import DocumentPublisher, Enabled
 from .quarantine import Quarantine
@@ -27,19 +29,21 @@ class Documents:
         enabled: Which agents have a memory.
         quarantine: Keeps the text of injections.
         clock: The time now, UTC.
+        scrubber: What is done with credentials in a workspace without settings.
     """
 
     def __init__(
         self,
         views: ViewReader,
         writer: DocumentPublisher,
-        journal: Recorder,
+        journal: ScrubbingRecorder,
         enabled: Enabled,
         quarantine: Quarantine,
         *,
         clock: Callable[[], datetime],
+        scrubber: ScrubberMode = DEFAULT_MODE,
     ) -> None:
         self.reading = Reading(views, enabled, clock=clock)
         self.writing = Writing(views, writer, journal, enabled, quarantine, clock=clock)
-        self.administration = Administration(views, journal, clock=clock)
+        self.administration = Administration(views, journal, clock=clock, scrubber=scrubber)
         self.close = self.writing.close

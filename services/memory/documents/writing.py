@@ -23,7 +23,7 @@ from ....schemas.operations.documents import (
 from ....schemas.ports import ViewReader
 from ....schemas.settings import MIN_SEQ_WAIT_S
 from ...desk import Caller
-from ...journal.intake.recorder import Recorder
+from ...journal.intake.recorder import ScrubbingRecorder
 from .addressing import Address, address_of, check_may_write
 from .drafts import Draft, mint_write_id
 from .history import History
@@ -52,7 +52,7 @@ class Writing:
         self,
         views: ViewReader,
         writer: DocumentPublisher,
-        journal: Recorder,
+        journal: ScrubbingRecorder,
         enabled: Enabled,
         quarantine: Quarantine,
         *,

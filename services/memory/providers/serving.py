@@ -39,7 +39,7 @@ from ....schemas.provider import (
 from ....schemas.rules.documents import sha256_of
 from ....schemas.rules.tiers import SOFT_CAP_PERCENT, Scope, scope_of
 from ...desk import Caller, Handler
-from ...journal.intake.recorder import Recorder
+from ...journal.intake.recorder import ScrubbingRecorder
 from ...query.chunks.documents import DocumentSearch
 from ...query.chunks.scope import file_scope
 from ..documents.addressing import Address, Addressed, address_of, check_may_write
@@ -78,7 +78,7 @@ class ProvidedDocuments:
         search: DocumentSearch,
         providers: Providers,
         views: ViewReader,
-        journal: Recorder,
+        journal: ScrubbingRecorder,
         enabled: Enabled,
         quarantine: Quarantine,
         *,
@@ -226,8 +226,7 @@ class ProvidedDocuments:
     ) -> DocumentWrittenAnswer:
         check_may_write(caller, address)
         await check_enabled(self._enabled, caller)
-        config = await self._configs.of(caller.workspace_id)
-        content, warning = await self._checks.scrub(caller, address, content, config, _SOURCE)
+        content, warning = await self._checks.scrub(caller, address, content, _SOURCE)
         provider, scope = self._of(caller, asked, address)
         request = RetainRequest(
             workspace_id=scope.workspace_id,

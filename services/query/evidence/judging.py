@@ -145,7 +145,10 @@ def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judg
 
 def _enough(figures: Figures, judged: Sequence[JudgedHit], records: Sequence[EntryRecord | None]) -> list[bool]:
     """Whether each hit reaches the floor of its row, and turns have one among them that reaches the gate."""
-    gated = any(one.confidence >= one.row.gate for one, turn in zip(judged, figures.turns, strict=True) if turn)
+    gated = any(
+        turn and record is not None and one.opens(meaning, record.summary, record.actor_id)
+        for one, turn, record, meaning in zip(judged, figures.turns, records, figures.hits["meaning"], strict=True)
+    )
     enough = []
     for one, turn, record in zip(judged, figures.turns, records, strict=True):
         least = one.row.floor

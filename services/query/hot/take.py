@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType
-from ....schemas.rules.consolidation import LEARNED
+from ....schemas.rules.consolidation import LEARNED, is_unshared_rule
 from ....schemas.rules.embed_policy import is_speech
 from ....schemas.rules.turns import is_users
 from ....schemas.views import (
@@ -103,7 +103,7 @@ def flags_of(entry_type: str, priority: str, actor_type: ActorType, actor_id: st
         | (USERS if is_users(entry_type, actor_type, actor_id) else 0)
         | (SPEECH if is_speech(entry_type) else 0)
         | (LEARNED_RULE if entry_type == LEARNED else 0)
-        | (NOISE if info.noise else 0)
+        | (NOISE if info.noise or is_unshared_rule(entry_type, actor_type, actor_id) else 0)
     )
 
 

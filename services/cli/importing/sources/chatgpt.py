@@ -10,18 +10,32 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .found import Notes, Record, documents, objects, text_of_parts, turn
+from ...foreign_json import NAME, OBJECT, Each
+from .found import Notes, Record, documents, text_of_parts, turn
 
 SOURCE = "chatgpt"
 _TEXTS = ("text", "multimodal_text")
 _SPEAKERS = ("user", "assistant")
+_MESSAGE = {
+    "id": NAME,
+    "author": {"role": NAME},
+    "content": {"content_type": NAME, "parts": [None]},
+    "recipient": NAME,
+    "metadata": OBJECT,
+}
+_CHAT = {
+    "mapping": Each({"parent": NAME, "children": [NAME], "message": _MESSAGE}),
+    "current_node": NAME,
+    "conversation_id": NAME,
+    "id": NAME,
+    "create_time": NAME,
+}
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
     """The turns of every conversation; other branches, hidden messages, tool calls and thoughts are left out."""
-    for document in documents(path, "conversations*.json"):
-        for chat in objects(document if isinstance(document, list) else [document]):
-            yield from _turns(chat, notes)
+    for chat in documents(path, "conversations*.json", notes, _CHAT):
+        yield from _turns(chat or {}, notes)
 
 
 def _turns(chat: dict[str, Any], notes: Notes) -> Iterator[Record]:
@@ -49,10 +63,14 @@ def _turns(chat: dict[str, Any], notes: Notes) -> Iterator[Record]:
 def _path(nodes: dict[str, dict[str, Any]], current: str | None) -> list[str]:
     """The branch that ends at ``current``; of an old export without it, the newest branch."""
     at = current if current in nodes else next((name for name, node in nodes.items() if not node.get("parent")), None)
-    while at is not None and current not in nodes and (children := nodes[at].get("children")):
+    above: set[str | None] = set()
+    while current not in nodes and at in nodes and (children := nodes[at].get("children")):
+        above.add(at)
+        if children[-1] not in nodes or children[-1] in above:
+            break
         at = children[-1]
-    path: list[str] = []
+    path: dict[str, None] = {}
     while at in nodes and at not in path:
-        path.append(at)
+        path[at] = None
         at = nodes[at].get("parent")
-    return path[::-1]
+    return list(path)[::-1]

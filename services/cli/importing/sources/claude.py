@@ -9,17 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...foreign_json import NAME, Shape
 from .found import Notes, Record, documents, objects, text_of_parts, turn
 
 SOURCE = "claude"
 _USER = "human"
+_MESSAGES = [{"uuid": NAME, "parent_message_uuid": NAME, "sender": NAME, "text": NAME, "content": [None]}]
+_CHAT: dict[str, Any] = {"uuid": NAME, "current_leaf_message_uuid": NAME, "chat_messages": _MESSAGES}
+_EXPORT: Shape = {"conversations": [_CHAT], **_CHAT}
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
     """The turns of every conversation; other branches, thoughts, tool calls and attachments are left out."""
-    for document in documents(path, "conversations.json"):
-        chats = document.get("conversations", [document]) if isinstance(document, dict) else document
-        for chat in objects(chats):
+    for document in documents(path, "conversations.json", notes, _EXPORT):
+        for chat in objects((document or {}).get("conversations", [document])):
             messages = objects(chat.get("chat_messages"))
             seen = _branch(messages, chat.get("current_leaf_message_uuid"))
             for message in messages:

@@ -5,14 +5,15 @@ The entries are those that the hooks record (same ids, same content), so a sessi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from ....client.hook import entry_of, turns_of
-from ....client.project import Project, project_without_question
-from .found import Notes, Record, sessions, time_of
+from ....client.hook import entry_of, turns_in
+from ....client.project import Project
+from ...foreign_json import NAME, OBJECT, lines_of
+from .found import Notes, Record, project_named, sessions, time_of
 
 PROGRAM = "claude-code"
 _ASIDE = {
@@ -23,29 +24,24 @@ _ASIDE = {
 }
 _COMMANDS = ("<command-name>", "<command-message>", "<local-command-stdout>", "<local-command-stderr>", "<bash-")
 _REMINDERS = "only system reminders or tool results"
+_LINE = {"type": NAME, "message": OBJECT, "sessionId": NAME, "cwd": NAME, "uuid": NAME}
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
     """The turns of all sessions; side chains, system reminders, tool calls and results, and commands are left out."""
-    for file in sessions(path):
-        with file.open("rb") as lines:
-            for line in lines:
-                yield from _entries(line, file.stem, notes)
+    torn = partial(notes.skip, "line that is not JSON")
+    for file in sessions(path, notes):
+        for _, record in lines_of(file, notes.place, _LINE, torn=torn):
+            yield from _entries(record, PurePosixPath(file.inside).stem, notes)
 
 
-def _entries(line: bytes, session: str, notes: Notes) -> Iterator[Record]:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        if line.strip():
-            notes.skip("line that is not JSON")
-        return
+def _entries(record: Any, session: str, notes: Notes) -> Iterator[Record]:
     if not isinstance(record, dict) or record.get("type") not in ("user", "assistant"):
         return
     if (why := next((why for name, why in _ASIDE.items() if record.get(name)), None)) is not None:
         notes.skip(why)
         return
-    turns = list(turns_of(line))
+    turns = list(turns_in(record))
     if not turns:
         notes.skip(_REMINDERS)
     for named, role, text, at in turns:
@@ -61,4 +57,4 @@ def _entries(line: bytes, session: str, notes: Notes) -> Iterator[Record]:
 
 @lru_cache(maxsize=256)
 def _project(folder: str) -> Project:
-    return project_without_question(Path(folder), PROGRAM) if folder else Project("", PROGRAM)
+    return project_named(folder, PROGRAM)

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from ....client.project import slug
+from ...foreign_json import NAME
 from .found import MAX_TEXT_BYTES, Notes, Record, timed, values
 
 SOURCE = "cloudevents"
 _NOT_IN_TYPES = re.compile(r"[^a-z0-9_]+")
+_EVENT = {"specversion": NAME, "id": NAME, "source": NAME, "type": NAME, "subject": NAME}
 _SAYS = ("summary", "message", "title", "text", "description", "name")
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
     """Each event, as an entry of type ``event.`` with the last three parts of the event's type."""
-    for event in values(path):
+    for event in values(path, notes, _EVENT):
         if not isinstance(event, dict) or not all(event.get(name) for name in ("specversion", "id", "source", "type")):
             notes.skip("not a CloudEvent (specversion, id, source and type are required)")
             continue

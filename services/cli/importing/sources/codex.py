@@ -6,30 +6,28 @@ A message has no id in this format; its session and line name it, because a sess
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ....client.project import project_without_question
-from .found import Notes, Record, parsed, sessions, text_of_parts, turn
+from ...foreign_json import NAME, lines_of
+from .found import Notes, Record, project_named, sessions, text_of_parts, turn
 
 PROGRAM = "codex"
 _GIVEN = ("<environment_context>", "<user_instructions>", "<permissions", "<turn_aborted>", "# AGENTS.md instructions")
+_LINE = {"type": NAME, "role": NAME, "payload": {"type": NAME, "role": NAME, "id": NAME, "cwd": NAME}}
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
     """The turns of all sessions; instructions, reasoning, and tool calls with their results are left out."""
-    for file in sessions(path):
-        session, crew = file.stem, None
-        for number, line in enumerate(file.read_bytes().splitlines(), 1):
-            if not line.strip():
-                continue
-            record = parsed(line, f"{file}, line {number},")
+    for file in sessions(path, notes):
+        session, crew = PurePosixPath(file.inside).stem, None
+        for number, record in lines_of(file, notes.place, _LINE):
             if not isinstance(record, dict):
                 continue
             kind, payload = record.get("type"), record.get("payload")
             if kind == "session_meta" and isinstance(payload, dict):
                 session = str(payload.get("id") or session)
-                crew = project_without_question(Path(str(payload["cwd"])), PROGRAM).crew if payload.get("cwd") else None
+                crew = project_named(str(payload["cwd"]), PROGRAM).crew if payload.get("cwd") else None
                 continue
             message = payload if kind == "response_item" and isinstance(payload, dict) else record
             text = _text(message, notes)

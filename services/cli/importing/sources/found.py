@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import json
 import uuid
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-import typer
-
 from .....schemas.entry import MAX_SUMMARY
+from .....schemas.errors import InvalidFile
 from .....schemas.ids import DERIVED_NAMESPACE
 from .....schemas.rules.embed_text import CONVERSATION, TITLE, TITLE_CHARS
 from .....schemas.rules.palace.lexicon import lexicon
 from .....schemas.timestamps import format_ts
-from ....client.project import slug
+from ....client.project import Project, project_without_question, slug
+from ...foreign_files import ForeignFile, files_of
+from ...foreign_json import Place, Shape, values_of
 
 IMPORTED: Final = "memory.imported"
 """Type of a statement that another memory kept."""
@@ -44,16 +44,22 @@ class Notes:
         untimed: Submissions without a time of their own.
         zoneless: Times without a zone, which are read as UTC.
         cut: Texts that are longer than ``MAX_TEXT_BYTES``.
+        place: Where the value at hand is.
     """
 
     left_out: Counter[str] = field(default_factory=Counter)
     untimed: int = 0
     zoneless: int = 0
     cut: int = 0
+    place: Place = field(default_factory=Place)
 
     def skip(self, reason: str) -> None:
         """Count a message that is left out."""
         self.left_out[reason] += 1
+
+    def leave_out(self, _inside: str, reason: str) -> None:
+        """Count a file that is left out."""
+        self.skip(reason)
 
 
 Reader = Callable[[Path, Notes], Iterator[Record]]
@@ -182,61 +188,45 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, Mapping) and str(part.get("type", "text")).endswith("text")
 
 
-def documents(path: Path, name: str) -> Iterator[Any]:
-    """The JSON documents whose name matches ``name``, of a file, a directory or a ZIP archive; a file may have any name.
+def documents(path: Path, name: str, notes: Notes, shape: Shape) -> Iterator[Any]:
+    """The members of every document whose name matches ``name``, of a file, a directory or a ZIP archive.
+
+    A single file may have any name.
 
     Raises:
-        typer.BadParameter: If there is no file, or one is not JSON.
+        InvalidFile: If there is no file, or one is malformed.
     """
-    found = False
-    for label, raw in _files(path, name):
-        found = True
-        yield parsed(raw, label)
-    if not found:
-        raise typer.BadParameter(f"{path} holds no {name}", param_hint="FILE")
+    none = True
+    for file in files_of(path, lambda inside: PurePosixPath(inside).match(name), notes.leave_out, archives=True):
+        none = False
+        yield from values_of(file, notes.place, shape)
+    if none:
+        raise InvalidFile(f"{path} holds no {name}", hint="name the export, or one of its files")
 
 
-def _files(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
+def values(path: Path, notes: Notes, shape: Shape) -> Iterator[Any]:
+    """The values of a file: the members of a JSON array, a single JSON value, or those of each line (JSONL).
+
+    Raises:
+        InvalidFile: If it is not a regular file, or malformed.
+    """
     if path.is_dir():
-        for one in sorted(path.rglob(name)):
-            yield str(one), one.read_bytes()
-    elif zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for label in sorted(archive.namelist()):
-                if Path(label).match(name):
-                    yield f"{path}:{label}", archive.read(label)
-    else:
-        yield str(path), path.read_bytes()
+        raise InvalidFile(f"{path} is a directory", hint="name a file in it")
+    for file in files_of(path, lambda _inside: True, notes.leave_out):
+        yield from values_of(file, notes.place, shape)
 
 
-def parsed(raw: bytes, label: str) -> Any:
-    """A JSON document.
-
-    Raises:
-        typer.BadParameter: If it is not JSON.
-    """
-    try:
-        return json.loads(raw.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"{label} is not JSON: {error}", param_hint="FILE") from None
-
-
-def values(path: Path) -> Iterator[Any]:
-    """The values of a file: the members of a JSON array, a single JSON value, or those of each line (JSONL)."""
-    raw = path.read_bytes()
-    try:
-        whole = json.loads(raw.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        for number, line in enumerate(raw.splitlines(), 1):
-            if line.strip():
-                yield parsed(line, f"{path}, line {number},")
-        return
-    yield from whole if isinstance(whole, list) else [whole]
-
-
-def sessions(path: Path) -> Iterator[Path]:
+def sessions(path: Path, notes: Notes) -> Iterator[ForeignFile]:
     """The JSONL files of a directory, or the one file."""
-    yield from sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    return files_of(path, lambda inside: inside.endswith(".jsonl"), notes.leave_out)
+
+
+def project_named(folder: str, program: str) -> Project:
+    """The project of a folder that a file names; it need not be the name of one."""
+    try:
+        return project_without_question(Path(folder), program) if folder else Project("", program)
+    except (OSError, ValueError):  # too long, or with characters that no name has
+        return Project(slug(folder.rpartition("/")[2]), program)
 
 
 def objects(value: Any) -> list[dict[str, Any]]:

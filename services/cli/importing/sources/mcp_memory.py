@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from .found import Notes, Record, statement, values
+from ...foreign_json import NAME, Shape
+from .found import Notes, Record, objects, statement, values
 
 SOURCE = "mcp-memory"
+_ONE: dict[str, Any] = {
+    **dict.fromkeys(("type", "name", "entityType", "from", "relationType", "to"), NAME),
+    "observations": [NAME],
+}
+_GRAPH: Shape = {"entities": [_ONE], "relations": [_ONE], **_ONE}
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
     """Each observation as ``name (type): observation``, each relation as ``from relation to``."""
-    for value in _lines(path):
+    for value in _lines(path, notes):
         kind = value.get("type")
         if kind == "entity":
             name, of = str(value.get("name") or ""), str(value.get("entityType") or "")
@@ -29,13 +36,13 @@ def read(path: Path, notes: Notes) -> Iterator[Record]:
             notes.skip("neither an entity nor a relation")
 
 
-def _lines(path: Path) -> Iterator[Record]:
+def _lines(path: Path, notes: Notes) -> Iterator[Record]:
     """Entities and relations of a file of lines, or of one object that lists them (``read_graph``)."""
-    for value in values(path):
+    for value in values(path, notes, _GRAPH):
         if not isinstance(value, dict):
             continue
         if "type" in value:
             yield value
             continue
         for key, kind in (("entities", "entity"), ("relations", "relation")):
-            yield from ({**one, "type": kind} for one in value.get(key) or () if isinstance(one, dict))
+            yield from ({**one, "type": kind} for one in objects(value.get(key)))

@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ....client.project import slug
+from ...foreign_json import NAME, Shape
 from .found import Notes, Record, objects, statement, values
 
 SOURCE = "mem0"
+_MEMORY = dict.fromkeys(("id", "memory", "text", "data", "agent_id", "user_id"), NAME)
+_PAGE: Shape = {"results": [_MEMORY], "memories": [_MEMORY], **_MEMORY}
 _KEPT = ("user_id", "run_id", "app_id", "categories")
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
     """Each memory; ``user_id`` becomes the person whose data it is."""
-    for value in values(path):
+    for value in values(path, notes, _PAGE):
         page = objects(value.get("results") or value.get("memories") or [value]) if isinstance(value, dict) else []
         for one in page:
             text = str(one.get("memory") or one.get("text") or one.get("data") or "").strip()

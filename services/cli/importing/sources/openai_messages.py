@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...foreign_json import NAME, Shape, fitting
 from .found import Notes, Record, objects, text_of_parts, turn, values
 
 SOURCE = "openai-messages"
+_MESSAGE = {"role": NAME, "id": NAME, "name": NAME}
+_CHAT: Shape = {"messages": [_MESSAGE], **_MESSAGE}
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
     """The turns of every conversation; system messages and tool calls are left out."""
-    for number, chat in enumerate(_chats(path), 1):
+    for number, chat in enumerate(_chats(path, notes), 1):
         messages = objects(chat.get("messages"))
         conversation = str(chat.get("id") or f"{number}-{_digest(messages)}")
         for place, message in enumerate(messages, 1):
@@ -45,14 +48,18 @@ def read(path: Path, notes: Notes) -> Iterator[Record]:
             )
 
 
-def _chats(path: Path) -> Iterator[dict[str, Any]]:
+def _chats(path: Path, notes: Notes) -> Iterator[dict[str, Any]]:
     bare = []
-    for value in values(path):
+    for value in values(path, notes, None):
         if isinstance(value, list):
-            yield {"messages": value}
-        elif isinstance(value, dict) and "messages" in value:
+            yield {"messages": fitting(value, [_MESSAGE], notes.place)}
+            continue
+        fitting(value, _CHAT, notes.place)
+        if not isinstance(value, dict):
+            continue
+        if "messages" in value:
             yield value
-        elif isinstance(value, dict) and "role" in value:
+        elif "role" in value:
             bare.append(value)
     if bare:
         yield {"messages": bare}

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ....client.project import slug
+from ...foreign_json import NAME, OBJECT, Shape
 from .found import MAX_TEXT_BYTES, Notes, Record, objects, timed, values
 
 SOURCE = "otel"
 SPAN = "run.agent_span"
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 _ERROR = (2, "STATUS_CODE_ERROR")
 _NS_OF_S = 1_000_000_000
 _NS_OF_MS = 1_000_000
 _ATTRIBUTE_CHARS = 4_000
+_LATEST_NS = 2**63
+_ATTRIBUTES: Shape = [{"key": NAME, "value": OBJECT}]
+_SPANS: Shape = [
+    {
+        **dict.fromkeys(("name", "traceId", "spanId", "parentSpanId", "startTimeUnixNano", "endTimeUnixNano"), NAME),
+        "status": {"code": NAME, "message": NAME},
+        "attributes": _ATTRIBUTES,
+    }
+]
+_SCOPES: Shape = [{"spans": _SPANS}]
+_DOCUMENT: Shape = {
+    "resourceSpans": [
+        {"resource": {"attributes": _ATTRIBUTES}, "scopeSpans": _SCOPES, "instrumentationLibrarySpans": _SCOPES}
+    ]
+}
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
     """Each span: its trace, its step, what failed, how long it took, and its attributes."""
-    for document in values(path):
+    for document in values(path, notes, _DOCUMENT):
         for resource in objects(document.get("resourceSpans") if isinstance(document, dict) else None):
             about = _attributes((resource.get("resource") or {}).get("attributes"))
             agent = about.get("service.name")
@@ -56,9 +74,10 @@ def _entry(span: dict[str, Any], agent: str, notes: Notes) -> Record:
 
 def _nanoseconds(value: Any) -> int:
     try:
-        return int(value or 0)
-    except (TypeError, ValueError):
+        number = int(value or 0)
+    except ValueError:
         return 0
+    return number if 0 < number < _LATEST_NS else 0
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
@@ -71,9 +90,9 @@ def _value(value: Any) -> Any:
         return None
     kind, inner = next(iter(value.items()))
     if kind == "arrayValue":
-        return [_value(one) for one in objects((inner or {}).get("values"))]
+        return [_value(one) for one in objects(inner.get("values"))] if isinstance(inner, dict) else None
     if kind == "kvlistValue":
-        return _attributes((inner or {}).get("values"))
-    if kind == "intValue":
+        return _attributes(inner.get("values")) if isinstance(inner, dict) else None
+    if kind == "intValue" and isinstance(inner, str) and _WHOLE.fullmatch(inner):
         return int(inner)
     return inner[:_ATTRIBUTE_CHARS] if isinstance(inner, str) else inner

@@ -6,15 +6,15 @@ A reply has the first message of its thread as title. The name and the topic of 
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
+from .....schemas.errors import InvalidFile
 from ....client.project import slug
-from .found import Notes, Record, objects, parsed, turn
+from ...foreign_files import ForeignFile, files_of, shown
+from ...foreign_json import NAME, TEXT, Shape, values_of
+from .found import Notes, Record, turn
 
 SOURCE = "slack"
 MESSAGE = "message.posted"
@@ -22,24 +22,40 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\.json\Z")
 _MENTION = re.compile(r"<@([A-Z0-9]+)(?:\|[^>]*)?>")
 _LINK = re.compile(r"<(?:#[A-Z0-9]+\||!)?(?:[^<>|]*\|)?([^<>]*)>")
 _CHANNELS = ("channels.json", "groups.json")
+_USERS: Shape = {
+    "id": NAME,
+    "name": NAME,
+    "real_name": NAME,
+    "profile": {"display_name": NAME, "real_name": NAME},
+}
+_CHANNEL: Shape = {"name": NAME, "topic": {"value": TEXT}, "purpose": {"value": TEXT}}
+_POSTED: Shape = dict.fromkeys(("type", "subtype", "text", "user", "username", "ts", "thread_ts"), NAME)
 _KEPT = {None, "", "thread_broadcast", "file_share", "me_message", "bot_message"}
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
-    """The messages of every channel, a thread as a conversation of its own; joins and other notices are left out."""
-    files = _files(path)
-    names = {str(user.get("id")): _name(user) for user in objects(files.get("users.json"))}
-    days = [label for label in sorted(files) if "/" in label and _DAY.match(label.rpartition("/")[2])]
-    topics = {str(one.get("name")): _topic(one) for name in _CHANNELS for one in objects(files.get(name))}
+    """The messages of every channel, a thread as a conversation of its own; joins and other notices are left out.
+
+    The days are read twice, the first time for the beginnings of threads, so that one day at a time is in memory.
+    """
+    names, topics = dict[str, str](), dict[str, str]()
+    for file in _files(path, Notes()):
+        if file.inside == "users.json":
+            names = {str(one.get("id")): _name(one) for one in _objects(file, notes, _USERS)}
+        elif file.inside in _CHANNELS:
+            topics |= {str(one.get("name")): _topic(one) for one in _objects(file, notes, _CHANNEL)}
     first = {
-        (label.rpartition("/")[0], str(one["ts"])): _text(one, names)
-        for label in days
-        for one in objects(files[label])
+        (file.inside.rpartition("/")[0], str(one["ts"])): _text(one, names)
+        for file in _files(path, Notes())
+        if _is_day(file.inside)
+        for one in _objects(file, notes, _POSTED)
         if one.get("thread_ts") and one.get("thread_ts") == one.get("ts")
     }
-    for label in days:
-        channel, _, day = label.rpartition("/")
-        for message in objects(files[label]):
+    for file in _files(path, notes):
+        if not _is_day(file.inside):
+            continue
+        channel, _, day = file.inside.rpartition("/")
+        for message in _objects(file, notes, _POSTED):
             if message.get("type") != "message" or message.get("subtype") not in _KEPT:
                 notes.skip("notice of Slack")
                 continue
@@ -65,18 +81,28 @@ def read(path: Path, notes: Notes) -> Iterator[Record]:
             ) | {"entry_type": MESSAGE, "crew_id": slug(channel)}
 
 
-def _files(path: Path) -> dict[str, Any]:
-    """Path within the export → document."""
-    if path.is_dir():
-        read = {str(one.relative_to(path)): one.read_bytes() for one in path.rglob("*.json")}
-    elif zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            read = {name: archive.read(name) for name in archive.namelist() if name.endswith(".json")}
-    else:
-        raise typer.BadParameter(f"{path} is neither a ZIP archive nor a directory", param_hint="FILE")
-    known = ("users.json", *_CHANNELS)
-    wanted = {name: raw for name, raw in read.items() if name in known or _DAY.search(name)}
-    return {name: parsed(raw, f"{path}:{name}") for name, raw in wanted.items()}
+def _files(path: Path, notes: Notes) -> Iterator[ForeignFile]:
+    """The files of an export, by their paths within it.
+
+    Raises:
+        InvalidFile: If it is neither a ZIP archive nor a directory.
+    """
+    for file in files_of(path, _is_read, notes.leave_out, archives=True):
+        if file.label == shown(str(path)):
+            raise InvalidFile(f"{path} is neither a ZIP archive nor a directory", hint="name the export of Slack")
+        yield file
+
+
+def _is_read(inside: str) -> bool:
+    return inside == "users.json" or inside in _CHANNELS or _is_day(inside)
+
+
+def _is_day(inside: str) -> bool:
+    return "/" in inside and _DAY.match(inside.rpartition("/")[2]) is not None
+
+
+def _objects(file: ForeignFile, notes: Notes, shape: Shape) -> Iterator[dict[str, Any]]:
+    return (one for one in values_of(file, notes.place, shape) if isinstance(one, dict))
 
 
 def _text(message: dict[str, Any], names: dict[str, str]) -> str:

@@ -1,0 +1,94 @@
+"""The person whose prompts the hooks of this user submit, and the token that speaks for the person.
+
+``connect`` makes the token and keeps it here; a hook submits prompts with it, so that they are recorded as the person's own
+words, and the memory block of the session has the person's model.
+
+Invariant: a token is used only where the token by which it was made would be used: it is kept under the hash of that one, in
+a file outside all repositories that only its owner can read. Standard library only, because hooks import this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from .find import Address
+
+_FILE: Final = "persons.json"
+_PRIVATE: Final = 0o600
+_OF_OTHERS: Final = 0o077
+_TAG: Final = re.compile(r"^\s*</?[A-Za-z][\w-]*[^<>\n]*>", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A person and the token that speaks for the person."""
+
+    name: str
+    token_id: str
+    token: str = field(repr=False)
+
+    def at(self, address: Address) -> Address:
+        """The same service, with the person's token."""
+        return replace(address, token=self.token)
+
+
+def person_at(address: Address, program: str) -> Person | None:
+    """Whose prompts a program's hooks submit to a service; None if ``connect`` kept no token for it."""
+    kept = _read().get(_key(address, program))
+    try:
+        return None if kept is None else Person(**kept)
+    except TypeError:
+        return None
+
+
+def keep_person(address: Address, program: str, person: Person | None) -> None:
+    """Keep whose prompts a program's hooks submit to a service; None removes it.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    kept = _read()
+    kept.pop(_key(address, program), None)
+    if person is not None:
+        kept[_key(address, program)] = {"name": person.name, "token_id": person.token_id, "token": person.token}
+    path = _path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
+        json.dump(kept, file, indent=1)
+    draft.replace(path)
+
+
+def is_typed(text: str) -> bool:
+    """Whether a prompt may be what the person typed.
+
+    Coding agents put output of commands, instructions of the repository and notices among the prompts, each with a tag at
+    the beginning of a line; such a prompt is not the person's own words.
+    """
+    return _TAG.search(text) is None
+
+
+def _key(address: Address, program: str) -> str:
+    return f"{hashlib.sha256(address.token.encode()).hexdigest()}/{program}"
+
+
+def _path() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "crew-journal" / _FILE
+
+
+def _read() -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError), _path().open("rb") as file:
+        about = os.fstat(file.fileno())
+        if os.name == "posix" and (about.st_uid != os.getuid() or about.st_mode & _OF_OTHERS):
+            return {}  # others may have written or read it
+        found = json.load(file)
+        return found if isinstance(found, dict) else {}
+    return {}

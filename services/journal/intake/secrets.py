@@ -1,0 +1,209 @@
+"""Keeps credentials out of the journal: every text that enters it passes here.
+
+Invariant: an entry of a client, a decision of the service and a text of a document are searched before they are published,
+whichever way they came (HTTP, NATS, tools, imports, pages). What a credential becomes is the setting of the workspace
+(``memory.config_updated``: scrubber), else that of the node. The content hash of an entry stays that of what was submitted,
+so a retry is still the same entry. Ids and other names of limited alphabets are not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+import orjson
+
+from ....schemas.entry import MAX_ENTRY_BYTES, MAX_SUMMARY
+from ....schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidRequest
+from ....schemas.events.memory_documents import ScrubberMode
+from ....schemas.ports import ViewReader
+from ....schemas.rules.secrets import find_secrets, kinds_of, may_hold_secrets, redact, without
+from ....schemas.views import MEMORY_CONFIG
+from ...kept import Kept, in_thread
+from .plain import Accepted
+
+DEFAULT_MODE: Final[ScrubberMode] = "redact"
+MODE_OF_SETTING: Final[Mapping[str, ScrubberMode]] = {"redact": "redact", "refuse": "block", "keep": "off"}
+"""``Settings.secrets`` → what is done in a workspace without settings of its own."""
+HINT: Final = "write where the secret is kept instead of the secret"
+_TEXT_FIELDS: Final = ("summary", "payload", "refs")
+_MODE: Final = f"SELECT scrubber FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """A text as it may be stored.
+
+    Attributes:
+        text: The text.
+        kinds: The kinds of credentials that were found in it, such as ``aws key``.
+        mode: What is done with them.
+    """
+
+    text: str
+    kinds: tuple[str, ...]
+    mode: ScrubberMode
+
+    @property
+    def warning(self) -> str | None:
+        """What the writer is told about them; None if nothing."""
+        return _warning(self.mode, self.kinds)
+
+
+class SecretGuard:
+    """Replaces, refuses or keeps credentials.
+
+    Args:
+        views: The settings of workspaces; None if they have none.
+        default: What is done in a workspace without settings.
+    """
+
+    def __init__(self, views: ViewReader | None, default: ScrubberMode = DEFAULT_MODE) -> None:
+        self.default = default
+        self._modes = None if views is None else _kept_modes(views, default)
+
+    def close(self) -> None:
+        """Stop following the views."""
+        if self._modes is not None:
+            self._modes.close()
+
+    async def _mode(self, workspace_id: str) -> ScrubberMode:
+        return self.default if self._modes is None else await self._modes.of(workspace_id)
+
+    async def text(self, workspace_id: str, text: str) -> Scrubbed:
+        """A text as it may be stored; the caller refuses it in the mode ``block``."""
+        found = find_secrets(text)
+        mode = await self._mode(workspace_id) if found else self.default
+        return Scrubbed(without(text, found) if mode == "redact" else text, kinds_of(found), mode)
+
+    async def entry(self, accepted: Accepted, prefix: str = "") -> tuple[Accepted, str | None]:
+        """An entry as it may be stored, and a warning.
+
+        Args:
+            accepted: The entry.
+            prefix: Put before field names in errors.
+
+        Raises:
+            InvalidEntry: If the workspace refuses credentials: naming each field that holds one.
+            EntryTooLarge: If it is above 256 KiB with the notices.
+        """
+        if not may_hold_secrets(accepted.body):
+            return accepted, None
+        record: dict[str, Any] = orjson.loads(accepted.body)
+        kinds = {name: kinds for name in _TEXT_FIELDS if (kinds := _kinds_in(record.get(name)))}
+        if not kinds:
+            return accepted, None
+        mode = await self._mode(accepted.workspace_id)
+        named = tuple(dict.fromkeys(kind for found in kinds.values() for kind in found))
+        if mode == "block":
+            raise InvalidEntry(
+                tuple(
+                    FieldProblem(f"{prefix}{name}", f"holds credentials: {', '.join(found)}", HINT)
+                    for name, found in kinds.items()
+                )
+            )
+        if mode != "redact":
+            return accepted, _warning(mode, named)
+        for name in kinds:
+            record[name] = redacted(record[name])
+        record["summary"] = record["summary"][:MAX_SUMMARY]
+        body = orjson.dumps(record)
+        if len(body) > MAX_ENTRY_BYTES:
+            raise EntryTooLarge(
+                f"{prefix}entry {accepted.entry_id} has {len(body):,} bytes once its credentials are replaced, more than "
+                f"{MAX_ENTRY_BYTES:,}",
+                hint=HINT,
+                field=f"{prefix}payload",
+            )
+        return replace(accepted, body=body), _warning(mode, named)
+
+
+class Scrubs(Protocol):
+    """Says how a text may be stored: ``append.Journal``."""
+
+    async def scrubbed(self, workspace_id: str, text: str) -> Scrubbed:
+        """A text as it may be stored; the caller refuses it in the mode ``block``."""
+        ...
+
+
+async def storable(journal: Scrubs, workspace_id: str, text: str, field: str, most_chars: int) -> str:
+    """A text as it may be stored, for texts of which an id is made before they are recorded.
+
+    Args:
+        journal: Knows the settings of the workspace.
+        workspace_id: The workspace.
+        text: The text.
+        field: Its field in the request.
+        most_chars: Longest text that may be stored; a notice may be longer than what it replaces.
+
+    Raises:
+        InvalidRequest: If it holds credentials which the workspace refuses, or is too long without them.
+    """
+    scrubbed = await journal.scrubbed(workspace_id, text)
+    if scrubbed.kinds and scrubbed.mode == "block":
+        raise InvalidRequest((FieldProblem(field, f"holds credentials: {', '.join(scrubbed.kinds)}", HINT),))
+    if scrubbed.text != text and len(scrubbed.text) > most_chars:
+        problem = f"has {len(scrubbed.text)} characters once its credentials are replaced"
+        raise InvalidRequest((FieldProblem(field, problem, f"send at most {most_chars:,}"),))
+    return scrubbed.text
+
+
+def _kept_modes(views: ViewReader, default: ScrubberMode) -> Kept[str, ScrubberMode]:
+    def read(workspace_id: str) -> ScrubberMode:
+        rows = views.rows(_MODE, [workspace_id])
+        return rows[0][0] if rows else default
+
+    return Kept(views, (MEMORY_CONFIG,), in_thread(read))
+
+
+def redacted(value: Any) -> Any:
+    """A JSON value with a notice in the place of each credential, in texts, names and what is assigned to a name."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [redacted(part) for part in value]
+    if isinstance(value, Mapping):
+        return {redact(name): _redacted_value(name, part) for name, part in value.items()}
+    return value
+
+
+def _redacted_value(name: str, value: Any) -> Any:
+    return redact(_assigned(name, value))[len(_assigned(name, "")) :] if _is_secret_of(name, value) else redacted(value)
+
+
+def _is_secret_of(name: str, value: Any) -> bool:
+    """Whether a text is a credential because of the name that it is assigned to: ``{"password": "…"}``."""
+    if not isinstance(value, str) or find_secrets(value):
+        return False
+    prefix = len(_assigned(name, ""))
+    found = find_secrets(_assigned(name, value))
+    return any((one.start, one.end) == (prefix, prefix + len(value)) for one in found)
+
+
+def _assigned(name: str, value: str) -> str:
+    return f"{name}={value}"
+
+
+def _kinds_in(value: Any) -> tuple[str, ...]:
+    """The kinds of credentials in a JSON value, each once."""
+    if isinstance(value, str):
+        return kinds_of(find_secrets(value))
+    found: dict[str, None] = {}
+    if isinstance(value, list):
+        for part in value:
+            found |= dict.fromkeys(_kinds_in(part))
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            assigned = _kinds_in(_assigned(name, part)) if _is_secret_of(name, part) else _kinds_in(part)
+            found |= dict.fromkeys((*_kinds_in(name), *assigned))
+    return tuple(found)
+
+
+def _warning(mode: ScrubberMode, kinds: tuple[str, ...]) -> str | None:
+    named = ", ".join(kinds)
+    if not kinds or mode == "off":
+        return None
+    if mode == "redact":
+        return f"removed from the content: {named}"
+    return f"the content holds credentials ({named}): replace them by where they are kept"

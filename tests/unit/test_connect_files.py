@@ -19,6 +19,13 @@ from crew_journal.services.cli.main import main
 THEIRS = {"type": "command", "command": "echo hello"}
 
 
+@pytest.fixture(autouse=True)
+def no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No service of the person who runs the tests gets a token."""
+    monkeypatch.setenv("CREW_JOURNAL_DATA_DIR", str(tmp_path / "no-journal"))
+    monkeypatch.delenv("CREW_JOURNAL_URL", raising=False)
+
+
 def connect(home: Path, *more: str, program: str = "claude-code") -> int:
     return main(["connect", program, "--yes", "--home", str(home), *more])
 

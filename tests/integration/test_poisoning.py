@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
+from support.events import entry as entry_message
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
@@ -214,7 +215,8 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             name: (await stack.token(role, "acme", agent=name, crew="core")).plaintext for name, role in bound.items()
         }
         admin = stack.client((await stack.token(Role.ADMIN, "acme")).plaintext)
-        made = World(stack, received, admin, *(stack.client(tokens[name]) for name in (AUTHOR, "ada", "lena")))
+        mallory, ada, lena = (stack.client(tokens[name]) for name in (AUTHOR, "ada", "lena"))
+        made = World(stack, received, admin, mallory, ada, lena)
         for name in bound:
             await admin.register_agent(
                 name, crew_id="core", memory_enabled=True, role="lead" if name == "lena" else "agent"
@@ -283,3 +285,64 @@ def test_the_check_finds_what_is_unmarked_or_outside() -> None:
     inside = "- zeppelin at once\n- [from mallory] zeppelin"
     block = f"[CREW SHARED MEMORY]\n{inside}\n[END CREW SHARED MEMORY]\nmallory: zeppelin"
     assert outside_of_its_mark(block, "zeppelin") == ["- zeppelin at once", "mallory: zeppelin"]
+
+
+async def test_a_rule_of_an_older_version_waits_for_a_review_and_counts_after_it(world: World) -> None:
+    stack = world.stack
+    token = await stack.token(Role.LEAD, "acme", agent="kim", crew="old")
+    await world.admin.register_agent("kim", crew_id="old", memory_enabled=True, role="lead")
+    kim = stack.client(token.plaintext)
+    for n in range(2):
+        sent = await kim.append({"id": f"old-{n}", "entry_type": "peer.escalation", "summary": "Zirconium is scarce"})
+    rule = {
+        "crew_id": "old",
+        "pattern": "Zirconium runs out",
+        "action": "Order zirconium",
+        "confidence": 0.7,
+        "days": 2,
+    }
+    message = entry_message(
+        "d_" + "0" * 32,
+        workspace="acme",
+        crew="old",
+        agent=None,
+        entry_type="rule.learned",
+        actor_type="system",
+        actor_id="consolidate@1",
+        priority="high",
+        summary="Learned: Zirconium runs out",
+        control=True,
+        payload={**rule, "evidence": ["old-0", "old-1"]},
+    )
+    done = await stack.writer.publish(message.subject, message.body, message.headers)
+    await stack.store.wait_for(max(done.seq, sent.seq), DEADLINE_S)
+
+    async def shown() -> tuple[bool, bool, int]:
+        block, recalled = await kim.memory_block(), await kim.recall("order zirconium", k=10)
+        hits = [hit for hit in recalled.hits if hit.entry_type == "rule.learned"]
+        return "Zirconium runs out" in block.text, bool(hits), len((await kim.learned_rules()).rules)
+
+    assert await shown() == (False, False, 0)
+    [waiting] = (await world.admin.proposals(crew_id="old")).proposals
+    assert (waiting.state, waiting.pattern) == ("pending", "Zirconium runs out")
+    explained = await world.admin.explain_proposal(waiting.proposal_id)
+    assert [one.author for one in explained.entries] == ["kim", "kim"]
+    approved = await world.admin.approve_proposal(waiting.proposal_id)
+    await stack.store.wait_for(approved.seq, DEADLINE_S)
+    assert await shown() == (True, True, 1)
+    await world.admin.undo_proposal(waiting.proposal_id, "too old")
+    assert (await shown())[::2] == (False, 0)
+
+
+async def test_a_retracted_rule_of_an_older_version_waits_for_nothing(world: World) -> None:
+    stack, rule_id = world.stack, "d_" + "1" * 32
+    payload = {"crew_id": "gone", "pattern": "Tin runs out", "evidence": ["a", "b"], "confidence": 0.7, "days": 2}
+    message = entry_message(
+        rule_id, workspace="acme", crew="gone", agent=None, entry_type="rule.learned", actor_type="system",
+        actor_id="consolidate@1", control=True, payload=payload,
+    )  # fmt: skip
+    done = await stack.writer.publish(message.subject, message.body, message.headers)
+    await stack.store.wait_for(done.seq, DEADLINE_S)
+    retracted = await world.admin.retract(rule_id, reason="wrong")
+    await stack.store.wait_for(retracted.seq or 0, DEADLINE_S)
+    assert [one.state for one in (await world.admin.proposals(crew_id="gone")).proposals] == ["undone"]

@@ -86,7 +86,7 @@ def block_input(
         agent=_section(state.own, "AGENT"),
         prior=_prior(state.own, state.today),
         of_today=_section(state.own, "daily", day, label=f"Daily log: {day} (today)"),
-        crew=tuple(_crew_sections(crew, day, _learned(state, is_lead))),
+        crew=tuple(_crew_sections(crew, day, _learned(state, agent_id, is_lead))),
         workspace=_section(state.workspace, "WORKSPACE"),
         pins=tuple(section for section in pins if section is not None),
         remembered=_remembered(state.notes),
@@ -128,9 +128,9 @@ def ranked(section: Section, relevance: Mapping[str, float]) -> Section:
     return replace(section, relevance=relevance.get(section.name, 0.0)) if is_topic else section
 
 
-def _learned(state: BlockState, is_lead: bool) -> tuple[Section, ...]:
-    """Learned rules, and for a lead the outcomes of missions; blank sections are left out by the assembler."""
-    rules = Section("rules", RULES_LABEL, rules_text(state.learned.rules))
+def _learned(state: BlockState, agent_id: str | None, is_lead: bool) -> tuple[Section, ...]:
+    """Learned rules for the agent, and for a lead the outcomes of missions; the assembler leaves blank sections out."""
+    rules = Section("rules", RULES_LABEL, rules_text(state.learned.rules_for(agent_id)))
     return (rules, Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.learned.outcomes))) if is_lead else (rules,)
 
 

@@ -113,7 +113,7 @@ def proposed_groups(answer: ProposedRules, candidates: Sequence[Candidate]) -> l
         ):
             continue
         name = hashlib.blake2b("/".join(sorted(evidence)).encode(), digest_size=16).hexdigest()
-        vouched = _is_vouched(f"{rule.pattern} {rule.action}", candidates)
+        vouched = _is_vouched(analyzer, f"{rule.pattern} {rule.action}", candidates)
         groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence, vouched))
     return groups
 
@@ -124,20 +124,25 @@ def _is_clean(pattern: str, action: str) -> bool:
     return finding_in(text) is None and not find_secrets(text)
 
 
-def _is_vouched(text: str, candidates: Sequence[Candidate]) -> bool:
+def _is_vouched(analyzer: Analyzer, text: str, candidates: Sequence[Candidate]) -> bool:
     """Whether a model's text has no word that it can only have from one publisher: one that no other entry uses.
 
     Words of no entry are the model's own; those with digits are not, because a model makes up no account number.
     """
-    used: dict[str, set[str]] = {}
+    used: dict[int | str, set[str]] = {}
     for one in candidates:
-        for word in tokens_of(f"{one.summary} {one.action}"):
+        for word in _content(analyzer, f"{one.summary} {one.action}"):
             used.setdefault(word, set()).add(one.publisher)
-    for word in tokens_of(text):
+    for word in _content(analyzer, text):
         by = used.get(word)
-        if (by is None and not word.isalpha()) or (by is not None and len(by) < MIN_PUBLISHERS):
+        if (by is None and isinstance(word, str)) or (by is not None and len(by) < MIN_PUBLISHERS):
             return False
     return True
+
+
+def _content(analyzer: Analyzer, text: str) -> set[int | str]:
+    """The terms of a text, and its words with digits as they are."""
+    return {*terms_of(analyzer, text), *(word for word in tokens_of(text) if not word.isalpha())}
 
 
 def learned_of(

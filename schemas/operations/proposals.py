@@ -113,11 +113,13 @@ class ProposalsAnswer(Answer):
 
 
 class EvidenceShown(Answer):
-    """An entry of the evidence."""
+    """An entry of the evidence: its author, when it happened as the author says, and when it was received."""
 
     entry_id: str
     entry_type: str
+    author: str
     ts: str
+    received_at: str
     summary: str
 
 

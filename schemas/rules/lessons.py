@@ -60,6 +60,7 @@ class LearnedRule:
         authors: Of its evidence (``rules/publishers.author_shown``).
         publishers: Of its evidence.
         reviewed: Whether a person approved it.
+        is_own: Whether the reader alone reported it, and it waits for a review.
     """
 
     rule_id: str
@@ -73,6 +74,7 @@ class LearnedRule:
     authors: tuple[str, ...] = ()
     publishers: tuple[str, ...] = ()
     reviewed: bool = False
+    is_own: bool = False
 
 
 def rule_summary(pattern: str, authors: Sequence[str]) -> str:
@@ -196,9 +198,12 @@ def _rule_line(rule: LearnedRule) -> str:
     if rule.finding is not None:
         return notice_of(rule.rule_id, rule.finding)
     action = f" → {one_line(rule.action)}" if rule.action else ""
-    seen = f"seen {rule.occurrences} times on {rule.days} days, confidence {rule.confidence:.2f}"
+    days = "1 day" if rule.days == 1 else f"{rule.days} days"
+    seen = f"seen {rule.occurrences} times on {days}, confidence {rule.confidence:.2f}"
     how = f"{seen}{', proven' if rule.promoted else ''}{', approved by a person' if rule.reviewed else ''}"
     authors = ", ".join(map(one_line, rule.authors[:_AUTHORS_SHOWN]))
     more = len(rule.authors) - _AUTHORS_SHOWN
+    if rule.is_own:
+        authors = "your own entries alone, not reviewed"
     by = f"[from {authors}{f' and {more} more' if more > 0 else ''}] " if authors else ""
     return f"{by}{one_line(rule.pattern)}{action} ({how}; {rule.rule_id})"

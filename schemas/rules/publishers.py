@@ -10,6 +10,7 @@ Invariant: pure; a publisher is ``agent:<id>`` or ``token:<id>``, both of ``A-Z 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -35,6 +36,11 @@ def publisher_of(principal: Principal) -> str:
 def publisher_in(header: str | None) -> str | None:
     """The publisher that a header names; None if it is absent or not of the form."""
     return header if header is not None and _PUBLISHER.match(header) else None
+
+
+def is_publisher(publishers: Sequence[str], agent_id: str) -> bool:
+    """Whether an agent's own tokens are the only publisher."""
+    return list(publishers) == [_AGENT + agent_id]
 
 
 def author_shown(publisher: str, agent_id: str | None) -> str:

@@ -60,8 +60,11 @@ def print_explanation(answer: Mapping[str, Any]) -> None:
     """The proposal without the ids of its evidence, then the entries of its evidence."""
     print_pairs((name, value) for name, value in answer["proposal"].items() if name != "evidence")
     print_table(
-        ("entry", "type", "day", "summary"),
-        [(one["entry_id"], one["entry_type"], one["ts"][:10], one["summary"]) for one in answer["entries"]],
+        ("entry", "type", "author", "day", "received", "summary"),
+        [
+            (one["entry_id"], one["entry_type"], one["author"], one["ts"][:10], one["received_at"][:10], one["summary"])
+            for one in answer["entries"]
+        ],
     )
     if answer["gone"]:
         say(

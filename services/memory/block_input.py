@@ -85,7 +85,7 @@ def block_input(
         agent=_section(state.own, "AGENT"),
         prior=_prior(state.own, state.today),
         of_today=_section(state.own, "daily", day, label=f"Daily log: {day} (today)"),
-        crew=tuple(_crew_sections(crew, day, _learned(state, is_lead))),
+        crew=tuple(_crew_sections(crew, day, _learned(state, agent_id, is_lead))),
         workspace=_section(state.workspace, "WORKSPACE"),
         pins=tuple(section for section in pins if section is not None),
         remembered=_remembered(state.notes),
@@ -127,12 +127,12 @@ def ranked(section: Section, relevance: Mapping[str, float]) -> Section:
     return replace(section, relevance=relevance.get(section.name, 0.0)) if is_topic else section
 
 
-def _learned(state: BlockState, is_lead: bool) -> tuple[Section, ...]:
-    """Learned rules, and for a lead the outcomes of missions; blank sections are left out by the assembler.
+def _learned(state: BlockState, agent_id: str | None, is_lead: bool) -> tuple[Section, ...]:
+    """Learned rules for the agent, and for a lead the outcomes of missions; blank sections are left out by the assembler.
 
     Their lines are scanned one by one, so that a line of one author does not hide those of others.
     """
-    rules = Section("rules", RULES_LABEL, rules_text(state.learned.rules), scanned=True)
+    rules = Section("rules", RULES_LABEL, rules_text(state.learned.rules_for(agent_id)), scanned=True)
     outcomes = Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.learned.outcomes), scanned=True)
     return (rules, outcomes) if is_lead else (rules,)
 

@@ -9,6 +9,7 @@ import json
 from typing import Final
 
 from ...schemas.ports import ViewReader
+from ...schemas.rules.agreement import MIN_DAYS
 from ...schemas.rules.lessons import (
     MISSION_OUTCOME,
     OUTCOMES_SHOWN,
@@ -20,7 +21,15 @@ from ...schemas.rules.lessons import (
     rules_shown,
 )
 from ...schemas.views import RETRACTIONS
-from ...schemas.views.learning import LESSONS, RULE_MARKS, RULES, RuleRow
+from ...schemas.views.learning import (
+    LESSONS,
+    PROPOSAL_DECISIONS,
+    PROPOSALS,
+    RULE_MARKS,
+    RULES,
+    ProposalRow,
+    RuleRow,
+)
 from ...schemas.views.table import as_of
 
 NOW: Final = 2**62
@@ -32,6 +41,18 @@ def _counts(column: str, seq: int) -> str:
     """The condition that the entry named in ``column`` is not retracted."""
     return f"""NOT EXISTS (SELECT 1 FROM {RETRACTIONS} WHERE workspace_id = r.workspace_id AND kind = 'entry'
         AND target_id = r.{column} AND {as_of(seq)})"""
+
+
+def _waiting(seq: int) -> str:
+    """Selects pending proposals of one publisher."""
+    return f"""SELECT {PROPOSALS.names} FROM {PROPOSALS} r
+        WHERE workspace_id = $workspace AND crew_id = $crew AND seq <= $seq AND skill_of IS NULL
+        AND days >= {MIN_DAYS} AND json_array_length(publishers) = 1
+        AND coalesce((SELECT arg_max(d.decision, d.seq) FROM {PROPOSAL_DECISIONS} d WHERE d.workspace_id = r.workspace_id
+            AND d.proposal_id = r.proposal_id AND d.seq <= $seq), '') <> 'rejected'
+        AND NOT EXISTS (SELECT 1 FROM {RULES} l WHERE l.workspace_id = r.workspace_id AND l.seq <= $seq
+            AND r.proposal_id IN (l.proposal_id, l.settles))
+        AND {_counts("proposal_id", seq)} ORDER BY seq DESC LIMIT {RULES_LISTED}"""
 
 
 class Learned:
@@ -74,6 +95,28 @@ class Learned:
             for row, promoted in self.rows(workspace_id, crew_id, seq=seq)
         ]
         return rules_shown(found, RULES_SHOWN)
+
+    def waiting(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
+        """What agents of a crew reported on two days, each alone, and no person has decided yet; the newest first.
+
+        It is for the prompts of its author only.
+        """
+        params = {"workspace": workspace_id, "crew": crew_id, "seq": seq}
+        return [
+            LearnedRule(
+                rule_id=row.proposal_id,
+                pattern=row.pattern,
+                action=row.action,
+                confidence=row.confidence,
+                occurrences=len(json.loads(row.evidence)),
+                days=row.days,
+                promoted=False,
+                finding=row.finding,
+                authors=tuple(json.loads(row.authors)),
+                publishers=tuple(json.loads(row.publishers)),
+            )
+            for row in (ProposalRow(*found) for found in self._views.rows(_waiting(seq), params))
+        ]
 
     def lessons(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
         """The lessons of an owner, in the order in which they were first recorded."""

@@ -5,28 +5,41 @@ Invariant: memory equals the views; after a commit that changes rules, lessons o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ...schemas.ports import ViewReader
-from ...schemas.rules.lessons import LearnedRule, Lesson
+from ...schemas.rules.lessons import RULES_SHOWN, LearnedRule, Lesson
+from ...schemas.rules.publishers import is_publisher
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views import RETRACTIONS
-from ...schemas.views.learning import LESSONS, RULE_MARKS, RULES
+from ...schemas.views.learning import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
 from ..kept import Kept, in_thread
 from .learned import NOW, Learned
 
 KEPT: Final = 1_000
 """Crews that are kept, some 10 KB each."""
-_TABLES: Final = (LESSONS, RULE_MARKS, RULES, RETRACTIONS)
+_TABLES: Final = (LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES, RETRACTIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class CrewLearning:
-    """What a crew has learned, for its prompts: rules, and for a lead the outcomes of missions."""
+    """What a crew has learned, for its prompts.
+
+    Attributes:
+        rules: Its rules.
+        outcomes: Outcomes of missions, for a lead.
+        waiting: What one agent alone reported, for the prompts of that agent.
+    """
 
     rules: tuple[LearnedRule, ...] = ()
     outcomes: tuple[Lesson, ...] = ()
+    waiting: tuple[LearnedRule, ...] = ()
+
+    def rules_for(self, agent_id: str | None) -> list[LearnedRule]:
+        """The rules of the crew, and what waits for a review that the agent alone reported; at most ``RULES_SHOWN``."""
+        own = [one for one in self.waiting if agent_id is not None and is_publisher(one.publishers, agent_id)]
+        return [*self.rules, *(replace(one, is_own=True) for one in own)][:RULES_SHOWN]
 
 
 class PromptLearning:
@@ -52,4 +65,4 @@ class PromptLearning:
         """What a crew had learned right after ``seq``; blocking."""
         rules = self._learned.rules(workspace_id, crew_id, seq)
         outcomes = self._learned.outcomes(workspace_id, owner_of(Scope.CREW, crew_id), seq)
-        return CrewLearning(tuple(rules), tuple(outcomes))
+        return CrewLearning(tuple(rules), tuple(outcomes), tuple(self._learned.waiting(workspace_id, crew_id, seq)))

@@ -37,6 +37,7 @@ from ...schemas.operations.proposals import (
 from ...schemas.operations.retractions import RetractRequest
 from ...schemas.ports import ViewReader
 from ...schemas.rules.lessons import RULES_SHOWN, LearnedRule, rule_summary, rules_shown, rules_text
+from ...schemas.rules.publishers import UNRECORDED, author_shown
 from ...schemas.rules.relations import EVIDENCE_REF
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms
@@ -66,7 +67,8 @@ _ROWS: Final = f"""SELECT {PROPOSALS.names},
         AND p.proposal_id IN (r.proposal_id, r.settles))
     FROM {PROPOSALS} p WHERE p.workspace_id = $workspace AND ($id IS NULL OR p.proposal_id = $id)
     AND ($crew IS NULL OR p.crew_id = $crew) ORDER BY p.seq DESC"""
-_EVIDENCE: Final = f"""SELECT id, entry_type, ts_ms, summary FROM {ENTRIES}
+_EVIDENCE: Final = f"""SELECT id, entry_type, coalesce(publisher, '{UNRECORDED}'), agent_id, ts_ms, published_ms, summary
+    FROM {ENTRIES}
     WHERE workspace_id = $workspace AND list_contains($ids, id) ORDER BY seq"""
 
 
@@ -281,8 +283,15 @@ class Proposals:
     def _entries(self, workspace_id: str, proposal: Proposal) -> Sequence[EvidenceShown]:
         rows = self._views.rows(_EVIDENCE, {"workspace": workspace_id, "ids": list(proposal.evidence)})
         return [
-            EvidenceShown(entry_id=entry_id, entry_type=entry_type, ts=format_ms(ts_ms), summary=summary)
-            for entry_id, entry_type, ts_ms, summary in rows
+            EvidenceShown(
+                entry_id=entry_id,
+                entry_type=entry_type,
+                author=author_shown(publisher, agent_id),
+                ts=format_ms(ts_ms),
+                received_at=format_ms(received_ms),
+                summary=summary,
+            )
+            for entry_id, entry_type, publisher, agent_id, ts_ms, received_ms, summary in rows
         ]
 
 

@@ -39,8 +39,13 @@ def test_the_week_of_the_tour_goes_as_it_says(tmp_path: Path) -> None:
     assert "- timezone: UTC+1\n- prefers: short answers\n" in first
     assert "- timezone: UTC+1\n- prefers: answers with examples\n" in of("memory block --opener maria")
     assert "[OPERATOR MODEL]" not in of("operator consent maria withdrawn"), "opting out removes it at once"
-    learned = of("consolidate run --crew backend")
-    assert "quota is exhausted → Ask for quota the day before (seen 4 times on 4 days" in learned
+    assert "pending" in of("consolidate run --crew backend"), "one agent alone teaches no other"
+    learned = of("proposal approve")
+    assert (
+        "[from api] Load test … refused because the staging cluster quota is exhausted → Ask for quota the day"
+        in learned
+    )
+    assert "(seen 4 times on 1 day, confidence" in learned
     assert "- the licence check of the deployment takes 20 minutes (noted on 5 days)" in of("memory read CREW --crew")
     assert "quota" not in of("the quota was raised").partition("[CREW SHARED MEMORY]")[2], (
         "it is gone from the next block"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -179,11 +179,12 @@ async def running_stack(
     tail_queue: int | None = None,
     token_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     providers_chosen: Choices | None = None,
+    received: Mapping[str, int] | None = None,
 ) -> AsyncIterator[Stack]:
-    """A service with its files in ``data_dir``; it stops when the block ends."""
+    """A service with its files in ``data_dir``; it stops when the block ends; ``received`` as in ``folded_journal``."""
     async with contextlib.AsyncExitStack() as ends:
         broker = await ends.enter_async_context(running_broker(data_dir))
-        base = await ends.enter_async_context(folded_journal(broker, data_dir, "test stack"))
+        base = await ends.enter_async_context(folded_journal(broker, data_dir, "test stack", received=received))
         store = base.store
         check = SupersedingCheck(base.store)
         secrets = SecretGuard(store)

@@ -37,11 +37,13 @@ def test_rules_and_proposals_are_tables_without_the_ids_of_their_evidence(capsys
 
 
 def test_an_explanation_lists_the_entries_and_says_how_many_are_gone(capsys: pytest.CaptureFixture[str]) -> None:
-    entry = {"entry_id": "e1", "entry_type": "peer.escalation", "ts": "2026-11-21T10:00:00.000Z", "summary": "Denied"}
+    entry = {"entry_id": "e1", "entry_type": "peer.escalation", "author": "ada", "summary": "Denied"}
+    entry |= {"ts": "2026-11-21T10:00:00.000Z", "received_at": "2026-11-22T10:00:00.000Z"}
     said = printed("explain_proposal", {"proposal": PROPOSAL, "entries": [entry], "gone": 1}, capsys)
     assert "state        pending" in said
     assert "evidence  " not in said
-    assert "e1" in said
+    [row] = [line for line in said.splitlines() if line.startswith("e1")]
+    assert row.split() == ["e1", "peer.escalation", "ada", "2026-11-21", "2026-11-22", "Denied"]
     assert "1 entry of the evidence is gone" in said
 
 

@@ -132,7 +132,9 @@ def ten_messages_of_maria(cli: Cli, home: Path) -> Words:
     turn = {"entry_type": "chat.user_message", "actor_type": "user", "actor_id": "maria", "agent_id": "ada"}
     said = ["My timezone is UTC+1.", "I prefer short answers.", *["Go on."] * 8]
     _write(home / "turns.jsonl", *({**turn, "trace_id": "monday", "summary": text} for text in said))
-    last = cli("import", str(home / "turns.jsonl"), "--json").json["last_seq"]
+    cli("operator", "consent", "maria", "granted")
+    hers = cli("token", "create", "--agent", "ada", "--speaks-for", "maria", "--json").json["token"]
+    last = cli("import", str(home / "turns.jsonl"), "--token", hers, "--json").json["last_seq"]
     cli("list", "--count", "--min-seq", str(last))
     cli("sweep", "operators")
     return {}

@@ -33,6 +33,8 @@ class RetainRequest(BaseModel):
         mode: ``replace`` or ``append``; required, there is no default.
         write_id: The write's own id: sent again, it counts once.
         scope: ``agent``, ``crew`` or ``workspace``; None for the default of the tier.
+        expected_sha256: For replace: SHA-256 of the text that is replaced, of an empty one if there is none; None for
+            whatever is there, unless the scanners block it.
     """
 
     model_config = _FLAT
@@ -45,6 +47,7 @@ class RetainRequest(BaseModel):
     mode: str
     write_id: str | None = None
     scope: str | None = None
+    expected_sha256: str | None = None
 
 
 class RetainResult(BaseModel):
@@ -126,12 +129,17 @@ class ReadRequest(BaseModel):
 
 
 class ReadResult(BaseModel):
-    """A document: ``content`` is empty if it was never written, or if ``finding`` (category/pattern) blocks it."""
+    """A document: ``content`` is empty if it was never written, or if ``finding`` (category/pattern) blocks it.
+
+    ``sha256`` is that of the text also if it is blocked, ``bytes`` its size; None if the provider does not say.
+    """
 
     model_config = _FLAT
     id: str
     content: str
     finding: str | None = None
+    sha256: str | None = None
+    bytes: int | None = None
 
 
 class LabelsRequest(BaseModel):

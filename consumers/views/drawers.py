@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
+from ...schemas.entry import ActorType
 from ...schemas.events.drawers import (
     MOST_IMPORTANCE,
     MOST_REJECTED,
@@ -206,14 +207,24 @@ def _merged(event: EntryRecorded, tx: FoldTransaction) -> None:
     if said.summary:
         _change(event, tx, said.into, summary=said.summary)
     for drawer_id in dict.fromkeys(said.drawer_ids):
-        if drawer_id != said.into:
+        if drawer_id != said.into and _may_replace(event, tx, drawer_id, said.into):
             _change(event, tx, drawer_id, cluster_id=said.into, state=DrawerState.MERGED.value)
 
 
 def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
     said = payload_of(event, DrawerSuperseded)
-    if said.drawer_id != said.superseded_by:
+    if said.drawer_id != said.superseded_by and _may_replace(event, tx, said.drawer_id, said.superseded_by):
         _change(event, tx, said.drawer_id, superseded_by=said.superseded_by, held_until_ms=said.until_ms)
+
+
+def _may_replace(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, by: str) -> bool:
+    """Whether a drawer may stand for another one: what an OWNER or ADMIN filed is replaced by what one of them filed.
+
+    Otherwise an agent would remove a drawer of theirs by filing one that contradicts it.
+    """
+    row, other = _open(tx, event, drawer_id), _open(tx, event, by)
+    of_operator = row is not None and row.author_type == ActorType.USER.value
+    return not of_operator or (other is not None and other.author_type == ActorType.USER.value)
 
 
 def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:

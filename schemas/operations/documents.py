@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StrictInt
+from pydantic import Field, StrictInt, StringConstraints
 
 from ..entry import Id, Name
 from ..rules.tiers import WRITABLE
@@ -79,6 +79,11 @@ class WriteDocumentRequest(DocumentRequest):
     expected_seq: Annotated[StrictInt, Field(ge=0)] | None = Field(
         default=None,
         description="For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has changed.",
+    )
+    expected_sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
+        default=None,
+        description="For replace: the `sha256` of the text that it replaces; 409 if it has changed. The providers disk and "
+        "http need it to replace a document that the scanners block.",
     )
     data_subject_id: Name | None = Field(default=None, description="The person whose personal data this is.")
     derived_from: tuple[Id, ...] = Field(

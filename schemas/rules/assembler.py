@@ -24,7 +24,7 @@ from typing import Final
 from .block_markers import EVERY_MARKER
 from .documents import finding_in
 from .lookalikes import folded
-from .render import one_line
+from .render import one_line, spoken
 
 VERSION: Final = 2
 
@@ -38,6 +38,8 @@ BLOCKED: Final = (
 MARKER_CHARS: Final = 80
 """Longest text in brackets that is compared with the markers; the longest marker has 23 letters."""
 LABEL_CHARS: Final = 160
+BLOCKED_NAME: Final = "(blocked name)"
+"""Stands in the place of a label that the scanners block."""
 SCANNED_TEXTS: Final = 1_024
 """Size of the cache of findings; scanning takes 0.5 to 2 µs a character, and most texts are shown again and again."""
 
@@ -187,8 +189,13 @@ def safe_text(section: Section) -> str:
 
 
 def safe_label(label: str) -> str:
-    """A label on one line, without what looks like a marker."""
-    return neutral(one_line(label))[:LABEL_CHARS]
+    """A label on one line, without what looks like a marker; ``(blocked name)`` if the scanners block it.
+
+    Labels hold names that agents choose, such as those of topics.
+    """
+    line = one_line(label)
+    blocked = any(_finding(text) is not None for text in (line, spoken(line)))
+    return BLOCKED_NAME if blocked else neutral(line)[:LABEL_CHARS]
 
 
 def neutral(text: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from .assembler import Assembled, Block, Section, Shown, assemble, joined, wrapped
+from .assembler import Assembled, Block, Section, Shown, assemble, joined, safe_label, wrapped
 from .block_markers import INSTRUCTIONS, MARKERS, REMEMBERED
 
 VERSION: Final = 2
@@ -176,5 +176,5 @@ def _instruction_lines(given: BlockInput, made: Assembled) -> Iterator[str]:
         yield "- The crew's memory is written by its lead."
     missing = [one for one in made.shown if not one.chars]
     if missing:
-        names = ", ".join(one.name for one in missing[:NAMED]) + (", …" if len(missing) > NAMED else "")
+        names = ", ".join(safe_label(one.name) for one in missing[:NAMED]) + (", …" if len(missing) > NAMED else "")
         yield f"- Not shown for lack of room: {names}"

@@ -979,6 +979,7 @@ class Operations:
         workspace_id: str | None = None,
         write_id: str | None = None,
         expected_seq: int | None = None,
+        expected_sha256: str | None = None,
         data_subject_id: str | None = None,
         derived_from: Sequence[str] = (),
         reason: str = "",
@@ -1003,6 +1004,8 @@ class Operations:
             write_id: The write's own id; the same id again writes nothing.
             expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
                 changed.
+            expected_sha256: For replace: the `sha256` of the text that it replaces; 409 if it has changed. The
+                providers disk and http need it to replace a document that the scanners block.
             data_subject_id: The person whose personal data this is.
             derived_from: Ids of the entries and writes from which the content was made.
             reason: The reason; it is recorded.

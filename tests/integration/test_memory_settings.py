@@ -63,14 +63,14 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_settings_are_the_defaults_until_they_are_set_and_count_from_then_on(world: World) -> None:
     before = await world.owner.memory_config()
     assert (before.retention_days, before.scrubber, before.verifier) == (None, "redact", "off")
+    await world.ada.document_write("AGENT", "append", SECRET)
+    assert "[redacted: " in (await world.ada.document_read("AGENT")).content
+    await world.owner.configure_memory(retention_days=3_650, scrubber="block")
+    await world.owner.configure_memory(verifier="cheap")
     with pytest.raises(WriteRefused):
         await world.ada.document_write("AGENT", "append", SECRET)
-    await world.owner.configure_memory(retention_days=3_650, scrubber="warn")
-    await world.owner.configure_memory(verifier="cheap")
-    await world.ada.document_write("AGENT", "append", SECRET)
-    assert "REDACTED" in (await world.ada.document_read("AGENT")).content
     config = await world.owner.memory_config()
-    assert (config.retention_days, config.scrubber, config.verifier) == (3_650, "warn", "cheap")
+    assert (config.retention_days, config.scrubber, config.verifier) == (3_650, "block", "cheap")
     reset = await world.owner.configure_memory(reset=["retention_days", "scrubber"])
     assert (reset.retention_days, reset.scrubber, reset.verifier) == (None, "redact", "cheap")
 

@@ -83,3 +83,25 @@ async def test_reads_count_for_the_filing_that_was_read(tmp_path: Path) -> None:
     listed = MemorySearched(query="q", scope="workspace", recipe="palace", hit_ids=("n1",))
     sql = f"SELECT entry_id, access_count FROM {DRAWER_USES}"
     assert await folded(tmp_path, filed(), used, found, listed, sql=sql) == [("n1", 3)]
+
+
+@pytest.mark.parametrize(
+    "removal",
+    [
+        DrawerMerged(into="d2", drawer_ids=("d1", "d2"), summary="both"),
+        DrawerSuperseded(drawer_id="d1", superseded_by="d2"),
+    ],
+    ids=lambda one: one.ENTRY_TYPE,
+)
+@pytest.mark.parametrize(("other", "live"), [("agent", ["d1", "d2"]), ("system", ["d1", "d2"]), ("user", ["d2"])])
+async def test_what_an_operator_filed_is_replaced_by_what_an_operator_filed_alone(
+    tmp_path: Path, removal: ControlPayload, other: str, live: list[str]
+) -> None:
+    messages = [
+        at(1, control(filed(), "n1", workspace="w1", actor_type="user")),
+        at(2, control(filed("d2"), "n2", workspace="w1", actor_type=other)),
+        at(3, control(removal, "n3", workspace="w1")),
+    ]
+    async with node(tmp_path / "views.duckdb", [DrawersProjection()], DeadLetters()) as running:
+        await running.host.fold(messages)
+        assert [row[0] for row in running.host.store.rows(LIVE)] == live

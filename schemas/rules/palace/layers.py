@@ -40,7 +40,6 @@ HINTS: Final = (
 )
 IDENTITY_HINTS: Final = "About this workspace, set by {author}. The current task wins over it.\n"
 _DOTS: Final = "..."
-_BLOCKED_PLACE: Final = "(blocked)"
 _FRAME_CHARS: Final = len(wrapped(DRAWERS, HINTS)) + 1
 
 
@@ -112,7 +111,7 @@ def render_essential(drawers: Iterable[Told]) -> str:
         return f"{ESSENTIAL_HEADING}\n{NO_MEMORIES}"
     lines = [(ESSENTIAL_HEADING, False)]
     for room, inside in groupby(sorted(best, key=lambda one: one.room), key=lambda one: one.room):
-        lines.append((neutral(f"[{_place(room)}]"), False))
+        lines.append((neutral(f"[{safe_label(room)}]"), False))
         lines += [(f"  - {_snippet(one, ESSENTIAL_SNIPPET)}", True) for one in inside]
     return _framed(STORY, _within(lines, ESSENTIAL_CHARS, MORE))
 
@@ -123,7 +122,7 @@ def render_recall(drawers: Sequence[Told], wing: str | None, room: str | None) -
         return f"No drawers for wing={wing or '*'} room={room or '*'}."
     newest = sorted(drawers, key=lambda one: (-one.filed_ms, one.drawer_id))
     lines = [(f"## Recall ({len(drawers)} drawers)", False)]
-    lines += [(neutral(f"[{_place(one.room)}] ") + _snippet(one, RECALL_SNIPPET), True) for one in newest]
+    lines += [(neutral(f"[{safe_label(one.room)}] ") + _snippet(one, RECALL_SNIPPET), True) for one in newest]
     return _framed(DRAWERS, _within(lines, RECALL_CHARS, ""))
 
 
@@ -134,7 +133,7 @@ def render_search(query: str, found: Sequence[Found]) -> str:
         return f"No results for: {asked}"
     lines = [(f"## Search: {asked}", False)]
     for rank, one in enumerate(found, 1):
-        place = neutral(f"[{_place(f'{one.wing}/{one.room}')}]")
+        place = neutral(f"[{safe_label(f'{one.wing}/{one.room}')}]")
         lines.append((f"{rank}. {place} ({one.score:.3f}) {_snippet(one, SEARCH_SNIPPET)}", True))
     return _framed(DRAWERS, _within(lines, CONTEXT_CHARS - _FRAME_CHARS, ""))
 
@@ -172,12 +171,6 @@ def _snippet(one: Told | Found, chars: int) -> str:
     found = (Section(one.drawer_id, label, text).blocking for text in read)
     finding = next((one for one in found if one is not None), None)
     return safe_text(Section(one.drawer_id, label, line, finding, scanned=True))
-
-
-def _place(name: str) -> str:
-    """A room, or wing and room; ``(blocked)`` if the scanners block the name."""
-    blocked = any(Section(name, name, text).blocking is not None for text in (name, spoken(name)))
-    return _BLOCKED_PLACE if blocked else _one_line(name)
 
 
 def _framed(marker: str, text: str) -> str:

@@ -23,6 +23,7 @@ class Draft:
     Attributes:
         given_id: The caller's write id; None to mint one.
         expected_seq: The version that a replace is for; None for the present one.
+        expected_sha256: SHA-256 of the text that a replace is for; None for the present one.
         said: The end of the content, if two writes are the same when it is: without the time before it.
     """
 
@@ -33,6 +34,7 @@ class Draft:
     write_id: str
     given_id: bool = False
     expected_seq: int | None = None
+    expected_sha256: str | None = None
     data_subject_id: str | None = None
     derived_from: tuple[str, ...] = ()
     reason: str = ""

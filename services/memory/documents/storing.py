@@ -24,7 +24,7 @@ from ....schemas.errors import (
 from ....schemas.events.documents import DocumentAction
 from ....schemas.operations.documents import DocumentWrittenAnswer
 from ....schemas.ports import ViewReader
-from ....schemas.rules.documents import finding_in, joint
+from ....schemas.rules.documents import finding_in, joint, sha256_of
 from ....schemas.rules.tiers import SOFT_CAP_PERCENT
 from ....schemas.views import DOCUMENTS_PROJECTION
 from ....schemas.views.documents import MemoryConfigRow, VersionRow
@@ -141,6 +141,8 @@ class Storing:
         for _ in range(ATTEMPTS):
             if expected is not None and expected != document.seq:
                 raise _conflict(address, document)
+            if draft.expected_sha256 not in (None, sha256_of(document.content)):
+                raise _conflict(address, document, "expected_sha256")
             if draft.action is DocumentAction.RETRACT:
                 if document.row is None:
                     raise NotFound(
@@ -255,9 +257,9 @@ def _answer(
     )
 
 
-def _conflict(address: Address, document: WrittenDocument) -> DocumentConflict:
+def _conflict(address: Address, document: WrittenDocument, field: str = "expected_seq") -> DocumentConflict:
     return DocumentConflict(
         f"{address.label} is at version {document.seq}",
         hint=f"read it, then write with expected_seq={document.seq}",
-        field="expected_seq",
+        field=field,
     )

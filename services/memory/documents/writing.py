@@ -88,9 +88,10 @@ class Writing:
         action = _MODES.get(asked.mode)
         if action is None:
             raise InvalidMode(f"{asked.mode[:32]!r} is not a mode", hint="use replace or append", field="mode")
-        if action is DocumentAction.APPEND and asked.expected_seq is not None:
-            fix = "leave it out: an append never conflicts"
-            raise InvalidRequest((FieldProblem("expected_seq", "goes with mode=replace", fix),))
+        for name in ("expected_seq", "expected_sha256"):
+            if action is DocumentAction.APPEND and getattr(asked, name) is not None:
+                fix = "leave it out: an append never conflicts"
+                raise InvalidRequest((FieldProblem(name, "goes with mode=replace", fix),))
         draft = Draft(
             address=address,
             action=action,
@@ -99,6 +100,7 @@ class Writing:
             write_id=asked.write_id or mint_write_id(),
             given_id=asked.write_id is not None,
             expected_seq=asked.expected_seq,
+            expected_sha256=asked.expected_sha256,
             data_subject_id=asked.data_subject_id,
             derived_from=asked.derived_from,
             reason=asked.reason,

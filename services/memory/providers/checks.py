@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from ....schemas.errors import (
     CascadeUnsupported,
+    DocumentConflict,
     DocumentError,
     EmptyContent,
     InvalidMode,
@@ -35,7 +36,7 @@ from ....schemas.provider import (
     RecallRequest,
     RetainRequest,
 )
-from ....schemas.rules.documents import finding_in
+from ....schemas.rules.documents import finding_in, sha256_of
 from ....schemas.rules.tiers import TIERS, Scope, TierRule, Writer, key_problem, owner_of, tier_of_label
 from ..documents.addressing import rule_of
 from ..documents.answers import blocked, too_large
@@ -205,6 +206,27 @@ def owner_to_list(bound: ProviderScope, asked: LabelsRequest) -> tuple[Scope, st
         )
     scope = Scope(asked.scope)
     return scope, _owner_name(bound, scope, "the request")
+
+
+def check_expected(place: Place, asked: RetainRequest, before: str) -> None:
+    """Check that a replace knows what it replaces: a text that is blocked was not read by whoever replaces it.
+
+    Raises:
+        DocumentConflict: If the text is another than the expected one, or is blocked and none is expected.
+    """
+    if asked.mode != "replace":
+        return
+    present = sha256_of(before)
+    if asked.expected_sha256 is None:
+        if finding_in(before) is None:
+            return
+        problem = "is blocked by the injection scanners, and would be lost"
+        hint = f"ask an operator to look at it; to replace it all the same, send expected_sha256={present}"
+    elif asked.expected_sha256 != present:
+        problem, hint = "is not the text that is expected", "read it, then write with the sha256 of the answer"
+    else:
+        return
+    raise DocumentConflict(f"{place.label} {problem}", hint=hint, field="expected_sha256")
 
 
 def check_result(place: Place, before: str, after: str) -> None:

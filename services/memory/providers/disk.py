@@ -39,13 +39,14 @@ from ....schemas.provider import (
     RetainResult,
 )
 from ....schemas.rules.chunks import Chunk, chunks_of
-from ....schemas.rules.documents import joint, sha256_of
+from ....schemas.rules.documents import finding_in, joint, sha256_of
 from ....schemas.rules.injection import scan
 from ....schemas.rules.text import STOP_WORDS, tokens_of
 from ....schemas.rules.tiers import AGENT_TOTAL_BYTES, TIERS, Scope, tier_of_label
 from . import files
 from .checks import (
     Place,
+    check_expected,
     check_result,
     health_of,
     owner_to_list,
@@ -164,6 +165,7 @@ class DiskProvider:
             before = document.text() or ""
             if asked.write_id is not None and document.log.has(asked.write_id, sha256_of(before)):
                 return RetainResult(id=place.label, bytes=len(before.encode()))
+            check_expected(place, asked, before)
             after = asked.content if asked.mode == "replace" else before + joint(before, asked.content)
             check_result(place, before, after)
             size = len(after.encode())
@@ -190,10 +192,15 @@ class DiskProvider:
             return ForgetResult(removed=1)
 
     def _read(self, place: Place) -> ReadResult:
-        text = self._text(place)
-        found = scan(text or "")
-        content = "" if found is not None else text or ""
-        return ReadResult(id=place.label, content=content, finding=found and f"{found.category}/{found.pattern}")
+        text = self._text(place) or ""
+        finding = finding_in(text)
+        return ReadResult(
+            id=place.label,
+            content="" if finding is not None else text,
+            finding=finding,
+            sha256=sha256_of(text),
+            bytes=len(text.encode()),
+        )
 
     def _labels(self, scope: Scope, name: str | None) -> LabelsResult:
         return LabelsResult(ids=tuple(label for label, text in self._texts(scope, name, None) if text))

@@ -120,6 +120,7 @@ class HttpProvider:
             "scope": scope,
             "mode": asked.mode,
             "content": asked.content,
+            "expected_sha256": asked.expected_sha256,
             "write_id": asked.write_id or f"w_{uuid7_hex()}",
         }
         wrote = await self._ask("POST", "/memory/write", DocumentWrittenAnswer, body)
@@ -176,7 +177,8 @@ class HttpProvider:
         found = await self._ask("GET", "/v1/memory/document", DocumentAnswer, self._named(place))
         bad = found.quarantined
         finding = None if bad is None else f"{bad.category}/{bad.pattern}"
-        return ReadResult(id=found.id, content="" if finding else found.content, finding=finding)
+        content = "" if finding else found.content
+        return ReadResult(id=found.id, content=content, finding=finding, sha256=found.sha256, bytes=found.bytes)
 
     async def labels(self, asked: LabelsRequest) -> LabelsResult:
         """Name the documents of a scope; raises as ``recall``."""

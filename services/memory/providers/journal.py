@@ -186,7 +186,8 @@ class JournalProvider:
             found = await self._documents.reading.read(self._caller(), ReadDocumentRequest(**self._named(place)))
         bad = found.quarantined
         finding = None if bad is None else f"{bad.category}/{bad.pattern}"
-        return ReadResult(id=found.id, content="" if finding else found.content, finding=finding)
+        content = "" if finding else found.content
+        return ReadResult(id=found.id, content=content, finding=finding, sha256=found.sha256, bytes=found.bytes)
 
     async def labels(self, asked: LabelsRequest) -> LabelsResult:
         """Name the documents of a scope; raises as ``recall``."""

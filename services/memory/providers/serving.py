@@ -36,6 +36,7 @@ from ....schemas.provider import (
     RecallRequest,
     RetainRequest,
 )
+from ....schemas.rules.assembler import notice_of
 from ....schemas.rules.documents import sha256_of
 from ....schemas.rules.tiers import SOFT_CAP_PERCENT, Scope, scope_of
 from ...desk import Caller, Handler
@@ -128,14 +129,14 @@ class ProvidedDocuments:
         address = self._address(caller, asked, asked.tier, asked.key)
         await check_enabled(self._enabled, caller)
         found = await self._read(caller, asked, address)
-        content, size = found.content, len(found.content.encode())
+        content, size = _shown(address, found), len(found.content.encode()) if found.bytes is None else found.bytes
         cap = address.rule.cap_bytes
         return empty_answer(address, 0).model_copy(
             update={
                 "content": content,
                 "bytes": size,
                 "usage": None if cap is None else usage(size, cap),
-                "sha256": sha256_of(content),
+                "sha256": found.sha256 or sha256_of(found.content),
                 "quarantined": finding_of(found.finding),
             }
         )
@@ -153,7 +154,9 @@ class ProvidedDocuments:
             if getattr(asked, name) not in (None, ()):
                 raise self._not_by_provider(caller, name)
         address = self._address(caller, asked, asked.tier, asked.key)
-        return await self._write(caller, asked, address, asked.mode, asked.content, asked.write_id)
+        return await self._write(
+            caller, asked, address, asked.mode, asked.content, asked.write_id, asked.expected_sha256
+        )
 
     async def append_daily(self, caller: Caller, asked: AppendDailyRequest) -> DocumentWrittenAnswer:
         """Append a line with the time to today's log; raises as ``write``."""
@@ -223,6 +226,7 @@ class ProvidedDocuments:
         mode: str,
         content: str,
         write_id: str | None,
+        expected_sha256: str | None = None,
     ) -> DocumentWrittenAnswer:
         check_may_write(caller, address)
         await check_enabled(self._enabled, caller)
@@ -236,6 +240,7 @@ class ProvidedDocuments:
             mode=mode,
             write_id=write_id or mint_write_id(),
             scope=address.scope.value,
+            expected_sha256=expected_sha256,
         )
         await enable_writer(self._enabled, caller)
         try:
@@ -249,7 +254,7 @@ class ProvidedDocuments:
         full = usage(wrote.bytes, answer.cap_bytes)
         present: str | None = None
         with suppress(NotByProvider):
-            present = (await self._read(caller, asked, address)).content
+            present = _shown(address, await self._read(caller, asked, address))
         full_warning = f"{address.label} is nearly full ({full}): {CONSOLIDATE}"
         warnings = "; ".join(one for one in (warning, full_warning) if one)
         return answer.model_copy(update={"usage": full, "current_entries": present, "warning": warnings})
@@ -280,6 +285,11 @@ class ProvidedDocuments:
 
     def _not_by_provider(self, caller: Caller, what: str) -> NotByProvider:
         return self._providers.refusal(caller.workspace_id, what)
+
+
+def _shown(address: Address, found: ReadResult) -> str:
+    """The text of a document; a notice if it is blocked, because a provider gives no blocked text."""
+    return found.content if found.finding is None else notice_of(address.label, found.finding)
 
 
 def _written(address: Address, write_id: str, added: int, size: int) -> DocumentWrittenAnswer:

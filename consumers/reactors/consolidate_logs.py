@@ -22,7 +22,7 @@ from ...schemas.ids import derived_id
 from ...schemas.ports import ViewReader
 from ...schemas.rules.documents import SCAN_OVERLAP, finding_in
 from ...schemas.rules.recurrence import Occurrence, Recurrence, is_covered, recurrences, terms_of
-from ...schemas.rules.secrets import secrets_in
+from ...schemas.rules.secrets import find_secrets
 from ...schemas.rules.text import Analyzer
 from ...schemas.rules.tiers import SOFT_CAP_PERCENT, TIERS, Scope, scope_of
 from ...schemas.timestamps import DAY_MS, format_ms
@@ -124,7 +124,7 @@ def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritt
         line = lines[int(found.typical)]
         terms = terms_of(analyzer, line.text)
         made = f"- {line.text} (noted on {found.days} days)\n"
-        if any(is_covered(terms, other) for other in known) or secrets_in(made):
+        if any(is_covered(terms, other) for other in known) or find_secrets(made):
             continue
         if finding_in(content[-SCAN_OVERLAP:] + added + made):
             continue

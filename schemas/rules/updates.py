@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from importlib import resources
+from itertools import pairwise
 from typing import Any, Final
 
 from .contradiction_words import EVENTS, MONTHS
@@ -1728,7 +1729,7 @@ _ADVERBS: Final = ("ly", "ment")
 
 def _measured(tokens: Sequence[_Token]) -> list[tuple[_Token, str]]:
     """Each number that a word follows, and the stem of the word."""
-    pairs = zip(tokens, tokens[1:], strict=False)
+    pairs = pairwise(tokens)
     return [(one, next_one.stem) for one, next_one in pairs if one.kind is _Kind.NUMBER and next_one.kind is _Kind.WORD]
 
 

@@ -106,7 +106,8 @@ def test_the_views_use_no_compression_that_unpacks_thousands_of_texts_to_read_on
 
         def fill(con: duckdb.DuckDBPyConnection) -> None:
             con.execute("CREATE TABLE long (a VARCHAR)")
-            con.executemany("INSERT INTO long VALUES (?)", [[f"{random.Random(n).getrandbits(80_000):x}"] for n in range(200)])
+            texts = [[f"{random.Random(n).getrandbits(80_000):x}"] for n in range(200)]
+            con.executemany("INSERT INTO long VALUES (?)", texts)
             con.execute("CHECKPOINT")
 
         store.write_blocking(fill)

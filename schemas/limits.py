@@ -12,8 +12,8 @@ MAX_BATCH: Final = 1_000
 """Maximum number of entries of one HTTP batch (DESIGN §10)."""
 MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
 """Maximum size of an HTTP request body in bytes."""
-REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""Maximum bytes of entries in one request of a client: a quarter of the limit of the service."""
+REQUEST_BYTES: Final = 2 * 1024 * 1024
+"""Maximum bytes of entries in one request of a client: half of what a token of an agent may write at once."""
 ATOMIC_BATCH: Final = 500
 """Messages of one atomic batch; 1,000 reach 23,000 messages/s with fsync, 500 lose less on an error."""
 

@@ -92,8 +92,9 @@ TOKEN_MB_PER_MINUTE: Final = 16
 known."""
 TOKEN_ENTRIES_PER_MINUTE: Final = 30_000
 """Entries and documents: folded in 4 s if they are small."""
-TOKEN_WAITING_MB: Final = 8
-"""MiB that wait to be folded: one request of a client. They take 9 s if no word of them is known, usually 2."""
+TOKEN_WAITING_MB: Final = 4
+"""MiB that wait to be folded: two large requests of a client. They take 4.5 s if no word of them is known, usually 1; others
+wait for the views for 5 s (``MIN_SEQ_WAIT_S``)."""
 TOKEN_REQUESTS: Final = 64
 """Requests of one token that are answered at the same time, streams included."""
 

@@ -88,7 +88,7 @@ class CrewJournal(Operations):
 
         Args:
             entries: The entries; taken from the iterable as they are sent.
-            batch: Entries of one request at most; one is sent with fewer once it has some 8 MiB.
+            batch: Entries of one request at most; one is sent with fewer once it has some 2 MiB.
 
         Raises:
             InvalidQuery: If ``batch`` is not 1 to 1,000.

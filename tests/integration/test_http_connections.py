@@ -19,6 +19,7 @@ from starlette.routing import Route
 from structlog.testing import capture_logs
 
 from crew_journal.services.http.bodies import answer, read_json
+from crew_journal.services.http.budget import BodyBudget, Share
 from crew_journal.services.http.connections import HEAD_BYTES, HEADERS, PIPELINED, ConnectionBounds
 from crew_journal.services.http.edge import Edge
 from crew_journal.services.http.metrics import HttpMetrics
@@ -67,6 +68,7 @@ class Service:
     go_on: asyncio.Event
     entered: asyncio.Event
     app: Starlette
+    proven: list[Request]
     connections: list[Connection] = field(default_factory=list)
 
     async def connect(self) -> Connection:
@@ -79,12 +81,18 @@ class Service:
 @asynccontextmanager
 async def running(bounds: ConnectionBounds | None = None) -> AsyncIterator[Service]:
     go_on, entered = asyncio.Event(), asyncio.Event()
+    proven: list[Request] = []
 
     async def ok(request: Request) -> Response:
         return answer({"path": request.url.path})
 
     async def body(request: Request) -> Response:
         return answer({"items": len(await read_json(request, 10_000_000))})
+
+    async def with_token(request: Request) -> Response:
+        request.state.share = Share(BodyBudget(100), "token")
+        proven.append(request)
+        return await body(request)
 
     async def unread(_request: Request) -> Response:
         return answer({}, 401)
@@ -102,6 +110,8 @@ async def running(bounds: ConnectionBounds | None = None) -> AsyncIterator[Servi
         routes=[
             *(Route(path, endpoint) for path, endpoint in gets.items()),
             Route("/body", body, methods=["POST"]),
+            Route("/ui/login", body, methods=["POST"]),
+            Route("/proven", with_token, methods=["POST"]),
             Route("/unread", unread, methods=["POST"]),
         ],
         middleware=[Middleware(Edge, hosts=None, metrics=HttpMetrics())],
@@ -109,7 +119,7 @@ async def running(bounds: ConnectionBounds | None = None) -> AsyncIterator[Servi
     )
     server = HttpServer(app, "127.0.0.1:0", before_stop=go_on.set, bounds=bounds)
     await server.start()
-    service = Service(server, go_on, entered, app)
+    service = Service(server, go_on, entered, app, proven)
     try:
         yield service
     finally:
@@ -226,6 +236,35 @@ async def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest_b
         assert (status, headers["retry-after"]) == (503, "1")
         service.go_on.set()
         assert [await connection.status() for connection in (*busy, newer, newest)] == [200] * 4
+
+
+@pytest.mark.parametrize("path", [b"/body", b"/ui/login"])
+async def test_a_thousand_unfinished_requests_without_a_token_leave_a_place_to_the_next_one(path: bytes) -> None:
+    unfinished = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\ntoken=" % path
+    async with running(ConnectionBounds(connections=64)) as service:
+        answered = []
+        for at in range(1_000):
+            connection = await service.connect()
+            connection.send(unfinished)
+            if at % 50 == 49:
+                health = await service.connect()
+                health.send(GET)
+                answered.append(await health.status())
+        assert answered == [200] * 20
+        assert len(service.server.connections) <= 64
+
+
+async def test_an_unfinished_request_with_a_token_keeps_its_place() -> None:
+    async with running(ConnectionBounds(connections=4)) as service:
+        proven = [await service.connect() for _ in range(4)]
+        for connection in proven:
+            connection.send(POST.replace(b"/body", b"/proven") + b"Content-Length: 3\r\n\r\n[1")
+        await _until(lambda: len(service.proven) == 4)
+        refused = await service.connect()
+        assert await refused.status() == 503
+        for connection in proven:
+            connection.send(b"]")
+        assert [await connection.status() for connection in proven] == [200] * 4
 
 
 async def test_pipelined_requests_are_answered_in_order_and_only_so_many_may_wait() -> None:

@@ -49,10 +49,12 @@ class Node:
 
 
 @asynccontextmanager
-async def node(path: Path, projections: Sequence[Projection], dead: DeadLetters | None = None) -> AsyncIterator[Node]:
+async def node(
+    path: Path, projections: Sequence[Projection], dead: DeadLetters | None = None, memory_mb: int = MEMORY_MB
+) -> AsyncIterator[Node]:
     """An opened host over the file at ``path``, closed at the end."""
     letters = dead or DeadLetters()
-    store = ViewStore.open(path, memory_mb=MEMORY_MB)
+    store = ViewStore.open(path, memory_mb=memory_mb)
     host = Host(store, projections, park=letters, housekeeping=False)
     try:
         await host.open()

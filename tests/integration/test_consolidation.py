@@ -265,6 +265,36 @@ async def test_of_forty_planted_recurrences_most_are_learned_once_and_little_els
     assert (again["learned"], again["proposed"]) == (0, 0)
 
 
+async def test_what_one_agent_reports_is_proposed_and_a_second_agent_makes_it_a_rule(live: MemoryNode) -> None:
+    await plant(live, by=("kim",))
+    await started(live)
+    counts = (await run(live))["counts"]
+    assert (counts["learned"], counts["proposed"]) == (0, 1)
+    [proposal] = live.entries("proposal.made")
+    assert (proposal["authors"], proposal["days"]) == (["kim"], 5)
+    assert Learned(live.store).rules(WORKSPACE, "red") == []
+    assert [one.rule_id for one in Learned(live.store).waiting(WORKSPACE, "red")] == [proposal["_id"]]
+    assert (await run(live))["counts"]["proposed"] == 0, "it waits"
+
+    said = "Deploy of checkout build 8 denied because the rollback plan was missing"
+    await live.caught_up(await live.append("second", said, by="lou"))
+    counts = (await run(live))["counts"]
+    assert (counts["learned"], counts["proposed"]) == (1, 0)
+    [rule] = live.entries("rule.learned")
+    assert (rule["settles"], rule["authors"]) == (proposal["_id"], ["kim", "lou"])
+    await live.caught_up(live.store.rows("SELECT max(seq) FROM journal_entries")[0][0])
+    assert [one.authors for one in Learned(live.store).rules(WORKSPACE, "red")] == [("kim", "lou")]
+    assert Learned(live.store).waiting(WORKSPACE, "red") == []
+
+
+async def test_entries_that_came_in_one_day_are_proposed_whatever_dates_they_have(live: MemoryNode) -> None:
+    await plant(live, received=False)
+    await started(live)
+    counts = (await run(live))["counts"]
+    assert (counts["learned"], counts["proposed"]) == (0, 1)
+    assert [one["days"] for one in live.entries("proposal.made")] == [1]
+
+
 async def test_rules_of_a_workspace_that_reviews_them_are_proposed_once(live: MemoryNode) -> None:
     await plant(live)
     configured = WorkspaceConfigured(settings={"review_rules": True})

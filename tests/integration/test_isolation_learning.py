@@ -16,6 +16,7 @@ from crew_journal.schemas.events.learning import LessonRecorded, RuleLearned
 from crew_journal.schemas.events.operators import OperatorProfileUpdated, StatedFact
 from crew_journal.schemas.events.payload import ControlPayload
 from crew_journal.schemas.events.proposals import RuleProposed
+from crew_journal.schemas.events.workspaces import ConsentChanged
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules.operators import slug_of, subject_hash
 from crew_journal.schemas.sequence_set import SequenceSet, format_ranges, ranges_of
@@ -74,7 +75,7 @@ async def learn(stack: Stack, workspace: str) -> int:
         "subject_hash": subject_hash(SUBJECT_KEY, workspace, "maria"),
         "crew_id": "core",
         "facts": (
-            StatedFact(key="owns", value=f"the {mark} mine", quote=f"I own the {mark} mine.", entry_id="e1", seq=1),
+            StatedFact(key="owns", value=f"the {mark} mine", quote=f"I own the {mark} mine.", entry_id="e1", seq=2**40),
         ),
     }
     archived = MemoryCompacted(
@@ -95,6 +96,7 @@ async def learn(stack: Stack, workspace: str) -> int:
         f"skill-{mark}": RuleProposed(
             pattern=f"{mark} skill", skill_of=f"rule-{mark}", score=0.9, recalls=12, **learned
         ),
+        f"consent-{mark}": ConsentChanged(subject_hash=model["subject_hash"], granted=True),
         f"model-{mark}": OperatorProfileUpdated(**model),
         f"card-{mark}": OperatorProfileUpdated(**model, agent_id="ada"),
         f"lesson-{mark}": LessonRecorded(lesson_id="same", kind="negative", source="manual", rule=f"Avoid {mark}"),

@@ -304,9 +304,9 @@ async def test_no_way_of_an_agents_token_makes_a_fact_about_a_person(stack: Stac
         tokens.append(await here.token(Role.LEAD, "scout"))
         taken: dict[str, list[int]] = {}
         for token in tokens:
-            async with stack.http(token) as over_http:
+            async with stack.http(token) as http:
                 for name, (method, path, body) in ways.items():
-                    answer = await over_http.request(method, path, json=body)
+                    answer = await http.request(method, path, json=body)
                     taken.setdefault(name, []).append(answer.status_code)
         refused = {"forged profile", "forged consent", "note as her", "feedback", "chat with her id", "answer as her"}
         refused |= {"her model as a document", "bundle", "consent for her", "name for her"}

@@ -14,7 +14,6 @@ from support.wrong_providers import HangsInHealth
 from crew_journal.schemas.errors import (
     BackendFailed,
     CapExceeded,
-    CrewJournalError,
     DocumentConflict,
     InvalidMode,
     NotAllowed,
@@ -26,9 +25,11 @@ from crew_journal.schemas.provider import (
     ForgetRequest,
     MemoryProvider,
     ProviderScope,
+    ReadRequest,
     RecallRequest,
     RetainRequest,
 )
+from crew_journal.schemas.rules.documents import sha256_of
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.memory.providers import checks, laws
 from crew_journal.services.memory.providers.choosing import Choice, Choices

@@ -301,9 +301,13 @@ def test_half_of_a_surrogate_pair_becomes_a_replacement_character(tmp_path: Path
 
 
 def test_a_cycle_of_messages_and_a_long_chain_of_them_end() -> None:
-    ring = {f"n{n}": {"parent": f"n{n - 1}" if n else "n9", "children": [f"n{(n + 1) % 10}"]} for n in range(10)}
-    rootless = {**ring, "n0": {**ring["n0"], "parent": None}}
-    chain = {f"n{n}": {"parent": f"n{n - 1}" if n else None, "children": [f"n{n + 1}"]} for n in range(30_000)}
+    ring: dict[str, Any] = {
+        f"n{n}": {"parent": f"n{n - 1}" if n else "n9", "children": [f"n{(n + 1) % 10}"]} for n in range(10)
+    }
+    rootless: dict[str, Any] = {**ring, "n0": {**ring["n0"], "parent": None}}
+    chain: dict[str, Any] = {
+        f"n{n}": {"parent": f"n{n - 1}" if n else None, "children": [f"n{n + 1}"]} for n in range(30_000)
+    }
     for mapping, end, turns in ((ring, "n3", 10), (ring, None, 0), (rootless, None, 10), (chain, None, 30_000)):
         assert len(chatgpt._path(mapping, end)) == turns
 

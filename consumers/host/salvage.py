@@ -9,10 +9,12 @@ looks like. What cannot be read is counted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +32,7 @@ from ...schemas.timestamps import format_ms
 from ...schemas.views import ENTRIES
 from ...schemas.views.journal import ARCHIVED, ENTRIES_PROJECTION
 from .admission import ADMISSION_TABLE
-from .bad_blocks import columns_around, read_around
+from .bad_blocks import columns_around, indexed_copy, read_around
 from .bulk import Progress, ReplaySource, fold_range
 from .gaps import EXPLAINING, Explained, explained, explained_by, without_erased
 from .host import Host
@@ -119,14 +121,46 @@ async def salvage(
             seen: set[tuple[str, str]] = set()
             recovered: set[int] = set()
             for store in stores:
-                lost = await asyncio.to_thread(_lost, store, fresh.store, explains, unread)
+                lost, hard = await asyncio.to_thread(_lost, store, fresh.store, explains, unread)
                 wanted = [row for row in lost if (row[1], row[2]) not in seen]
-                for start in range(0, len(wanted), _AT_ONCE):
-                    for row in await asyncio.to_thread(_records, store, wanted[start : start + _AT_ONCE], unread):
-                        seen.add((row["workspace_id"], row["id"]))
+                readers = [
+                    partial(_records, store, wanted[at : at + _AT_ONCE], hard) for at in range(0, len(wanted), _AT_ONCE)
+                ]
+                async for row in _rows(readers, seen):
+                    recovered.add(row["seq"])
+                    yield _only_of_the_service(row), submission(row)
+                if not hard:
+                    continue
+                unread.meets(store)
+                unread.sequences |= hard
+                with ExitStack() as copied:
+                    copy = await asyncio.to_thread(_copy, store, memory_mb, copied)
+                    parts = [sorted(hard)[at : at + _AT_ONCE] for at in range(0, len(hard), _AT_ONCE)]
+                    readers = [partial(_fetched, copy, part, explains) for part in parts] if copy is not None else []
+                    async for row in _rows(readers, seen):
                         recovered.add(row["seq"])
                         yield _only_of_the_service(row), submission(row)
             unread.sequences -= recovered
+
+
+async def _rows(
+    readers: Sequence[Callable[[], list[dict[str, Any]]]], seen: set[tuple[str, str]]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """The rows that the readers return, each entry once."""
+    for read in readers:
+        for row in await asyncio.to_thread(read):
+            if (row["workspace_id"], row["id"]) not in seen:
+                seen.add((row["workspace_id"], row["id"]))
+                yield row
+
+
+def _copy(store: ViewStore, memory_mb: int, stack: ExitStack) -> ViewStore | None:
+    """An indexed copy of a file with bad blocks, removed by the stack; None if it cannot be made."""
+    try:
+        return stack.enter_context(indexed_copy(store, ENTRIES.name, "seq", memory_mb))
+    except (CrewJournalError, OSError) as error:
+        _log.warning("salvage.no_copy", file=store.path.name, error=str(error))
+        return None
 
 
 def _opened(paths: Sequence[Path], stack: ExitStack, unread: Unread) -> list[ViewStore]:
@@ -171,14 +205,19 @@ def _joined(known: Sequence[Explained]) -> Explained:
     )
 
 
-def _lost(store: ViewStore, fresh: ViewStore, explains: Explained, unread: Unread) -> list[tuple[int, str, str, int]]:
-    """(sequence, workspace, id, row) of the entries that a file knows and the stream does not hold, in stream order.
+def _lost(
+    store: ViewStore, fresh: ViewStore, explains: Explained, unread: Unread
+) -> tuple[list[tuple[int, str, str, int]], set[int]]:
+    """The entries that a file knows and the stream does not hold.
 
     Args:
         store: The file.
         fresh: Views with the identities that the stream holds.
         explains: Says what was erased.
-        unread: Takes the sequences of those that are not found for bad blocks.
+        unread: Takes the name of the file if it has bad blocks.
+
+    Returns:
+        (sequence, workspace, id, row) of each, in stream order, and the sequences of those whose rows are in bad blocks.
     """
 
     def unreadable(_rows: Sequence[int]) -> None:
@@ -186,9 +225,10 @@ def _lost(store: ViewStore, fresh: ViewStore, explains: Explained, unread: Unrea
         bad.append(True)
 
     bad: list[bool] = []
+    hard: set[int] = set()
     try:
         if ENTRIES.name not in store.tables():
-            return []
+            return [], set()
         lost = [
             seq
             for table in columns_around(store, ADMISSION_TABLE, _IDENTITIES, unreadable)
@@ -207,12 +247,12 @@ def _lost(store: ViewStore, fresh: ViewStore, explains: Explained, unread: Unrea
             elsewhere = f"SELECT seq FROM {ARCHIVED} WHERE {{rows}}"
             archived = columns_around(store, ARCHIVED.name, elsewhere, unreadable)
             gone = {seq for table in archived for seq in table.column("seq").to_pylist()}
-            unread.sequences |= set(lost) - gone - {row[0] for row in found}
+            hard = set(lost) - gone - {row[0] for row in found}
     except ViewsDamaged as damage:  # of what describes the tables
         _log.warning("salvage.file_unreadable", file=store.path.name, error=damage.message)
         unread.meets(store)
-        return []
-    return without_erased(sorted(set(found)), explains)
+        return [], set()
+    return without_erased(sorted(set(found)), explains), hard
 
 
 def _not_held(fresh: ViewStore, known: Any) -> list[int]:
@@ -257,27 +297,37 @@ def _identities(rows: Sequence[Mapping[str, int]]) -> Any:
     return pa.Table.from_pylist(list(rows), schema=schema)
 
 
-def _records(store: ViewStore, lost: Sequence[tuple[int, str, str, int]], unread: Unread) -> list[dict[str, Any]]:
-    """The rows of ``journal_entries`` of lost entries; the sequences of those that cannot be read go to ``unread``."""
+def _records(store: ViewStore, lost: Sequence[tuple[int, str, str, int]], hard: set[int]) -> list[dict[str, Any]]:
+    """The rows of ``journal_entries`` of lost entries; the sequences of those that cannot be read go to ``hard``."""
     at = {row: seq for seq, _, _, row in lost}
-    known = _columns(store)
-    names = ", ".join(("seq", *(name for name in _OF_ENTRY if name in known)))
-    sql = f"SELECT {names} FROM {ENTRIES} WHERE rowid BETWEEN ? AND ? AND list_contains(?, seq) ORDER BY seq"
+    sql = f"SELECT {_names(store)} FROM {ENTRIES} WHERE rowid BETWEEN ? AND ? AND list_contains(?, seq) ORDER BY seq"
 
     def read(part: Sequence[int]) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = store.columns(sql, [part[0], part[-1], [at[row] for row in part]]).to_pylist()
         return rows
 
     def unreadable(part: Sequence[int]) -> None:
-        unread.meets(store)
-        unread.sequences.update(at[row] for row in part)
+        hard.update(at[row] for row in part)
 
     return [row for part in read_around(sorted(at), read, unreadable) for row in part]
 
 
-def _columns(store: ViewStore) -> frozenset[str]:
+def _fetched(copy: ViewStore, sequences: Sequence[int], explains: Explained) -> list[dict[str, Any]]:
+    """The rows of sequences, each found by the index of a copy, that can be read."""
+    sql = f"SELECT {_names(copy)} FROM {ENTRIES} WHERE seq = ?"
+    rows: list[dict[str, Any]] = []
+    for seq in sequences:
+        with contextlib.suppress(ViewsDamaged):
+            rows += copy.columns(sql, [seq]).to_pylist()
+    kept = {row[0] for row in without_erased([(row["seq"], row["workspace_id"], row["id"]) for row in rows], explains)}
+    return [row for row in rows if row["seq"] in kept]
+
+
+def _names(store: ViewStore) -> str:
+    """The columns that an entry is made of, of those that this file has."""
     rows = store.rows("SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [ENTRIES.name])
-    return frozenset(name for (name,) in rows)
+    known = {name for (name,) in rows}
+    return ", ".join(("seq", *(name for name in _OF_ENTRY if name in known)))
 
 
 def _only_of_the_service(row: Mapping[str, Any]) -> bool:

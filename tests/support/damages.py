@@ -62,6 +62,16 @@ def spoil_column(path: Path, table: str, column: str, at: float = 0.5) -> None:
     path.write_bytes(data)
 
 
+def spoil_long_text(path: Path, table: str, column: str, at: float = 0.5) -> None:
+    """Change one byte of the blocks that one long text of a column has to itself; the file must be closed."""
+    with duckdb.connect(str(path), read_only=True) as con:
+        sql = "SELECT unnest(additional_block_ids) FROM pragma_storage_info(?) WHERE column_name = ?"
+        found = [block for (block,) in con.execute(sql, [table, column]).fetchall()]
+    data = bytearray(path.read_bytes())
+    data[FILE_HEADER_BYTES + found[int(len(found) * at)] * BLOCK_BYTES + BLOCK_BYTES // 2] ^= 0x5A
+    path.write_bytes(data)
+
+
 def cut(path: Path, at: float) -> None:
     """Keep only a share of the file."""
     os.truncate(path, int(path.stat().st_size * at))

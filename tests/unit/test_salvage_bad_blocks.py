@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections.abc import Iterator, Sequence
@@ -24,8 +25,8 @@ from crew_journal.consumers.host.salvage import Unread, salvage
 from crew_journal.consumers.views.entries import EntriesProjection
 from crew_journal.schemas.errors import ViewsDamaged
 
-COUNT = 9_000
-LOST = range(2_001, 8_001)
+COUNT = 3_000
+LOST = range(1_001, 2_901)
 """Sequences of the block of the stream that is gone."""
 
 
@@ -58,10 +59,10 @@ async def _salvaged(path: Path, rest: Sequence[RawMessage]) -> tuple[dict[str, A
     return found, unread
 
 
-async def _aside(path: Path, rest: Sequence[RawMessage], kind: str = DAMAGED) -> Path:
+async def _aside(path: Path, rest: Sequence[RawMessage]) -> Path:
     """Put damaged views aside and fold the stream again, as a start does; returns the path of the former."""
-    kept = path.with_name(f"v.duckdb{kind}20270101T000000Z")
-    path.rename(kept)
+    kept = path.with_name(f"v.duckdb{DAMAGED}20270101T000000Z")
+    await asyncio.to_thread(path.rename, kept)
     async with node(path, [EntriesProjection()]) as live:
         await live.host.fold(rest)
     return kept
@@ -70,11 +71,10 @@ async def _aside(path: Path, rest: Sequence[RawMessage], kind: str = DAMAGED) ->
 def _plain(path: Path) -> set[str]:
     """The lost entries that plain DuckDB reads, 2,048 rows at a time."""
     found: set[str] = set()
+    sql = "SELECT seq, id, summary, payload, refs FROM journal_entries WHERE rowid >= ? AND rowid < ?"
     for start in range(0, COUNT, VECTOR_ROWS):
-        with duckdb.connect(str(path), read_only=True, config={"threads": 1}) as con:
-            with contextlib.suppress(duckdb.Error):
-                sql = "SELECT seq, id, summary, payload, refs FROM journal_entries WHERE rowid >= ? AND rowid < ?"
-                found |= {row[1] for row in con.execute(sql, [start, start + VECTOR_ROWS]).fetchall() if row[0] in LOST}
+        with contextlib.suppress(duckdb.Error), duckdb.connect(str(path), read_only=True) as con:
+            found |= {row[1] for row in con.execute(sql, [start, start + VECTOR_ROWS]).fetchall() if row[0] in LOST}
     return found
 
 
@@ -90,6 +90,7 @@ async def test_every_lost_entry_that_can_be_read_is_salvaged_and_the_others_are_
     assert len(readable) < len(LOST)
     found, unread = await _salvaged(path, rest)
     assert found.keys() >= readable
+    assert column == "id" or len(found) > len(readable), "by an index, more can be read than by scans"
     assert all(whole[name] == record for name, record in found.items())
     assert len(found) + len(unread.sequences) == len(LOST)
     assert unread.sequences.isdisjoint(int(name[1:]) for name in found)
@@ -107,30 +108,29 @@ async def test_damage_of_columns_that_make_no_entry_loses_none(
     assert not unread.sequences
 
 
-@pytest.mark.parametrize("column", ["k0", "k1"])
 async def test_identities_in_bad_blocks_are_computed_from_workspace_and_id(
-    folded: tuple[Path, list[RawMessage]], tmp_path: Path, column: str
+    folded: tuple[Path, list[RawMessage]], tmp_path: Path
 ) -> None:
     path, rest = _copy(folded, tmp_path)
-    spoil_column(path, "admitted", column, 0.0)
+    spoil_column(path, "admitted", "k0", 0.0)
     await _aside(path, rest)
     found, unread = await _salvaged(path, rest)
     assert found.keys() == {f"e{n}" for n in LOST}
     assert not unread.sequences
 
 
-@pytest.mark.parametrize("kind", [DAMAGED, BEFORE_LOSS])
 async def test_damaged_files_that_were_put_aside_are_read_around_their_bad_blocks(
-    folded: tuple[Path, list[RawMessage]], tmp_path: Path, kind: str
+    folded: tuple[Path, list[RawMessage]], tmp_path: Path
 ) -> None:
     path, rest = _copy(folded, tmp_path)
     spoil_column(path, "journal_entries", "summary")
-    kept = await _aside(path, rest, kind)
+    kept = await _aside(path, rest)
     found, unread = await _salvaged(path, rest)
     assert 0 < len(found) < len(LOST)
+    assert not list(tmp_path.glob("salvage-of-*"))
     assert len(found) + len(unread.sequences) == len(LOST)
     assert unread.damaged == [kept.name]
-    other = path.with_name(f"v.duckdb{kind}20260101T000000Z")
+    other = path.with_name(f"v.duckdb{BEFORE_LOSS}20260101T000000Z")
     other.write_bytes(folded[0].read_bytes())
     found, unread = await _salvaged(path, rest)
     assert found.keys() == {f"e{n}" for n in LOST}, "what one file cannot give, another does"

@@ -1,9 +1,9 @@
 """Reads tables of a damaged views file around its bad blocks.
 
 Why: one changed byte makes DuckDB refuse every query that reads its block (256 KiB). A scan reads 2,048 rows at once; of a
-row that an index finds, only its segment up to the row is read (measured with 2.0.0: of 300,000 rows with one bad block, scans
-read all but 2,048, an index all but 586, at 4 ms a row). Invariant: each row is read, or named as unreadable; a query is
-repeated with fewer rows until it succeeds.
+row that an index finds, only its segment up to the row is read (measured with 2.0.0: of 300,000 rows with one bad block,
+scans read all but 2,048, an index all but 586, at 4 ms a row). Invariant: each row is read, or named as unreadable; a query
+is repeated with fewer rows until it succeeds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ _ROW_COUNT: Final = (
 
 
 def read_around(
-    rows: Sequence[int], read: Callable[[Sequence[int]], T], unreadable: Callable[[Sequence[int]], object]
+    rows: Sequence[int],
+    read: Callable[[Sequence[int]], T],
+    unreadable: Callable[[Sequence[int]], object],
+    *,
+    least: int = 1,
 ) -> Iterator[T]:
     """What ``read`` returns for parts of the rows, in order; blocking.
 
@@ -41,6 +45,7 @@ def read_around(
         rows: Ascending row ids: a range or a list.
         read: Reads some of them; raises ``ViewsDamaged`` if it meets a bad block.
         unreadable: Called with rows that cannot be read.
+        least: Rows that are not divided further.
     """
     parts = [(rows[start : start + _GROUP_ROWS], False) for start in range(0, len(rows), _GROUP_ROWS)][::-1]
     while parts:
@@ -50,7 +55,7 @@ def read_around(
             continue
         except ViewsDamaged:
             pass
-        if len(part) == 1:
+        if len(part) <= least:
             unreadable(part)
             continue
         if len(part) <= VECTOR_ROWS and not sampled:

@@ -42,6 +42,8 @@ from .store import ViewStore
 
 _AT_ONCE: Final = 200
 """Entries read with their text at once: 50 MB of the largest."""
+_NOT_DIVIDED: Final = 32
+"""Rows that are looked for one by one in a copy if one of them is in a bad block."""
 _JSON: Final = ("payload", "refs", "supersedes")
 _OF_ENTRY: Final = (
     *(name for name in JournalEntry.model_fields if name not in ("ts", "valid_at")),
@@ -136,7 +138,7 @@ async def salvage(
                 with ExitStack() as copied:
                     copy = await asyncio.to_thread(_copy, store, memory_mb, copied)
                     parts = [sorted(hard)[at : at + _AT_ONCE] for at in range(0, len(hard), _AT_ONCE)]
-                    readers = [partial(_fetched, copy, part, explains) for part in parts] if copy is not None else []
+                    readers = [partial(_fetched, copy or store, part, explains) for part in parts]
                     async for row in _rows(readers, seen):
                         recovered.add(row["seq"])
                         yield _only_of_the_service(row), submission(row)
@@ -309,7 +311,7 @@ def _records(store: ViewStore, lost: Sequence[tuple[int, str, str, int]], hard: 
     def unreadable(part: Sequence[int]) -> None:
         hard.update(at[row] for row in part)
 
-    return [row for part in read_around(sorted(at), read, unreadable) for row in part]
+    return [row for part in read_around(sorted(at), read, unreadable, least=_NOT_DIVIDED) for row in part]
 
 
 def _fetched(copy: ViewStore, sequences: Sequence[int], explains: Explained) -> list[dict[str, Any]]:

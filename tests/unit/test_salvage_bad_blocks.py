@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.damages import spoil_column
 from support.events import at, entry
-from support.views import MEMORY_MB, node, source_of
+from support.views import MEMORY_MB, file_names, node, source_of
 
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.bad_blocks import VECTOR_ROWS, read_around
@@ -26,7 +26,7 @@ from crew_journal.consumers.views.entries import EntriesProjection
 from crew_journal.schemas.errors import ViewsDamaged
 
 COUNT = 3_000
-LOST = range(1_001, 2_901)
+LOST = range(1_501, 2_301)
 """Sequences of the block of the stream that is gone."""
 
 
@@ -78,14 +78,14 @@ def _plain(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("column", ["summary", "id"])
+@pytest.mark.parametrize("column", ["summary", pytest.param("id", marks=pytest.mark.nightly)])
 async def test_every_lost_entry_that_can_be_read_is_salvaged_and_the_others_are_counted(
     folded: tuple[Path, list[RawMessage]], tmp_path: Path, column: str
 ) -> None:
     path, rest = _copy(folded, tmp_path)
     whole, _ = await _salvaged(path, rest)
     assert whole.keys() == {f"e{n}" for n in LOST}
-    spoil_column(path, "journal_entries", column)
+    spoil_column(path, "journal_entries", column, 0.0)
     readable = _plain(path)
     assert len(readable) < len(LOST)
     found, unread = await _salvaged(path, rest)
@@ -123,11 +123,11 @@ async def test_damaged_files_that_were_put_aside_are_read_around_their_bad_block
     folded: tuple[Path, list[RawMessage]], tmp_path: Path
 ) -> None:
     path, rest = _copy(folded, tmp_path)
-    spoil_column(path, "journal_entries", "summary")
+    spoil_column(path, "journal_entries", "summary", 0.0)
     kept = await _aside(path, rest)
     found, unread = await _salvaged(path, rest)
     assert 0 < len(found) < len(LOST)
-    assert not list(tmp_path.glob("salvage-of-*"))
+    assert not [name for name in file_names(tmp_path) if name.startswith("salvage-of-")]
     assert len(found) + len(unread.sequences) == len(LOST)
     assert unread.damaged == [kept.name]
     other = path.with_name(f"v.duckdb{BEFORE_LOSS}20260101T000000Z")

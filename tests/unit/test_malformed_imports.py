@@ -264,6 +264,15 @@ def test_a_long_export_is_read_one_conversation_at_a_time(tmp_path: Path) -> Non
     assert peak < 6_000_000, "a few parts of 1 MiB, whatever the size of the export"
 
 
+def test_a_list_of_many_small_members_is_read_whatever_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_json, "MAX_PARTS", 1_000)
+    monkeypatch.setattr(foreign_json, "CHUNK_BYTES", 500)
+    text = "[" + "{}," * 100_000 + "{}]"
+    assert sum(1 for _ in foreign_json._Text(io.BytesIO(text.encode()), "x").values()) == 100_001
+    with pytest.raises(InvalidFile, match="more than 1,000 members"):
+        list(foreign_json._Text(io.BytesIO(b"[" + text.encode() + b"]"), "x").values())
+
+
 @pytest.mark.parametrize(
     "text",
     [

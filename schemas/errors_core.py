@@ -259,10 +259,13 @@ class Overloaded(Unavailable):
 
 
 class ViewsDamaged(Unavailable):
-    """The file of the views is damaged; the journal is complete and the views can be rebuilt."""
+    """The file of the views is damaged; they can be rebuilt from the journal, unless that is damaged, too."""
 
     title = "The views are damaged"
-    HINT: ClassVar[str] = "`crew-journal rebuild` builds all views again from the journal, which is complete"
+    HINT: ClassVar[str] = (
+        "`crew-journal rebuild` builds all views again from the journal; if the journal has lost entries as well, it "
+        "changes nothing: then `crew-journal salvage --out FILE` first writes those that are outside the bad blocks"
+    )
 
 
 class JournalDamaged(CrewJournalError):
@@ -271,7 +274,7 @@ class JournalDamaged(CrewJournalError):
     title = "The journal is damaged"
     status = 409
     HINT: ClassVar[str] = (
-        "`crew-journal salvage --out FILE` writes the lost entries that the views still have, "
+        "`crew-journal salvage --out FILE` writes the lost entries that the views still have, also if these are damaged, "
         "`crew-journal rebuild --accept-loss` then keeps the old views file and continues without them, "
         "and `crew-journal import FILE` appends them again"
     )

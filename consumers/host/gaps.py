@@ -8,7 +8,7 @@ goes on counting it (measured with 2.15.1), so every read counts what it was giv
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,9 +21,11 @@ from .admission import ADMISSION_TABLE
 from .bulk import ReplaySource
 from .store import ViewStore
 
-_EXPLANATIONS: Final = (
-    f"SELECT seq, workspace_id, entry_type, payload FROM {ENTRIES} WHERE control AND entry_type IN (?, ?) ORDER BY seq"
+EXPLAINING: Final = (
+    f"SELECT seq, workspace_id, entry_type, payload FROM {ENTRIES} "
+    "WHERE {rows} AND control AND entry_type IN (?, ?) ORDER BY seq"
 )
+"""Erasures and accepted losses, of the rows that a condition names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,15 @@ def explained(store: ViewStore) -> Explained:
     """What the views know of erasures and accepted losses; blocking."""
     if ENTRIES.name not in store.tables():
         return Explained([], [], frozenset())
+    return explained_by(store.rows(EXPLAINING.format(rows="TRUE"), list(EXPLANATIONS)))
+
+
+def explained_by(rows: Iterable[tuple[int, str, str, str]]) -> Explained:
+    """What rows of ``EXPLAINING`` explain."""
     lost: list[Range] = []
     erased: list[Range] = []
     ids: set[tuple[str, str]] = set()
-    for seq, workspace, entry_type, payload in store.rows(_EXPLANATIONS, list(EXPLANATIONS)):
+    for seq, workspace, entry_type, payload in rows:
         if entry_type == ErasureScoped.ENTRY_TYPE:
             scope = ErasureScoped.model_validate_json(payload).scope
             ids.update((workspace, one) for one in scope.ids)
@@ -179,6 +186,11 @@ def lost_entries(store: ViewStore, held: Any, columns: str, explains: Explained)
             f"SELECT {columns} FROM {ENTRIES} SEMI JOIN "
             f"(SELECT seq FROM {ADMISSION_TABLE} ANTI JOIN held_by_stream USING (k0, k1)) AS lost USING (seq) ORDER BY seq"
         ).fetchall()
+    return without_erased(rows, explains)
+
+
+def without_erased(rows: Iterable[tuple[Any, ...]], explains: Explained) -> list[tuple[Any, ...]]:
+    """Rows that begin with ``seq, workspace_id, id``, in order of ``seq``, but for those of erased entries."""
     erased = _Member(explains.erased)
     return [row for row in rows if row[0] not in erased and (row[1], row[2]) not in explains.erased_ids]
 

@@ -21,7 +21,8 @@ from .store import ViewStore
 
 AHEAD: Final = ".ahead-"
 """Begins the suffix of the name of a view file with events that the stream has lost."""
-_DAMAGED: Final = ".damaged-"
+DAMAGED: Final = ".damaged-"
+"""Begins the suffix of the name of a view file with bad blocks; the others may hold what the stream has lost, too."""
 _WAL: Final = ".wal"
 _log = structlog.get_logger(__name__)
 
@@ -35,12 +36,14 @@ class PutAside:
         reason: What was wrong with it.
         at: When it was put aside.
         ahead: Whether it knows what the stream has lost.
+        damaged: Whether it has bad blocks.
     """
 
     name: str
     reason: str
     at: datetime
     ahead: bool = False
+    damaged: bool = False
 
 
 def open_views(path: Path, *, memory_mb: int, stream: StreamAtHand) -> tuple[ViewStore, PutAside | None]:
@@ -116,18 +119,26 @@ def inspect_views(path: Path) -> int:
 
 
 def put_damaged_aside(path: Path, damage: ViewsDamaged) -> PutAside:
-    """Move a broken file, closed, and its log out of the way; only the last one is kept, as nothing is to be had from it.
+    """Move a broken file, closed, and its log out of the way.
+
+    Earlier ones stay until it is known that the journal has lost nothing (``forget_damaged``).
 
     Raises:
         Unavailable: If it cannot be moved.
     """
     now = datetime.now(UTC)
-    aside = _put_aside(path, f"{_DAMAGED}{now:%Y%m%dT%H%M%S.%fZ}", damage.message)
+    aside = replace(_put_aside(path, f"{DAMAGED}{now:%Y%m%dT%H%M%S.%fZ}", damage.message), damaged=True)
     _log.error("views.damaged", reason=damage.message, kept_as=aside.name)
-    for old in path.parent.glob(f"{path.name}{_DAMAGED}*"):
-        if not old.name.startswith(aside.name) and old.is_file():
-            old.unlink(missing_ok=True)
     return aside
+
+
+def forget_damaged(path: Path) -> None:
+    """Remove the broken files that were put aside, but for the last one; for a journal that has lost nothing."""
+    found = sorted(one for one in path.parent.glob(f"{path.name}{DAMAGED}*") if one.is_file())
+    names = sorted({one.name.removesuffix(_WAL) for one in found})
+    for old in found:
+        if old.name.removesuffix(_WAL) != names[-1]:
+            old.unlink(missing_ok=True)
 
 
 def _put_aside(path: Path, suffix: str, reason: str) -> PutAside:

@@ -1,14 +1,21 @@
-"""Reads entries that the stream has lost from the views and from view files that were kept.
+"""Reads entries that the stream has lost from the views and from view files that were kept, around their bad blocks.
 
-Invariant: nothing is changed, and nothing that was erased is written. The identities that the stream holds are folded
-from it into a file of their own, so what counts as lost does not depend on what the damage looks like.
+Why: damage seldom comes alone. When a block of the stream is gone and a byte of the views has changed, the views still hold
+all but the rows of that byte's block. Invariant: nothing is changed, and nothing that was erased is written. The identities
+that the stream holds are folded from it into a file of their own, so what counts as lost does not depend on what the damage
+looks like. What cannot be read is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,33 +23,86 @@ import structlog
 
 from ...schemas.catalogue import SERVICE_ALONE, info_of
 from ...schemas.entry import JournalEntry
-from ...schemas.errors import CrewJournalError
-from ...schemas.ids import is_service_id, is_workspace
+from ...schemas.errors import CrewJournalError, ViewsDamaged
+from ...schemas.events.erasure import EXPLANATIONS
+from ...schemas.ids import identity_key, is_service_id, is_workspace
+from ...schemas.rules.document_entries import UPDATED
+from ...schemas.sequence_set import normalised
 from ...schemas.timestamps import format_ms
 from ...schemas.views import ENTRIES
+from ...schemas.views.journal import ARCHIVED, ENTRIES_PROJECTION
+from .admission import ADMISSION_TABLE
+from .bad_blocks import columns_around, indexed_copy, read_around
 from .bulk import Progress, ReplaySource, fold_range
-from .gaps import Explained, explained, lost_entries
+from .gaps import EXPLAINING, Explained, explained, explained_by, without_erased
 from .host import Host
-from .opening import AHEAD
+from .opening import AHEAD, DAMAGED
 from .rebuild import BEFORE_LOSS, beside
 from .store import ViewStore
 
 _AT_ONCE: Final = 200
 """Entries read with their text at once: 50 MB of the largest."""
+_NOT_DIVIDED: Final = 32
+"""Rows that are looked for one by one in a copy if one of them is in a bad block."""
 _JSON: Final = ("payload", "refs", "supersedes")
+_OF_ENTRY: Final = (
+    *(name for name in JournalEntry.model_fields if name not in ("ts", "valid_at")),
+    "ts_ms",
+    "valid_ms",
+)
+"""Columns that an entry is made of; damage of the others does not matter."""
+_IDENTITIES: Final = f"SELECT seq, k0, k1 FROM {ADMISSION_TABLE} WHERE {{rows}}"
+_PLACES: Final = (
+    f"SELECT rowid AS row, seq, workspace_id, id FROM {ENTRIES} WHERE {{rows}} AND seq IN (SELECT unnest(?::UBIGINT[]))"
+)
+_UNNAMED: Final = f"SELECT seq, workspace_id, id FROM {ENTRIES} WHERE {{rows}} AND entry_type <> ?"
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class Unread:
+    """What a salvage could not read.
+
+    Attributes:
+        sequences: Of lost entries whose rows are in bad blocks of every file that knows them.
+        damaged: Names of the files that have bad blocks, or cannot be opened.
+    """
+
+    sequences: set[int] = field(default_factory=set)
+    damaged: list[str] = field(default_factory=list)
+
+    def meets(self, store: ViewStore) -> None:
+        """Note a file with a bad block."""
+        if store.path.name not in self.damaged:
+            self.damaged.append(store.path.name)
+
+
 def kept_files(views: Path) -> list[Path]:
-    """Views files beside ``views`` that were kept because they know more than the stream, newest first."""
-    found = [one for kind in (AHEAD, BEFORE_LOSS) for one in views.parent.glob(f"{views.name}{kind}*")]
-    return sorted((one for one in found if one.suffix != ".wal"), key=lambda one: one.stat().st_mtime, reverse=True)
+    """Views files beside ``views`` that may know more than the stream, newest first."""
+    found = [one for kind in (AHEAD, BEFORE_LOSS, DAMAGED) for one in views.parent.glob(f"{views.name}{kind}*")]
+    return sorted(
+        (one for one in found if one.suffix != ".wal" and one.is_file()),
+        key=lambda one: one.stat().st_mtime,
+        reverse=True,
+    )
 
 
 async def salvage(
-    live: Host, source: ReplaySource, *, memory_mb: int, progress: Progress | None = None
+    live: Host,
+    source: ReplaySource,
+    *,
+    memory_mb: int,
+    progress: Progress | None = None,
+    unread: Unread | None = None,
 ) -> AsyncGenerator[tuple[bool, dict[str, Any]], None]:
     """The lost entries that are still known, each once, those of the live views first.
+
+    Args:
+        live: The live host.
+        source: The stream.
+        memory_mb: Memory limit of the DuckDB that the stream is folded into, MiB.
+        progress: Called with how far the reading of the stream is.
+        unread: Takes what cannot be read.
 
     Yields:
         Whether only the service may publish it, and its fields as they are submitted.
@@ -50,40 +110,226 @@ async def salvage(
     Raises:
         Unavailable: If the disk is too full or the stream cannot be read.
     """
-    async with beside(live, [], "salvage", memory_mb) as fresh:
-        await fold_range(fresh.host, source, live.checkpoint, progress)
-        held = await asyncio.to_thread(fresh.store.columns, "SELECT k0, k1 FROM admitted")
-    explains = await asyncio.to_thread(explained, live.store)
-    seen: set[tuple[str, str]] = set()
-    async for found in _lost(live.store, held, explains, seen):
-        yield found
-    for path in kept_files(live.store.path):
+    unread = Unread() if unread is None else unread
+    explains, is_whole = await asyncio.to_thread(_explained, live.store, unread)
+    needed = [] if is_whole else [one for one in live.projections if one.name == ENTRIES_PROJECTION]
+    with ExitStack() as stack:
+        async with beside(live, needed, "salvage", memory_mb) as fresh:
+            await fold_range(fresh.host, source, live.checkpoint, progress)
+            stores = [live.store, *await asyncio.to_thread(_opened, kept_files(live.store.path), stack, unread)]
+            known = [explains, await asyncio.to_thread(explained, fresh.store)]
+            known += [(await asyncio.to_thread(_explained, store, unread))[0] for store in stores[1:]]
+            explains = _joined(known)
+            seen: set[tuple[str, str]] = set()
+            recovered: set[int] = set()
+            for store in stores:
+                lost, hard = await asyncio.to_thread(_lost, store, fresh.store, explains, unread)
+                wanted = [row for row in lost if (row[1], row[2]) not in seen]
+                readers = [
+                    partial(_records, store, wanted[at : at + _AT_ONCE], hard) for at in range(0, len(wanted), _AT_ONCE)
+                ]
+                async for row in _rows(readers, seen):
+                    recovered.add(row["seq"])
+                    yield _only_of_the_service(row), submission(row)
+                if not hard:
+                    continue
+                unread.meets(store)
+                unread.sequences |= hard
+                with ExitStack() as copied:
+                    copy = await asyncio.to_thread(_copy, store, memory_mb, copied)
+                    parts = [sorted(hard)[at : at + _AT_ONCE] for at in range(0, len(hard), _AT_ONCE)]
+                    readers = [partial(_fetched, copy or store, part, explains) for part in parts]
+                    async for row in _rows(readers, seen):
+                        recovered.add(row["seq"])
+                        yield _only_of_the_service(row), submission(row)
+            unread.sequences -= recovered
+
+
+async def _rows(
+    readers: Sequence[Callable[[], list[dict[str, Any]]]], seen: set[tuple[str, str]]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """The rows that the readers return, each entry once."""
+    for read in readers:
+        for row in await asyncio.to_thread(read):
+            if (row["workspace_id"], row["id"]) not in seen:
+                seen.add((row["workspace_id"], row["id"]))
+                yield row
+
+
+def _copy(store: ViewStore, memory_mb: int, stack: ExitStack) -> ViewStore | None:
+    """An indexed copy of a file with bad blocks, removed by the stack; None if it cannot be made."""
+    try:
+        return stack.enter_context(indexed_copy(store, ENTRIES.name, "seq", memory_mb))
+    except (CrewJournalError, OSError) as error:
+        _log.warning("salvage.no_copy", file=store.path.name, error=str(error))
+        return None
+
+
+def _opened(paths: Sequence[Path], stack: ExitStack, unread: Unread) -> list[ViewStore]:
+    """The files that can be opened; closed by the stack."""
+    found = []
+    for path in paths:
         try:
-            store = await asyncio.to_thread(ViewStore, path, {"threads": 1, "access_mode": "READ_ONLY"})
+            store = ViewStore(path, {"threads": 1, "access_mode": "READ_ONLY"})
+            stack.callback(store.close)
+            store.tables()
         except CrewJournalError as error:  # the others may know it
             _log.warning("salvage.file_unreadable", file=path.name, error=error.message)
+            unread.damaged.append(path.name)
             continue
-        try:
-            async for found in _lost(store, held, explains, seen):
-                yield found
-        finally:
-            store.close()
+        found.append(store)
+    return found
 
 
-async def _lost(
-    store: ViewStore, held: Any, explains: Explained, seen: set[tuple[str, str]]
-) -> AsyncIterator[tuple[bool, dict[str, Any]]]:
-    rows = await asyncio.to_thread(lost_entries, store, held, "seq, workspace_id, id", explains)
-    wanted = [seq for seq, workspace, entry_id in rows if (workspace, entry_id) not in seen]
-    seen.update((workspace, entry_id) for _, workspace, entry_id in rows)
-    for start in range(0, len(wanted), _AT_ONCE):
-        for record in await asyncio.to_thread(_records, store, wanted[start : start + _AT_ONCE]):
-            yield record
+def _explained(store: ViewStore, unread: Unread) -> tuple[Explained, bool]:
+    """What a file knows of erasures and accepted losses, and whether all of it could be read."""
+    try:
+        return explained(store), True
+    except ViewsDamaged:
+        unread.meets(store)
+    try:
+        tables = columns_around(store, ENTRIES.name, EXPLAINING, _nothing, params=list(EXPLANATIONS))
+        rows = [tuple(row.values()) for table in tables for row in table.to_pylist()]
+    except ViewsDamaged:
+        rows = []
+    return explained_by(rows), False
 
 
-def _records(store: ViewStore, sequences: Sequence[int]) -> list[tuple[bool, dict[str, Any]]]:
-    table = store.columns(f"SELECT * FROM {ENTRIES} WHERE list_contains(?, seq) ORDER BY seq", [list(sequences)])
-    return [(_only_of_the_service(row), submission(row)) for row in table.to_pylist()]
+def _nothing(_rows: Sequence[int]) -> None:
+    return
+
+
+def _joined(known: Sequence[Explained]) -> Explained:
+    return Explained(
+        normalised([part for one in known for part in one.ranges]),
+        normalised([part for one in known for part in one.erased]),
+        frozenset(chain.from_iterable(one.erased_ids for one in known)),
+    )
+
+
+def _lost(
+    store: ViewStore, fresh: ViewStore, explains: Explained, unread: Unread
+) -> tuple[list[tuple[int, str, str, int]], set[int]]:
+    """The entries that a file knows and the stream does not hold.
+
+    Args:
+        store: The file.
+        fresh: Views with the identities that the stream holds.
+        explains: Says what was erased.
+        unread: Takes the name of the file if it has bad blocks.
+
+    Returns:
+        (sequence, workspace, id, row) of each, in stream order, and the sequences of those whose rows are in bad blocks.
+    """
+
+    def unreadable(_rows: Sequence[int]) -> None:
+        unread.meets(store)
+        bad.append(True)
+
+    bad: list[bool] = []
+    hard: set[int] = set()
+    try:
+        if ENTRIES.name not in store.tables():
+            return [], set()
+        lost = [
+            seq
+            for table in columns_around(store, ADMISSION_TABLE, _IDENTITIES, unreadable)
+            for seq in _not_held(fresh, table)
+        ]
+        if bad:
+            lost += _lost_without_identity(store, fresh, unread)
+        found = [
+            (row["seq"], row["workspace_id"], row["id"], row["row"])
+            for start in range(0, len(lost), _AT_ONCE * _AT_ONCE)
+            for part in [sorted(lost[start : start + _AT_ONCE * _AT_ONCE])]
+            for table in columns_around(store, ENTRIES.name, _PLACES, unreadable, params=[part])
+            for row in table.to_pylist()
+        ]
+        if bad and ARCHIVED.name in store.tables():
+            elsewhere = f"SELECT seq FROM {ARCHIVED} WHERE {{rows}}"
+            archived = columns_around(store, ARCHIVED.name, elsewhere, unreadable)
+            gone = {seq for table in archived for seq in table.column("seq").to_pylist()}
+            hard = set(lost) - gone - {row[0] for row in found}
+    except ViewsDamaged as damage:  # of what describes the tables
+        _log.warning("salvage.file_unreadable", file=store.path.name, error=damage.message)
+        unread.meets(store)
+        return [], set()
+    return without_erased(sorted(set(found)), explains), hard
+
+
+def _not_held(fresh: ViewStore, known: Any) -> list[int]:
+    """The sequences of identities (``seq, k0, k1``) that the stream does not hold."""
+    with fresh.snapshot() as con:
+        con.register("known", known)  # of this cursor alone, which ends with the block
+        rows = con.execute(f"SELECT seq FROM known ANTI JOIN {ADMISSION_TABLE} USING (k0, k1) ORDER BY seq").fetchall()
+    return [seq for (seq,) in rows]
+
+
+def _lost_without_identity(store: ViewStore, fresh: ViewStore, unread: Unread) -> list[int]:
+    """The sequences of lost entries whose identities are in bad blocks: these are computed from workspace and id.
+
+    Writes of documents, which are listed as entries of one type, have no identity of this kind; that type is left out.
+    """
+    known = {
+        seq
+        for table in columns_around(store, ADMISSION_TABLE, _IDENTITIES, _nothing)
+        for seq in table.column("seq").to_pylist()
+    }
+    lost: list[int] = []
+    for table in columns_around(store, ENTRIES.name, _UNNAMED, lambda _rows: unread.meets(store), params=[UPDATED]):
+        rows = [row for row in table.to_pylist() if row["seq"] not in known]
+        keys = [identity_key(row["workspace_id"], row["id"]) for row in rows]
+        halves = [
+            {
+                "seq": row["seq"],
+                "k0": int.from_bytes(key[:8], "little"),
+                "k1": int.from_bytes(key[8:], "little"),
+            }
+            for row, key in zip(rows, keys, strict=True)
+        ]
+        if halves:
+            lost += _not_held(fresh, _identities(halves))
+    return lost
+
+
+def _identities(rows: Sequence[Mapping[str, int]]) -> Any:
+    import pyarrow as pa
+
+    schema = pa.schema([(name, pa.uint64()) for name in ("seq", "k0", "k1")])
+    return pa.Table.from_pylist(list(rows), schema=schema)
+
+
+def _records(store: ViewStore, lost: Sequence[tuple[int, str, str, int]], hard: set[int]) -> list[dict[str, Any]]:
+    """The rows of ``journal_entries`` of lost entries; the sequences of those that cannot be read go to ``hard``."""
+    at = {row: seq for seq, _, _, row in lost}
+    sql = f"SELECT {_names(store)} FROM {ENTRIES} WHERE rowid BETWEEN ? AND ? AND list_contains(?, seq) ORDER BY seq"
+
+    def read(part: Sequence[int]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = store.columns(sql, [part[0], part[-1], [at[row] for row in part]]).to_pylist()
+        return rows
+
+    def unreadable(part: Sequence[int]) -> None:
+        hard.update(at[row] for row in part)
+
+    return [row for part in read_around(sorted(at), read, unreadable, least=_NOT_DIVIDED) for row in part]
+
+
+def _fetched(copy: ViewStore, sequences: Sequence[int], explains: Explained) -> list[dict[str, Any]]:
+    """The rows of sequences, each found by the index of a copy, that can be read."""
+    sql = f"SELECT {_names(copy)} FROM {ENTRIES} WHERE seq = ?"
+    rows: list[dict[str, Any]] = []
+    for seq in sequences:
+        with contextlib.suppress(ViewsDamaged):
+            rows += copy.columns(sql, [seq]).to_pylist()
+    kept = {row[0] for row in without_erased([(row["seq"], row["workspace_id"], row["id"]) for row in rows], explains)}
+    return [row for row in rows if row["seq"] in kept]
+
+
+def _names(store: ViewStore) -> str:
+    """The columns that an entry is made of, of those that this file has."""
+    rows = store.rows("SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [ENTRIES.name])
+    known = {name for (name,) in rows}
+    return ", ".join(("seq", *(name for name in _OF_ENTRY if name in known)))
 
 
 def _only_of_the_service(row: Mapping[str, Any]) -> bool:

@@ -144,7 +144,7 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
 
     The file is not opened while a process owns the data directory: that process has it open, or is about to.
     """
-    from ...consumers.host.opening import AHEAD, inspect_views
+    from ...consumers.host.opening import AHEAD, DAMAGED, inspect_views
     from ...consumers.host.rebuild import BEFORE_LOSS
     from ..runtime.views import VIEWS_FILE
 
@@ -158,7 +158,12 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
     def names(files: list[Path]) -> str:
         return ", ".join(one.name for one in files if one.suffix != ".wal")
 
-    if old := [*kept(".of-"), *kept(".damaged-")]:
+    if damaged := kept(DAMAGED):
+        size = size_text(sum(one.stat().st_size for one in damaged))
+        found = f"{len(damaged)} damaged earlier take {size}: {names(damaged)}"
+        step = "delete them once `crew-journal verify` finds that the journal lacks nothing; until then `salvage` reads them"
+        yield Finding("old-views", WARN, found, step)
+    if old := kept(".of-"):
         size = size_text(sum(one.stat().st_size for one in old))
         step = "delete them when you no longer need them: views can be rebuilt"
         yield Finding("old-views", WARN, f"{len(old)} put aside earlier take {size}: {names(old)}", step)

@@ -258,6 +258,8 @@ class _Text:
 
     def _members(self) -> Iterator[tuple[int, Any]]:
         self._step(self._at + 1)
+        part = self._at + CHUNK_BYTES  # what was read to find the end of the line comes in small parts again
+        self._later, self._text = self._text[part:] + self._later, self._text[:part]
         mark = self._past_space()
         while mark != "]":
             line = self._line

@@ -32,6 +32,8 @@ def salvage(
 ) -> None:
     """Write the entries that the journal has lost, but the views still have, to a file for `import`.
 
+    Damaged views are read around their bad blocks; what could not be read is counted.
+
     Import it after `rebuild --accept-loss`: before, the views still count the entries as there. Decisions of the service
     itself (priorities, tokens, relations …) cannot be imported; they go to FILE.decisions.jsonl, to be made again by hand.
     """
@@ -68,6 +70,11 @@ def salvage(
     print(f"salvaged {counted(counts['entries'], 'entry', 'entries')} to {out}")
     if made is not None:
         say(f"{counts['decisions']:,} decisions of the service are in {made}: repeat by hand those that still apply")
+    if counts["unreadable"]:
+        number = counted(counts["unreadable"], "lost entry", "lost entries")
+        say(f"{number} could not be read, in bad blocks of the views: sequences {counts['unreadable_sequences']}")
+    if counts["damaged_files"]:
+        say(f"read around bad blocks of {', '.join(counts['damaged_files'])}: keep these files until all is well again")
     if counts["entries"]:
         say(f"next: `crew-journal rebuild --accept-loss`, then `crew-journal import {out}`")
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...consumers.feed.live import LiveFeed
+from ...schemas.errors import ViewsDamaged
 from ...schemas.ports import ViewReader
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.connection import Connection
@@ -60,7 +61,7 @@ def show_views(parts: Parts, views: NodeViews, feed: LiveFeed) -> None:
 
     def unusable() -> str | None:
         if store.damage is not None:
-            return f"{store.damage} (crew-journal rebuild)"
+            return f"{store.damage} ({ViewsDamaged.HINT})"
         trouble = store.trouble
         return trouble and f"the views cannot be used and are being reopened automatically: {trouble}"
 

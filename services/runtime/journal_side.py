@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from ...schemas.errors import BrokerUnavailable, CrewJournalError
+from ...schemas.errors import BrokerUnavailable, CrewJournalError, JournalDamaged
 from ...schemas.settings import Settings
 from ..endings import end_task
 from ..journal.broker.connection import Connection
@@ -110,6 +110,10 @@ class JournalSide:
         gap_watch = await parts.begin(
             "journal_damage", views.watch(client, streams, broker, clock=clock, give_up=give_up)
         )
+        if (loss := gap_watch.loss) is not None:
+            say(f"warning: {loss}; {JournalDamaged.HINT}")
+        else:
+            await views.forget_damaged()
         canary = await parts.begin("canary", Canary(client, clock=clock))
         await parts.begin("heartbeat", Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker))
         await parts.begin("stall_watch", StallWatch(writer, canary, stream_watch, broker, data_dir))

@@ -29,11 +29,11 @@ from ...consumers.host.gaps import (
     read_through,
 )
 from ...consumers.host.host import Host
-from ...consumers.host.opening import PutAside, open_views
+from ...consumers.host.opening import PutAside, forget_damaged, open_views
 from ...consumers.host.prepare import Parked
 from ...consumers.host.provenance import StreamAtHand
 from ...consumers.host.rebuild import rebuild, verify
-from ...consumers.host.salvage import salvage
+from ...consumers.host.salvage import Unread, salvage
 from ...consumers.host.store import ViewStore
 from ...schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
 from ...schemas.events.memory_documents import ScrubberMode
@@ -76,6 +76,7 @@ class NodeViews:
         account: Sequences that reads of the stream did not return.
         memory_mb: Memory of DuckDB, for rebuilds too.
         aside: The file that was put aside for this one, None if none was.
+        read_whole: Whether the stream was read from its beginning.
     """
 
     store: ViewStore
@@ -86,6 +87,7 @@ class NodeViews:
     account: ReadAccount
     memory_mb: int
     aside: PutAside | None = None
+    read_whole: bool = False
 
     @classmethod
     async def start(
@@ -140,6 +142,7 @@ class NodeViews:
         await host.open(hold=hold)
         stack.push_async_callback(host.close)
         counted = account.counted(source)
+        read_whole = host.checkpoint == 0
         many = last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES
         if many:
             say(f"views: folding {last_seq - host.checkpoint} messages")
@@ -153,7 +156,13 @@ class NodeViews:
             await store.give_back()  # before hot indexes are loaded beside what the fold has freed
         keeping_up = asyncio.create_task(keep_up(host, counted), name="catch-up")
         stack.push_async_callback(end_task, keeping_up)
-        return cls(store, host, journal, desks[0], source, account, memory_mb, aside)
+        return cls(store, host, journal, desks[0], source, account, memory_mb, aside, read_whole)
+
+    async def forget_damaged(self) -> None:
+        """Remove damaged files that were put aside earlier, if the whole stream was read and lacks nothing."""
+        explains = await asyncio.to_thread(explained, self.store)
+        if self.read_whole and not without(self.account.missing, explains.ranges):
+            await asyncio.to_thread(forget_damaged, self.store.path)
 
     async def follow(
         self, stack: AsyncExitStack, data_dir: Path, client: Connection, nats: tuple[str, str | None, str | None]
@@ -274,13 +283,18 @@ class NodeViews:
     async def salvage(self) -> AsyncIterator[Mapping[str, Any]]:
         """The lost entries that the views still have: a record for each, then their number."""
         counts = {"entries": 0, "decisions": 0}
-        salvaged = salvage(self.host, self.source, memory_mb=self.memory_mb, progress=lambda _done, _total: None)
+        unread = Unread()
+        salvaged = salvage(
+            self.host, self.source, memory_mb=self.memory_mb, progress=lambda _done, _total: None, unread=unread
+        )
         async with aclosing(salvaged) as found:
             async for control, entry in found:
                 kind = "decision" if control else "entry"
                 counts["decisions" if control else "entries"] += 1
                 yield {kind: entry}
-        yield {"result": counts}
+        ranges = normalised([(seq, seq) for seq in sorted(unread.sequences)])
+        lacking = {"unreadable": len(unread.sequences), "unreadable_sequences": format_ranges(ranges)}
+        yield {"result": {**counts, **lacking, "damaged_files": unread.damaged}}
 
 
 def _lack_figures(lack: Lack) -> dict[str, Any]:
@@ -306,7 +320,8 @@ async def _reason_to_hold(
 
 def aside_text(aside: PutAside) -> str:
     """The warning that the node prints at its start."""
-    return f"warning: {aside.reason}; rebuilt from the journal, the old file is kept as {aside.name}"
+    more = f" (if the journal has lost entries, too, `salvage` reads them from {aside.name})" if aside.damaged else ""
+    return f"warning: {aside.reason}; rebuilt from the journal, the old file is kept as {aside.name}{more}"
 
 
 def _message_reader(client: Connection) -> Callable[[int], RawMessage | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from support.damages import BLOCKS, STREAM_DAMAGES, VIEWS_DAMAGES, Damage, blocks, wal
+from support.damages import BLOCKS, STREAM_DAMAGES, VIEWS, VIEWS_DAMAGES, Damage, blocks, spoil_long_text, wal
 from support.running import running_node
 
 from crew_journal.consumers.host import tidying
@@ -184,6 +185,40 @@ async def test_every_damage_of_the_stream_is_noticed_and_what_the_views_knew_com
     tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage
 ) -> None:
     print("OUTCOME", await follow_the_advice(tmp_path, healthy, damage))
+
+
+async def test_a_block_of_the_stream_gone_and_a_byte_of_the_views_changed_lose_only_what_both_have_lost(
+    tmp_path: Path, healthy: tuple[Path, Path, Answers]
+) -> None:
+    base, _, expected = healthy
+
+    lost: list[bytes] = []
+
+    def both(data_dir: Path) -> None:
+        block = blocks(data_dir)[1]
+        lost.extend(re.findall(rb'"summary":"entry \d+ of', block.read_bytes()))
+        block.unlink()
+        spoil_long_text(data_dir / VIEWS, "journal_entries", "refs")
+
+    data_dir = copied(base, tmp_path / "data", Damage("both", both))
+    async with node(data_dir) as (runtime, client):
+        reasons = await readiness(runtime)
+        assert any(reason.startswith("JournalDamaged") and "also if these are damaged" in reason for reason in reasons)
+        *records, done = [record async for record in client.salvage()]
+        result = done["result"]
+        entries = [record["entry"] for record in records if "entry" in record]
+        assert len(entries) > 0
+        assert len(entries) == result["entries"]
+        assert len(entries) + result["unreadable"] == len(lost)
+        assert result["damaged_files"]
+        await last(client.rebuild(accept_loss=True))
+        for start in range(0, len(entries), 10):
+            (*_, appended) = await client.append_batch(entries[start : start + 10])
+        shown = await answers(runtime, appended.seq)
+        assert len(expected) - len(shown) == result["unreadable"]
+        assert shown.items() <= expected.items()
+        assert await readiness(runtime) == []
+        assert (await last(client.verify()))["equal"]
 
 
 async def rebuild_if_told_to(tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage) -> dict[str, object]:

@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
 VIEWS = "views.duckdb"
+FILE_HEADER_BYTES = 12_288
+BLOCK_BYTES = 262_144
 BLOCKS = 3
 """Block files of the stream that a damaged journal has at least."""
 
@@ -41,6 +45,30 @@ def flip(path: Path, at: float, count: int = 1) -> None:
     start = min(int(len(data) * at), len(data) - 1)
     for place in range(start, min(start + count, len(data))):
         data[place] ^= 0x5A
+    path.write_bytes(data)
+
+
+def spoil_column(path: Path, table: str, column: str, at: float = 0.5) -> None:
+    """Change one byte of the block that holds a column's rows at a share of the table; the file must be closed."""
+    with duckdb.connect(str(path), read_only=True) as con:
+        found = con.execute(
+            "SELECT block_id FROM pragma_storage_info(?) WHERE column_name = ? AND segment_type <> 'VALIDITY' "
+            "AND block_id IS NOT NULL ORDER BY row_group_id, segment_id",
+            [table, column],
+        ).fetchall()
+    (block,) = found[min(int(len(found) * at), len(found) - 1)]
+    data = bytearray(path.read_bytes())
+    data[FILE_HEADER_BYTES + block * BLOCK_BYTES + BLOCK_BYTES // 2] ^= 0x5A
+    path.write_bytes(data)
+
+
+def spoil_long_text(path: Path, table: str, column: str, at: float = 0.5) -> None:
+    """Change one byte of the blocks that one long text of a column has to itself; the file must be closed."""
+    with duckdb.connect(str(path), read_only=True) as con:
+        sql = "SELECT unnest(additional_block_ids) FROM pragma_storage_info(?) WHERE column_name = ?"
+        found = [block for (block,) in con.execute(sql, [table, column]).fetchall()]
+    data = bytearray(path.read_bytes())
+    data[FILE_HEADER_BYTES + found[int(len(found) * at)] * BLOCK_BYTES + BLOCK_BYTES // 2] ^= 0x5A
     path.write_bytes(data)
 
 

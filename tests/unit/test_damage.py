@@ -15,7 +15,7 @@ from support.views import MEMORY_MB, file_names, node, source_of, stream_of
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.damage import damage_behind
 from crew_journal.consumers.host.faults import describe
-from crew_journal.consumers.host.opening import inspect_views, open_views
+from crew_journal.consumers.host.opening import forget_damaged, inspect_views, open_views
 from crew_journal.consumers.host.rebuild import rebuild, verify
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.errors import DataDirBusy, Unavailable, VerificationFailed, ViewsDamaged
@@ -130,7 +130,9 @@ async def test_a_broken_log_goes_aside_with_its_file(tmp_path: Path) -> None:
     assert file_names(tmp_path) == ["v.duckdb", aside.name, f"{aside.name}.wal"]
 
 
-async def test_only_the_last_damaged_file_is_kept(tmp_path: Path) -> None:
+async def test_damaged_files_are_kept_until_the_journal_is_known_to_be_complete_and_then_the_last_one(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "v.duckdb"
     for _ in range(3):
         path.write_text("hello\n" * 10)
@@ -138,6 +140,8 @@ async def test_only_the_last_damaged_file_is_kept(tmp_path: Path) -> None:
         store, aside = open_views(path, memory_mb=MEMORY_MB, stream=stream_of([]))
         store.close()
     assert aside is not None
+    assert len(file_names(tmp_path)) == 7
+    forget_damaged(path)
     assert file_names(tmp_path) == ["v.duckdb", aside.name, f"{aside.name}.wal"]
 
 

@@ -264,6 +264,15 @@ def test_a_long_export_is_read_one_conversation_at_a_time(tmp_path: Path) -> Non
     assert peak < 6_000_000, "a few parts of 1 MiB, whatever the size of the export"
 
 
+def test_a_list_of_many_small_members_is_read_whatever_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_json, "MAX_PARTS", 1_000)
+    monkeypatch.setattr(foreign_json, "CHUNK_BYTES", 500)
+    text = "[" + "{}," * 100_000 + "{}]"
+    assert sum(1 for _ in foreign_json._Text(io.BytesIO(text.encode()), "x").values()) == 100_001
+    with pytest.raises(InvalidFile, match="more than 1,000 members"):
+        list(foreign_json._Text(io.BytesIO(b"[" + text.encode() + b"]"), "x").values())
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -301,9 +310,13 @@ def test_half_of_a_surrogate_pair_becomes_a_replacement_character(tmp_path: Path
 
 
 def test_a_cycle_of_messages_and_a_long_chain_of_them_end() -> None:
-    ring = {f"n{n}": {"parent": f"n{n - 1}" if n else "n9", "children": [f"n{(n + 1) % 10}"]} for n in range(10)}
-    rootless = {**ring, "n0": {**ring["n0"], "parent": None}}
-    chain = {f"n{n}": {"parent": f"n{n - 1}" if n else None, "children": [f"n{n + 1}"]} for n in range(30_000)}
+    ring: dict[str, Any] = {
+        f"n{n}": {"parent": f"n{n - 1}" if n else "n9", "children": [f"n{(n + 1) % 10}"]} for n in range(10)
+    }
+    rootless: dict[str, Any] = {**ring, "n0": {**ring["n0"], "parent": None}}
+    chain: dict[str, Any] = {
+        f"n{n}": {"parent": f"n{n - 1}" if n else None, "children": [f"n{n + 1}"]} for n in range(30_000)
+    }
     for mapping, end, turns in ((ring, "n3", 10), (ring, None, 0), (rootless, None, 10), (chain, None, 30_000)):
         assert len(chatgpt._path(mapping, end)) == turns
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from importlib import resources
+from itertools import pairwise
 from typing import Any, Final
 
 from .contradiction_words import EVENTS, MONTHS
@@ -615,7 +616,11 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
         negation = folded in cues.negations and not said_no
         german = cues.code == "de" and word[0].islower() and after_noun and folded.endswith(_GERMAN_VERB)
         determined = bool(found) and found[-1].folded in _DETERMINERS
-        verb = not determined and kind is not _Kind.DATE and (folded in cues.verbs or (german and folded not in cues.stop_words))
+        verb = (
+            not determined
+            and kind is not _Kind.DATE
+            and (folded in cues.verbs or (german and folded not in cues.stop_words))
+        )
         plain = folded in cues.stop_words or folded in cues.ignored or negation
         content = kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) or (
             not plain and (len(folded) > 1 or (word.isupper() and not starts))
@@ -740,7 +745,7 @@ def _is_own(new: _Sentence, start: int, pair: _Pair) -> bool:
         return True
     if before[-1].folded in _FIRST_PERSONS or any(one.folded in _FIRST_PERSONS for one in before[-3:]):
         return True
-    return new.has(new.cues.attitudes) and before[0].folded in _POSSESSORS or pair.old_has(before[-1])
+    return (new.has(new.cues.attitudes) and before[0].folded in _POSSESSORS) or pair.old_has(before[-1])
 
 
 def _dislikes(text: str, cues: _Cues) -> bool:
@@ -1650,7 +1655,9 @@ class _Pair:
         return (
             (joined and not named)
             or any(map(_is_item, items[1:]))
-            or any(unit in further for at, unit_of in enumerate(units) for unit in unit_of for further in units[at + 1 :])
+            or any(
+                unit in further for at, unit_of in enumerate(units) for unit in unit_of for further in units[at + 1 :]
+            )
         )
 
 
@@ -1722,7 +1729,7 @@ _ADVERBS: Final = ("ly", "ment")
 
 def _measured(tokens: Sequence[_Token]) -> list[tuple[_Token, str]]:
     """Each number that a word follows, and the stem of the word."""
-    pairs = zip(tokens, tokens[1:], strict=False)
+    pairs = pairwise(tokens)
     return [(one, next_one.stem) for one, next_one in pairs if one.kind is _Kind.NUMBER and next_one.kind is _Kind.WORD]
 
 

@@ -107,6 +107,8 @@ class Update:
     reason: str
     since_day: int | None
     match: float
+    of_attitude: bool = False
+    """Whether somebody does not like any more what the older statement says that they like, or the reverse."""
 
     @property
     def retires(self) -> bool:
@@ -420,6 +422,17 @@ def update(
     if sum(map(_tells_more, theirs)) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
         best = replace(best, effect=Effect.AMENDS)
     return best
+
+
+def elaborates(text: Statement) -> bool:
+    """Whether a text names no subject of its own, so that it speaks of what its speaker said before ("I love his voice")."""
+    cues = _cues_of(text.text)
+    sentences = _sentences(_spoken(text), cues) if cues is not None else ()
+    if not sentences or any(map(_asks, sentences)):
+        return False
+    tokens = sentences[0].tokens
+    named = any(one.kind is not _Kind.WORD and one.is_content and one.folded not in _FIRST_PERSONS for one in tokens)
+    return not named and any(one.folded in _REFERS_BACK for one in tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -1052,7 +1065,8 @@ class _Context:
                 one.stem for one in left if one.is_verb
             } <= {one.stem for one in gone if one.is_verb}:
                 continue  # the older sentence says the same of it
-            return self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
+            made = self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
+            return replace(made, of_attitude=old.has(old.cues.attitudes))
         return None
 
     def _moved(self, pair: _Pair) -> Update | None:
@@ -1227,7 +1241,8 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
         has = self.share(clause, pair.old_all)
         if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
-            return self._made(pair, pair.effect, 0.9, "says that this is no longer so")
+            made = self._made(pair, pair.effect, 0.9, "says that this is no longer so")
+            return replace(made, of_attitude=pair.old.has(pair.old.cues.attitudes))
         return None
 
     def _corrected(self, pair: _Pair, *, past: bool) -> Update | None:
@@ -1674,6 +1689,7 @@ def _is_item(item: Sequence[_Token]) -> bool:
 _MOST_BARE: Final = 2
 """Words of an item of a list."""
 _FIRST_PERSON: Final = _list("first_person")
+_REFERS_BACK: Final = _list("refers_back")
 _FIRST_PERSONS: Final = _FIRST_PERSON | _list("first_persons")
 _POSSESSORS: Final = _list("possessors")
 _THIRD_PERSON: Final = _list("third_person")

@@ -2,8 +2,9 @@
 
 Two statements concern the same thing if their topics (what stands before the verb, or after it where the subject is a
 pronoun) cover each other. The newer one retires the older one if it names what no longer holds ("from A to B", "instead
-of A", "no longer A", "forget A"), corrects it ("actually", "typo"), says that something is so now or from a date on, or
-repeats its sentence with another value of the same kind. Questions, conjectures, quotations, reports of the past,
+of A", "no longer A", "forget A"), gives it up ("A is too slow, B does it"), corrects it ("actually", "typo"), says that
+something is so now or from a date on, that somebody lives or works elsewhere, or repeats its sentence with another value of
+the same kind. Questions, conjectures, quotations, reports of the past,
 additions, what "stays" and what is so for a day or a week only retire nothing. A change of one of several items or
 attributes amends the older statement, which holds in its other parts.
 
@@ -30,7 +31,7 @@ from .palace.kinds import kind_of
 from .stop_words import english_stop_words, foreign_language, stop_words_of
 from .text import fold, tokens_of
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 ACCEPTED: Final = 0.7
 """Minimum confidence of an update that is published."""
@@ -1225,7 +1226,8 @@ class _Context:
             return False
         if new.tokens[0].folded in _HORTATIVE:
             return False
-        names = _is_named(new) and _is_named(old)  # "New room: the gym", "The room is the gym"
+        labelled = any(token.folded == ":" for token in new.tokens)
+        names = labelled and _is_named(old)  # "New room: the gym" after "The room is the fire station"
         same = (names or bool(_verbs(new, _GENERIC) & _verbs(old, _GENERIC))) and self._topics(pair, _EQUAL_FRAME)
         return same or self._other_holder(pair)
 

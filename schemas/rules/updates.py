@@ -982,7 +982,7 @@ class _Context:
     def _made(self, pair: _Pair, effect: Effect, confidence: float, reason: str) -> Update:
         if self.same_speaker is False:
             confidence -= 0.03
-        return Update(effect, round(confidence, 3), reason, self._since(pair.new), round(pair.likeness, 4))
+        return Update(effect, round(confidence, 3), reason, self._since(pair.new, whole=True), round(pair.likeness, 4))
 
     def _whole(self, pair: _Pair, found: Update | None, *, named: bool = False) -> Update | None:
         """The update; an amendment if it changes one of several items or attributes."""
@@ -1358,13 +1358,13 @@ class _Context:
             if token.is_content and not (token.is_verb and token.folded in _LIGHT)
         ]
 
-    def _since(self, new: _Sentence) -> int | None:
-        """The day from which a sentence says that it holds, if it is after the day it was made."""
+    def _since(self, new: _Sentence, *, whole: bool = False) -> int | None:
+        """The day from which a sentence, or the whole of which it is a part, says that it holds, if it is a later one."""
         own = self.statement.day
         if own is None:
             return None
         for pattern in new.cues.since:
-            for match in pattern.finditer(new.folded):
+            for match in pattern.finditer(new.whole if whole else new.folded):
                 words = with_english_months(match["date"]).split()[:5]
                 for day in days_named(" ".join(words), own, new.cues.language):
                     first = day.first

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -24,7 +24,7 @@ from ...schemas.rules.contradiction import Contradiction, contradiction
 from ...schemas.rules.embed_text import embedded_text
 from ...schemas.rules.relations import CONTRADICTS, SIMILAR, SUPERSEDES
 from ...schemas.rules.spheres import Sphere
-from ...schemas.rules.updates import UNRELATED_COSINE, Candidate, Statement, Update, chosen, update
+from ...schemas.rules.updates import UNRELATED_COSINE, Candidate, Statement, Update, chosen, elaborates, update
 from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES, UPDATE_CANDIDATES
 from ...schemas.timestamps import DAY_MS
 from ...schemas.views import ENTRIES, LIVE_PRIORITIES
@@ -38,6 +38,11 @@ _TEXTS: Final = f"""SELECT seq, id, summary, payload, refs, entry_type, agent_id
     LEFT JOIN (SELECT entry_id, priority FROM {LIVE_PRIORITIES} WHERE workspace_id = $2 AND {PRESENT}) AS live
         ON live.entry_id = entry.id
     WHERE workspace_id = $2"""
+_NEXT: Final = f"""SELECT seq FROM {ENTRIES}
+    WHERE workspace_id = $1 AND trace_id = $2 AND actor_id = $3 AND seq > $4 AND seq <= $5 ORDER BY seq LIMIT 1"""
+"""The next entry of an actor in a conversation."""
+NEXT_WITHIN: Final = 1_000
+"""Entries of the journal within which it is searched: a turn that speaks of the one before follows it within minutes."""
 _STATED_IN: Final = frozenset(["memory", "communication"])
 """Groups of entry types that state what is so; others report what happened."""
 _KEPT: Final = frozenset([Priority.PIN, Priority.PERMANENT])
@@ -199,7 +204,24 @@ class LinkFinder:
             return _may_retire(older[newer.order], older[earlier.order])
 
         retired += [_Retired(own, older[one.order], one.found) for one in chosen(candidates, may_retire)]
-        return retired
+        return [*retired, *self._elaborations(fact, retired)]
+
+    def _elaborations(self, fact: VectorDerived, retired: Sequence[_Retired]) -> list[_Retired]:
+        """The turns that only speak of retired ones: what somebody likes of something that they do not like any more."""
+        found = []
+        for one in retired:
+            older, trace_id = one.older, one.older.sphere.trace_id
+            if not (one.found.of_attitude and older.is_turn and trace_id and older.actor_id):
+                continue
+            asked = [fact.workspace_id, trace_id, older.actor_id, older.seq, older.seq + NEXT_WITHIN]
+            seqs = [int(row[0]) for row in self._views.rows(_NEXT, asked)]
+            for text in self._texts_of(fact.workspace_id, seqs).values():
+                known = any(text.entry_id in (other.newer.entry_id, other.older.entry_id) for other in retired)
+                allowed = text.is_turn and text.agent_id == older.agent_id and _may_retire(one.newer, text)
+                if allowed and not known and text.order < one.newer.order and elaborates(text.statement):
+                    reason = f"{one.found.reason}; speaks of what {older.entry_id} says"
+                    found.append(_Retired(one.newer, text, replace(one.found, reason=reason)))
+        return found
 
     async def _judged(self, workspace_id: str, seen: _Seen) -> Contradiction | None:
         found = seen.found
@@ -229,7 +251,11 @@ class LinkFinder:
         return seen
 
     def _texts(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _Text]:
-        rows = self._views.rows(_TEXTS, [[fact.entry_seq, *(other.seq for other in near)], fact.workspace_id])
+        return self._texts_of(fact.workspace_id, [fact.entry_seq, *(other.seq for other in near)])
+
+    def _texts_of(self, workspace_id: str, seqs: Sequence[int]) -> dict[int, _Text]:
+        """The entries at these sequences that are still there."""
+        rows = self._views.rows(_TEXTS, [list(seqs), workspace_id]) if seqs else []
         return {
             int(seq): _Text(
                 entry_id,

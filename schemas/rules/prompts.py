@@ -48,6 +48,7 @@ class _Words:
     deictics: frozenset[str]
     asks_to_do: re.Pattern[str]
     kinds: tuple[tuple[Kind, re.Pattern[str]], ...]
+    all: re.Pattern[str]
 
 
 @cache
@@ -63,6 +64,7 @@ def _words() -> _Words:
         deictics,
         re.compile(fold(data["asks_to_do"])),
         tuple((kind, re.compile(fold(data[name]))) for kind, name in patterns),
+        re.compile(fold(data["all"])),
     )
 
 
@@ -97,6 +99,11 @@ def asked_kind(question: str) -> Kind | None:
     """The kind of answer that a question asks for; None if any will do."""
     folded = fold(question)
     return next((kind for kind, pattern in _words().kinds if pattern.search(folded)), None)
+
+
+def asks_for_all(question: str) -> bool:
+    """Whether many entries answer a question together: it asks for a total, for every one, or whether a goal is met."""
+    return _words().all.search(fold(question)) is not None
 
 
 def holds_kind(kind: Kind, text: str, asked: Collection[str]) -> bool:

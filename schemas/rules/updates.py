@@ -2,8 +2,9 @@
 
 Two statements concern the same thing if their topics (what stands before the verb, or after it where the subject is a
 pronoun) cover each other. The newer one retires the older one if it names what no longer holds ("from A to B", "instead
-of A", "no longer A", "forget A"), corrects it ("actually", "typo"), says that something is so now or from a date on, or
-repeats its sentence with another value of the same kind. Questions, conjectures, quotations, reports of the past,
+of A", "no longer A", "forget A"), gives it up ("A is too slow, B does it"), corrects it ("actually", "typo"), says that
+something is so now or from a date on, that somebody lives or works elsewhere, or repeats its sentence with another value of
+the same kind. Questions, conjectures, quotations, reports of the past,
 additions, what "stays" and what is so for a day or a week only retire nothing. A change of one of several items or
 attributes amends the older statement, which holds in its other parts.
 
@@ -30,7 +31,7 @@ from .palace.kinds import kind_of
 from .stop_words import english_stop_words, foreign_language, stop_words_of
 from .text import fold, tokens_of
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 ACCEPTED: Final = 0.7
 """Minimum confidence of an update that is published."""
@@ -107,6 +108,8 @@ class Update:
     reason: str
     since_day: int | None
     match: float
+    of_attitude: bool = False
+    """Whether somebody does not like any more what the older statement says that they like, or the reverse."""
 
     @property
     def retires(self) -> bool:
@@ -420,6 +423,17 @@ def update(
     if sum(map(_tells_more, theirs)) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
         best = replace(best, effect=Effect.AMENDS)
     return best
+
+
+def elaborates(text: Statement) -> bool:
+    """Whether a text names no subject of its own, so that it speaks of what its speaker said before ("I love his voice")."""
+    cues = _cues_of(text.text)
+    sentences = _sentences(_spoken(text), cues) if cues is not None else ()
+    if not sentences or any(map(_asks, sentences)):
+        return False
+    tokens = sentences[0].tokens
+    named = any(one.kind is not _Kind.WORD and one.is_content and one.folded not in _FIRST_PERSONS for one in tokens)
+    return not named and any(one.folded in _REFERS_BACK for one in tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -968,7 +982,7 @@ class _Context:
     def _made(self, pair: _Pair, effect: Effect, confidence: float, reason: str) -> Update:
         if self.same_speaker is False:
             confidence -= 0.03
-        return Update(effect, round(confidence, 3), reason, self._since(pair.new), round(pair.likeness, 4))
+        return Update(effect, round(confidence, 3), reason, self._since(pair.new, whole=True), round(pair.likeness, 4))
 
     def _whole(self, pair: _Pair, found: Update | None, *, named: bool = False) -> Update | None:
         """The update; an amendment if it changes one of several items or attributes."""
@@ -1052,7 +1066,8 @@ class _Context:
                 one.stem for one in left if one.is_verb
             } <= {one.stem for one in gone if one.is_verb}:
                 continue  # the older sentence says the same of it
-            return self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
+            made = self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
+            return replace(made, of_attitude=old.has(old.cues.attitudes))
         return None
 
     def _moved(self, pair: _Pair) -> Update | None:
@@ -1211,7 +1226,8 @@ class _Context:
             return False
         if new.tokens[0].folded in _HORTATIVE:
             return False
-        names = _is_named(new) and _is_named(old)  # "New room: the gym", "The room is the gym"
+        labelled = any(token.folded == ":" for token in new.tokens)
+        names = labelled and _is_named(old)  # "New room: the gym" after "The room is the fire station"
         same = (names or bool(_verbs(new, _GENERIC) & _verbs(old, _GENERIC))) and self._topics(pair, _EQUAL_FRAME)
         return same or self._other_holder(pair)
 
@@ -1227,7 +1243,8 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
         has = self.share(clause, pair.old_all)
         if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
-            return self._made(pair, pair.effect, 0.9, "says that this is no longer so")
+            made = self._made(pair, pair.effect, 0.9, "says that this is no longer so")
+            return replace(made, of_attitude=pair.old.has(pair.old.cues.attitudes))
         return None
 
     def _corrected(self, pair: _Pair, *, past: bool) -> Update | None:
@@ -1341,13 +1358,13 @@ class _Context:
             if token.is_content and not (token.is_verb and token.folded in _LIGHT)
         ]
 
-    def _since(self, new: _Sentence) -> int | None:
-        """The day from which a sentence says that it holds, if it is after the day it was made."""
+    def _since(self, new: _Sentence, *, whole: bool = False) -> int | None:
+        """The day from which a sentence, or the whole of which it is a part, says that it holds, if it is a later one."""
         own = self.statement.day
         if own is None:
             return None
         for pattern in new.cues.since:
-            for match in pattern.finditer(new.folded):
+            for match in pattern.finditer(new.whole if whole else new.folded):
                 words = with_english_months(match["date"]).split()[:5]
                 for day in days_named(" ".join(words), own, new.cues.language):
                     first = day.first
@@ -1674,6 +1691,7 @@ def _is_item(item: Sequence[_Token]) -> bool:
 _MOST_BARE: Final = 2
 """Words of an item of a list."""
 _FIRST_PERSON: Final = _list("first_person")
+_REFERS_BACK: Final = _list("refers_back")
 _FIRST_PERSONS: Final = _FIRST_PERSON | _list("first_persons")
 _POSSESSORS: Final = _list("possessors")
 _THIRD_PERSON: Final = _list("third_person")

@@ -100,7 +100,7 @@ def test_the_calibration_of_minilm_belongs_to_its_model_alone():
 
 
 def as_record(entry):
-    return SimpleNamespace(summary=entry.summary, entry_type=entry.entry_type, payload={})
+    return SimpleNamespace(summary=entry.summary, entry_type=entry.entry_type, payload={}, actor_id=entry.actor_id)
 
 
 def confidence_beside(count, cosine, entry_type, text):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded
 
 from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.evidence import evidence_rows, judge, rows_for
+from crew_journal.schemas.rules.evidence import JudgedHit, evidence_rows, judge, rows_for
 from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.evidence.figures import figures_of
 from crew_journal.services.query.evidence.floors import kept_floors
@@ -43,7 +43,9 @@ def asked(text, mode="search", recipe="robust", notes=NOTES, floor=None):
 
 def as_record(event):
     entry = event.entry
-    return SimpleNamespace(summary=entry.summary, entry_type=entry.entry_type, payload=entry.payload)
+    return SimpleNamespace(
+        summary=entry.summary, entry_type=entry.entry_type, payload=entry.payload, actor_id=entry.actor_id
+    )
 
 
 @pytest.mark.parametrize("mode", ["search", "inject"])
@@ -168,3 +170,32 @@ async def test_a_workspaces_floor_is_read_once_and_follows_its_commits():
     assert await floors.of("w1") == 0.2
     views.follower(SimpleNamespace(changes={"workspace_settings": ()}))
     assert await floors.of("w1") == 0.5
+
+
+TURN_ROW = next(row for row in evidence_rows() if row.turns and row.asks)
+
+
+@pytest.mark.parametrize(
+    ("text", "speaker", "meaning", "share", "opens"),
+    [
+        ("We decided to take the red boat.", None, 5.0, 0.8, True),
+        ("ada: We decided to take the red boat.", "ada", 5.0, 0.8, True),
+        ("I'd rather have the red boat.", None, 5.0, 0.8, True),
+        ("The red boat looks so lovely today!", None, 5.0, 0.8, False),
+        ("We decided to take the red boat.", None, 5.0, 0.6, False),
+        ("We decided to take the red boat.", None, 3.0, 0.8, False),
+        ("We decided to take the red boat.", None, float("nan"), 0.8, False),
+        ("The red boat looks so lovely today!", None, float("nan"), 1.0, True),
+    ],
+)
+def test_a_turn_that_decides_something_opens_the_gate_with_less(text, speaker, meaning, share, opens):
+    assert JudgedHit(share * TURN_ROW.gate, TURN_ROW).opens(meaning, text, speaker) is opens
+
+
+@pytest.mark.parametrize(("text", "last"), [("how much did I pay for lunch in total?", 2), ("who had lunch?", 4)])
+def test_the_place_of_a_hit_counts_less_where_many_answer_together(text, last):
+    index = index_of(NOTES)
+    found = searched(index, EVERYTHING, query_of(text, ANALYZER, None, None, None), RECIPES["robust"], 5)
+    query = query_of(text, ANALYZER, None, None, None)
+    figures = figures_of(index, query, found, [NOTES[hit.doc].entry.summary for hit in found.hits], None)
+    assert figures.hits["place"][-1] == pytest.approx(np.log1p(last))

@@ -125,3 +125,28 @@ async def test_a_turn_of_a_user_retires_what_is_not_kept_and_another_entry_of_th
     assert of(await links(tmp_path, code, (CHANGED, turn)), "supersedes") == [("e2", "e1")]
     found = await links(tmp_path / "other", code, (CHANGED, {}), first="permanent")
     assert of(found, "supersedes") == [("e2", "e1")]
+
+
+async def test_what_only_speaks_of_a_retired_liking_is_retired_with_it(tmp_path: Path) -> None:
+    turn = {"entry_type": "chat.user_message", "trace_id": "t1"}
+    found = await links(
+        tmp_path,
+        ("I really like Nina Lind, she is my favourite singer.", turn),
+        ("I love how warm her voice is.", turn),
+        ("Her mother called me today.", {**turn, "actor_id": "ben"}),
+        ("I used to like Nina Lind, but lately I listen to Omar Kay.", {**turn, "trace_id": "t2"}),
+    )
+    assert of(found, "supersedes") == [("e4", "e1"), ("e4", "e2")]
+    reason = next(link.reason for link in found if link.dst_entry_id == "e2" and link.relation == "supersedes")
+    assert reason.endswith("speaks of what e1 says")
+
+
+async def test_what_speaks_of_a_retired_plan_may_still_hold(tmp_path: Path) -> None:
+    turn = {"entry_type": "chat.user_message", "trace_id": "t1"}
+    found = await links(
+        tmp_path,
+        ("We meet at Café Luna.", turn),
+        ("We meet there at 9.", turn),
+        ("Café Luna is out, we meet at the library.", turn),
+    )
+    assert of(found, "supersedes") == [("e3", "e1")]

@@ -2,7 +2,14 @@
 
 import pytest
 
-from crew_journal.schemas.rules.prompts import Kind, asked_kind, asks_nothing, holds_kind, is_question
+from crew_journal.schemas.rules.prompts import (
+    Kind,
+    asked_kind,
+    asks_for_all,
+    asks_nothing,
+    holds_kind,
+    is_question,
+)
 from crew_journal.schemas.rules.reference_texts import reference_texts
 
 
@@ -69,3 +76,23 @@ def test_a_text_holds_the_kind_of_answer_that_is_asked_for(question, text, holds
 
 def test_a_question_why_asks_for_no_kind():
     assert asked_kind("Why is the crane out of service?") is None
+
+
+@pytest.mark.parametrize(
+    ("question", "every"),
+    [
+        ("How much have I paid for fuel this month?", True),
+        ("What is the total cost of the repairs?", True),
+        ("Am I meeting my reading goal?", True),
+        ("Am I on track with the savings?", True),
+        ("List all the plumbers we called", True),
+        ("Wie viel habe ich diesen Monat für Diesel bezahlt?", True),
+        ("Combien avons-nous dépensé au total ?", True),
+        ("How much does the fuel cost?", False),
+        ("When did I pay the plumber?", False),
+        ("Who called all day?", False),
+        ("Was kostet der Diesel?", False),
+    ],
+)
+def test_a_question_for_a_total_or_a_goal_asks_for_all(question, every):
+    assert asks_for_all(question) is every

@@ -158,6 +158,7 @@ def test_questions_guesses_quotes_reports_additions_and_other_subjects_retire_no
         ("From 1 June the bakery opens at 7:00.", (2026, 6, 1)),
         ("As of 12 May the bakery opens at 7:00", (2026, 5, 12)),
         ("From Wednesday on the bakery opens at 7:00.", (2026, 5, 6)),
+        ("From 1 June onwards, the bakery opens at 7:00, as Tom wished.", (2026, 6, 1)),
         ("The bakery now opens at 7:00.", None),
     ],
 )

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....schemas.rules.prompts import asked_kind, holds_kind
+from ....schemas.rules.prompts import asked_kind, asks_for_all, holds_kind
 from ....schemas.rules.text import tokens_of
 from ....schemas.rules.word_rarity import weight_of
 from ..arms.lexical import LexicalResult
@@ -51,6 +51,8 @@ CLEAR: Final = 1.0
 BEHIND: Final = -0.5
 """Bounds of the margin, in standard deviations: beyond them, it only says how much a memory is about one topic."""
 MOST_TERMS: Final = 10
+ALL_PLACES: Final = 2
+"""The place of a hit counts at most as the third where many entries answer together ("how much did I spend in all")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def figures_of(
     kind = None if only_turns else asked_kind(query.text)
     asked = frozenset(tokens_of(query.text)) if kind is not None else frozenset[str]()
     holds = [None if kind is None or text is None else holds_kind(kind, text, asked) for text in texts]
+    most = ALL_PLACES if asks_for_all(query.text) else count
     hits = {
         "meaning": meaning,
         "words": words,
@@ -123,7 +126,7 @@ def figures_of(
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
         "terms": [float(min(len(terms), MOST_TERMS))] * count,
-        "place": [log1p(place) for place in range(count)],
+        "place": [log1p(min(place, most)) for place in range(count)],
         "context": found.context[order[:count]].tolist(),
         "static": found.static[order[:count]].tolist(),
     }

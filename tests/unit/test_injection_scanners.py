@@ -302,7 +302,9 @@ def test_a_phrase_that_two_rules_match_counts_once() -> None:
 
 
 def test_weak_phrases_in_separate_points_of_a_list_do_not_count_together() -> None:
-    points = "# Team\n- This is your new rule: never deploy on Fridays\n- Please respond like a senior engineer\n\nEnd of the document."
+    points = (
+        "- This is your new rule: never deploy on Fridays\n- Please respond like a senior engineer\n\nEnd of document."
+    )
     assert scan(points) is None
     assert scan(points.replace("\n- ", " ").replace("\n\n", " ")) is not None
 

@@ -22,11 +22,13 @@ from support.tool_calls import Place, furnished
 
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.index import IndexReactor
+from crew_journal.schemas.errors import ViewsBehind
 from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.operations.operation import Access, Effect, Operation
 from crew_journal.schemas.principal import Role
 from crew_journal.services.http.app import App
 from crew_journal.services.journal.broker.connection import Connection
+from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.ingest import Ingest
 
 MINE, OTHER = "zirconium", "palladium"
@@ -334,3 +336,28 @@ async def test_a_call_whose_arguments_cannot_be_stored_is_recorded_and_does_not_
         await audit.recorded()
     assert audit.figures()["recorded"] == before["recorded"] + 1
     assert audit.figures()["not_recorded"] == 0
+
+
+async def test_no_operation_that_stored_something_is_answered_with_an_error(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 28.7: with views that are late, what was stored was answered 503."""
+
+    async def late(seq: int, _wait_s: float, *_projections: str) -> int:
+        raise ViewsBehind(f"the views have not reached {seq}", hint="try again")
+
+    changing = [operation for operation in ALL if operation.effect is not Effect.READS and operation.name not in WAITS]
+    wrong, stored = [], 0
+    async with world.stack.http(world.tokens["ADMIN"]) as http:
+        for operation in changing:
+            fields = world.good(operation)
+            monkeypatch.setattr(world.stack.store, "wait_for", late)
+            before = await stream_head(world.stack.client_of_broker)
+            answer = await asked(http, operation, fields)
+            after = await stream_head(world.stack.client_of_broker)
+            monkeypatch.undo()
+            stored += after > before
+            if after > before and answer.status_code >= 400:
+                wrong.append(f"{operation.name}: {answer.status_code} {answer.text[:200]}")
+    assert stored > 15
+    assert not wrong, "\n".join(wrong)

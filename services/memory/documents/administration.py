@@ -35,6 +35,7 @@ from ....schemas.views.documents import SWEPT_VERSIONS
 from ...desk import Caller
 from ...journal.intake.recorder import Recorder
 from ...query.unknown_names import refuse_unknown_workspace
+from ...shown import until_shown
 from ..ticks import Tick, record_tick
 
 _CONFIG: Final = f"SELECT retention_days, scrubber, verifier FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
@@ -85,7 +86,7 @@ class Administration:
         """Record settings; returns once they apply to writes.
 
         Raises:
-            ViewsBehind: If the views do not show this change, or the one before it, in time.
+            ViewsBehind: If the views do not show the change before this one in time.
             BrokerUnavailable: If no ack came within the bound.
         """
         async with self._changing:
@@ -105,7 +106,7 @@ class Administration:
                 actor_id=caller.actor,
             )
             self._last_change = recorded.seq
-        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
+        await until_shown(self._views, recorded.seq, DOCUMENTS_PROJECTION)
         return _answer(caller.workspace_id, wanted, recorded.seq)
 
     async def stats(self, caller: Caller, _asked: MemoryStatsRequest) -> MemoryStatsAnswer:
@@ -152,7 +153,7 @@ class Administration:
         recorded = await self._journal.record(
             caller.workspace_id, swept, summary=_summary(swept), actor_type=ActorType.USER, actor_id=caller.actor
         )
-        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
+        await until_shown(self._views, recorded.seq, DOCUMENTS_PROJECTION)
         return VersionsSweptAnswer(
             workspace_id=caller.workspace_id,
             before=format_ms(cutoff_ms),

@@ -32,12 +32,12 @@ from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
 from ...schemas.rules.operators import facts_of, slug_of, subject_hash
 from ...schemas.rules.tiers import Scope, scope_of
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms
 from ...schemas.views import DOCUMENTS
 from ...schemas.views.operators import OPERATORS_PROJECTION, OperatorProfileRow
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from ..shown import until_shown
 from .documents.writing import Writing
 from .learned import NOW
 from .profiles import Opener, Profiles
@@ -134,7 +134,7 @@ class Operators:
     async def _change(self, caller: Caller, user: str, payload: ControlPayload, summary: str) -> OperatorChangedAnswer:
         _check(caller, user)
         recorded = await self._journal.record(caller.workspace_id, payload, summary=summary, **caller.actor_fields)
-        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, OPERATORS_PROJECTION)
+        await until_shown(self._views, recorded.seq, OPERATORS_PROJECTION)
         return OperatorChangedAnswer(slug=self.slug(caller.workspace_id, user), seq=recorded.seq)
 
     async def _retract_notes(self, caller: Caller, user: str, answer: OperatorChangedAnswer) -> OperatorChangedAnswer:

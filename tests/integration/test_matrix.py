@@ -346,11 +346,17 @@ async def test_no_operation_that_stored_something_is_answered_with_an_error(
     async def late(seq: int, _wait_s: float, *_projections: str) -> int:
         raise ViewsBehind(f"the views have not reached {seq}", hint="try again")
 
-    changing = [operation for operation in ALL if operation.effect is not Effect.READS and operation.name not in WAITS]
+    unfinished = WAITS | {
+        "measure_health",
+        "sweep_embeddings",
+    }  # their answer is the result of the sweep, which is not there
+    changing = [one for one in ALL if one.effect is not Effect.READS and one.name not in unfinished]
     wrong, stored = [], 0
     async with world.stack.http(world.tokens["ADMIN"]) as http:
         for operation in changing:
             fields = world.good(operation)
+            if {"agent_id", "scope"} <= operation.request.model_fields.keys():
+                fields |= {"agent_id": "ada"}
             monkeypatch.setattr(world.stack.store, "wait_for", late)
             before = await stream_head(world.stack.client_of_broker)
             answer = await asked(http, operation, fields)

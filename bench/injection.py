@@ -1,8 +1,11 @@
 """What the injection scanners find and what they take for an attack by mistake, per scanner and per rule.
 
-Sets: ``../shared/data/injection_dev`` (public rows, English and German; evaluation only, said plainly when absent), and two
-of our own beside this file: ``injection_own`` (written before the rules were refined on it) and ``injection_heldout``
-(written afterwards; harmless rows are meant as traps). Baseline: a plain list of words, on the same rows.
+Sets: ``../shared/data/injection_dev`` (public rows, English and German; evaluation only, said plainly when absent), and four
+of our own beside this file: ``injection_own`` (written before the rules were refined on it), ``injection_heldout``
+(written afterwards; harmless rows are meant as traps), ``injection_operations`` (harmless sentences of people at work, each
+close to the wording of an attack; the rules were refined on it) and ``injection_operations_heldout`` (more of them, written
+after that refinement). Ordinary texts: the journals of the shared data, all harmless but the attacks planted in some.
+Baseline: a plain list of words, on the same rows.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import Report, at_least, at_most, say
-from crew_journal.schemas.rules.injection import findings
+from crew_journal.schemas.rules.injection import findings, scan
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 DEV: Final = "injection_dev"
@@ -47,7 +50,34 @@ def paths() -> dict[str, Path]:
         DEV: shared / DEV / "rows.jsonl",
         "injection_own": own / "injection_own.jsonl",
         "injection_heldout": own / "injection_heldout.jsonl",
+        "injection_operations": own / "injection_operations.jsonl",
+        "injection_operations_heldout": own / "injection_operations_heldout.jsonl",
     }
+
+
+ORDINARY: Final = (
+    "own/everyday_dev",
+    "own/palace_dev",
+    "own/updates_dev",
+    "own/operators_dev",
+    "own/learning_dev",
+    "locomo_dev",
+    "vehicle_dev",
+    "memora_dev",
+    "realmem_dev",
+    "lifebench_dev",
+)
+"""Folders of the shared data whose journals are ordinary texts."""
+
+
+def ordinary_texts(path: Path) -> list[str]:
+    """The summaries of a journal and the texts of its payloads, as rows without a label."""
+    texts: list[str] = []
+    for line in path.read_text("utf-8").splitlines():
+        entry = json.loads(line)
+        payload = entry.get("payload") or {}
+        texts += [text for text in (entry.get("summary"), *payload.values()) if isinstance(text, str) and text]
+    return texts
 
 
 def rows_of(path: Path) -> list[Row]:
@@ -62,9 +92,11 @@ def _judged(report: Report, name: str, rows: Sequence[Row], alarms: Sequence[boo
     mistaken = sum(not row.attack and alarm for row, alarm in zip(rows, alarms, strict=True))
     note = f"{found} of {attacks} attacks, {mistaken} of {len(rows) - attacks} harmless rows"
     recall, mistakes = 100 * found / max(1, attacks), 100 * mistaken / max(1, len(rows) - attacks)
-    report.figure(f"{name}, recall", recall, "%", at_least(RECALL_PERCENT) if asked else None, note)
+    if attacks:
+        report.figure(f"{name}, recall", recall, "%", at_least(RECALL_PERCENT) if asked else None, note)
     report.figure(f"{name}, false alarms", mistakes, "%", at_most(FALSE_ALARM_PERCENT) if asked else None, note)
-    report.figure(f"{name}, precision", 100 * found / max(1, found + mistaken), "%", None, note)
+    if attacks:
+        report.figure(f"{name}, precision", 100 * found / max(1, found + mistaken), "%", None, note)
 
 
 def _measure(report: Report, name: str, rows: Sequence[Row]) -> None:
@@ -108,4 +140,16 @@ async def run(quick: bool, folder: Path) -> Report:
         rows = rows_of(path)
         report.sizes[name] = len(rows)
         _measure(report, name, rows)
+    shared = paths()[DEV].parents[1]
+    for name in ORDINARY:
+        path = shared / name / "journal.jsonl"
+        if not path.is_file():
+            say(f"injection: {name} is ABSENT, nothing is said of it")
+            continue
+        texts = ordinary_texts(path)
+        blocked = sum(scan(text) is not None for text in texts)
+        report.sizes[name] = len(texts)
+        report.figure(
+            f"{name}: blocked", 100 * blocked / len(texts), "%", None, f"{blocked} of {len(texts)} ordinary texts"
+        )
     return report

@@ -121,6 +121,14 @@ class ModelInUse(CrewJournalError):
     status = 409
 
 
+class RegisteredMeanwhile(CrewJournalError):
+    """The crew was registered again since it was read; nothing was changed."""
+
+    title = "The registration was changed meanwhile"
+    status = 409
+    exit_code = 1
+
+
 class ConsolidationRunning(CrewJournalError):
     """A workspace consolidates one run at a time."""
 

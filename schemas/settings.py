@@ -100,6 +100,8 @@ TOKEN_REQUESTS: Final = 64
 
 # models
 OLLAMA_DEFAULT_HOST: Final = "http://127.0.0.1:11434"
+OLLAMA_CONTAINER_HOST: Final = "http://host.docker.internal:11434"
+"""Ollama on the machine that runs the container (seed 1): used in a container if nothing listens at the default."""
 OLLAMA_DEFAULT_MODEL: Final = "nomic-embed-text"
 EMBED_DEFAULT_MODEL: Final = "text-embedding-3-small"
 """The embedding model of an OpenAI-compatible endpoint if none is named (seed 5)."""

@@ -7,6 +7,7 @@ two models cannot be compared, so switching needs a command.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,8 +15,14 @@ from typing import Final
 from ...schemas.errors import EmbedderError
 from ...schemas.events.embeddings import ModelKind
 from ...schemas.ports import Embedder
-from ...schemas.settings import EMBED_DEFAULT_MODEL, EmbedderKind, Settings
-from .loopback import is_closed
+from ...schemas.settings import (
+    EMBED_DEFAULT_MODEL,
+    OLLAMA_CONTAINER_HOST,
+    OLLAMA_DEFAULT_HOST,
+    EmbedderKind,
+    Settings,
+)
+from .loopback import is_closed, listens
 from .minilm_weights import MODEL_ID as MINILM_MODEL_ID
 from .minilm_weights import fault_of
 from .served import OPENAI_PREFIX, Endpoint
@@ -111,6 +118,22 @@ def runnable_models(settings: Settings) -> tuple[str, ...]:
     """The models that can be activated without having been added."""
     endpoint = (f"{OPENAI_PREFIX}{settings.embed_model}",) if settings.embed_base_url is not None else ()
     return (MINILM_MODEL_ID, settings.ollama_model, *endpoint)
+
+
+_CONTAINER_MARKS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
+"""Files that Docker and Podman put into every container."""
+
+
+async def ollama_host_of(
+    configured: str, *, fallback: str = OLLAMA_CONTAINER_HOST, marks: Sequence[Path] = _CONTAINER_MARKS
+) -> str:
+    """The address of Ollama: the configured one, or in a container whose own has none, that of the machine around it.
+
+    An address that an operator set is never replaced: only the default is.
+    """
+    if configured != OLLAMA_DEFAULT_HOST or not any(mark.exists() for mark in marks):
+        return configured
+    return fallback if await is_closed(configured) and await listens(fallback) else configured
 
 
 def make_embedder(model: str, *, ollama_host: str, cache_dir: Path, endpoint: Endpoint = NO_ENDPOINT) -> Embedder:

@@ -36,5 +36,17 @@ async def is_closed(host: str) -> bool:
     return False
 
 
+async def listens(host: str, within_s: float = 1.0) -> bool:
+    """Whether a server takes connections at an address, which may be that of another machine."""
+    try:
+        where = _split(host)
+        async with asyncio.timeout(within_s):
+            _, writer = await asyncio.open_connection(where.hostname, where.port)
+    except (OSError, TimeoutError, ValueError):
+        return False
+    writer.close()
+    return True
+
+
 def _split(host: str) -> SplitResult:
     return urlsplit(host if "://" in host else f"http://{host}")

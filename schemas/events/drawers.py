@@ -27,6 +27,8 @@ MOST_IMPORTANCE: Final = 5.0
 DEFAULT_IMPORTANCE: Final = 3.0
 PLACE_CHARS: Final = 128
 """Maximum number of characters of a wing, room or hall."""
+MEMORY_TYPE_CHARS: Final = 64
+"""Maximum number of characters of the type of a drawer."""
 
 LAST_MS: Final = 4_102_444_800_000
 """2100-01-01; a later time is refused."""
@@ -81,7 +83,7 @@ class DrawerFiled(ControlPayload):
     room: _Place
     hall: _Place = ""
     content: str = Field(min_length=1, max_length=CONTENT_CHARS)
-    memory_type: str = Field(max_length=64)
+    memory_type: str = Field(max_length=MEMORY_TYPE_CHARS)
     importance: Importance = DEFAULT_IMPORTANCE
     added_by: _Name = ""
     added_by_agent: str = Field(default="", max_length=64)
@@ -98,7 +100,7 @@ class DrawerClassified(ControlPayload):
 
     ENTRY_TYPE = "drawer.classified"
     drawer_id: DrawerId
-    memory_type: str = Field(max_length=64)
+    memory_type: str = Field(max_length=MEMORY_TYPE_CHARS)
     importance: Importance
     pipeline_tier: PipelineTier
     state: DrawerState = DrawerState.PROCESSED
@@ -114,7 +116,7 @@ class DrawerUpdated(ControlPayload):
     wing: _Place | None = None
     room: _Place | None = None
     hall: _Place | None = None
-    memory_type: str | None = Field(default=None, max_length=64)
+    memory_type: str | None = Field(default=None, max_length=MEMORY_TYPE_CHARS)
     importance: Importance | None = None
 
 
@@ -183,7 +185,7 @@ class CentroidComputed(ControlPayload):
     """
 
     ENTRY_TYPE = "drawer.centroid_computed"
-    memory_type: str = Field(min_length=1, max_length=64)
+    memory_type: str = Field(min_length=1, max_length=MEMORY_TYPE_CHARS)
     model: str = Field(min_length=1, max_length=256)
     vector: Annotated[str, StringConstraints(min_length=1, max_length=65_536), AfterValidator(_vector)]
     samples: int = Field(ge=1, le=MOST_DRAWERS)

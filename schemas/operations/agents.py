@@ -84,6 +84,20 @@ class RegisterCrewRequest(Request):
     workspace_id: Workspace = None
 
 
+class UpdateCrewRequest(Request):
+    """Change the given settings of a registered crew and keep the others.
+
+    The settings are merged by the service, key by key, so that two changes at once both count; a key with ``null`` is
+    removed. ``expected_seq`` refuses the change if the crew was registered again meanwhile.
+    """
+
+    crew_id: Id = Field(description=_CREW)
+    name: Name | None = Field(default=None, description=_NAME)
+    settings: dict[str, Any] | None = Field(default=None, description="Settings to change, a JSON object.")
+    expected_seq: MinSeq = Field(default=None, description="The ``seq`` of the registration that was read.")
+    workspace_id: Workspace = None
+
+
 class CrewRequest(Request):
     """Show the settings of a crew and its registered agents.
 
@@ -176,6 +190,15 @@ AGENTS: Final = Operation(
     views=(AGENTS_PROJECTION,),
     command="agent list",
 )
+UPDATE_CREW: Final = Operation(
+    name="update_crew",
+    request=UpdateCrewRequest,
+    answer=CrewAnswer,
+    route="POST /v1/crews/{crew_id}",
+    effect=Effect.CHANGES,
+    access=Access.ADMINISTRATOR,
+    errors=(404, 409),
+)
 REGISTER_CREW: Final = Operation(
     name="register_crew",
     request=RegisterCrewRequest,
@@ -203,4 +226,4 @@ CREWS: Final = Operation(
     views=(AGENTS_PROJECTION,),
     command="crew list",
 )
-OPERATIONS: Final = (REGISTER_AGENT, UPDATE_AGENT, AGENT, AGENTS, REGISTER_CREW, CREW, CREWS)
+OPERATIONS: Final = (REGISTER_AGENT, UPDATE_AGENT, AGENT, AGENTS, REGISTER_CREW, UPDATE_CREW, CREW, CREWS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import Field, StrictInt
+from pydantic import Field, StrictInt, field_validator
 
 from ..entry import MAX_SUMMARY, MAX_SUPERSEDED, Id, Severity
 from ..views import ENTRIES_PROJECTION
@@ -59,6 +59,13 @@ class ConversationSearchRequest(Request):
     )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
+
+    @field_validator("query")
+    @classmethod
+    def _has_text(cls, query: str) -> str:
+        if not query.strip():
+            raise ValueError("must not be blank")
+        return query
 
 
 class Turn(Answer):

@@ -110,7 +110,7 @@ CONSOLIDATE: Final = Operation(
     route="POST /v1/admin/consolidations",
     effect=Effect.STARTS,
     access=Access.ADMINISTRATOR,
-    errors=(409,),
+    errors=(404, 409),
     command="consolidate run",
     repeatable=False,
 )

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictFloat, StrictInt, StringConstraints
 
-from ..events.drawers import IDENTITY_CHARS, LAST_MS, MOST_IMPORTANCE, PLACE_CHARS
+from ..events.drawers import IDENTITY_CHARS, LAST_MS, MEMORY_TYPE_CHARS, MOST_IMPORTANCE, PLACE_CHARS
 from ..timestamps import parse_ts, to_ms
 from .operation import Access, Effect, Operation, Request, Workspace
 from .palace import DrawerId, Place, Source, Text
@@ -26,6 +26,7 @@ MOST_IMPORTED: Final = 200
 _MEMORY_TYPE: Final = "decision, preference, milestone, problem, emotional, fact, task or general."
 
 _Name = Annotated[str, StringConstraints(strip_whitespace=True, max_length=128)]
+_MemoryType = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MEMORY_TYPE_CHARS)]
 
 
 def _moment(text: str) -> str:
@@ -76,7 +77,7 @@ class UpdateDrawerRequest(Request):
     wing: Place | None = Field(default=None, description="The new wing.")
     room: Place | None = Field(default=None, description="The new room.")
     hall: Place | None = Field(default=None, description="The new hall.")
-    memory_type: _Name | None = Field(default=None, description=_MEMORY_TYPE)
+    memory_type: _MemoryType | None = Field(default=None, description=_MEMORY_TYPE)
     importance: Annotated[StrictFloat | StrictInt, Field(ge=0, le=MOST_IMPORTANCE)] | None = Field(
         default=None, description="0 to 5."
     )
@@ -112,7 +113,7 @@ class ImportedDrawer(BaseModel):
     room: Place
     hall: Annotated[str, StringConstraints(strip_whitespace=True, max_length=PLACE_CHARS)] = ""
     content: Text
-    memory_type: Annotated[str, StringConstraints(max_length=64)] | None = None
+    memory_type: _MemoryType | None = None
     importance: Annotated[StrictFloat | StrictInt, Field(ge=0, le=MOST_IMPORTANCE)] | None = None
     source_file: Annotated[str, StringConstraints(max_length=512)] = ""
     added_by: Annotated[str, StringConstraints(max_length=512)] = ""

@@ -34,6 +34,11 @@ Scanner = Literal["memory", "recall", "technique"]
 
 SPACED_LETTERS: Final = 12
 """Minimum number of single letters in a row that count as a disguise and not as an abbreviation."""
+WEAK_WITHIN: Final = 1_000
+"""Maximum distance, in characters, between the beginnings of two weak phrases that count together. Instructions to play
+a role put their second phrase up to 800 characters later; two chance phrases of a long document are mostly further apart."""
+_NEXT_POINT: Final = re.compile(r"\n[ \t]*(?:\n|[-*+#>|\u2022]|\d{1,3}[.)])")
+"""Where a paragraph, a heading or a point of a list begins: rules of a team in a list are separate sentences."""
 _LETTER_SPACED: Final = re.compile(rf"(?<!\S)[^\W\d_](?: [^\W\d_]){{{SPACED_LETTERS - 1},}}(?!\S)")
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 
@@ -72,19 +77,63 @@ def findings(text: str) -> Iterator[Finding]:
 
 
 def techniques(text: str) -> Iterator[Finding]:
-    """The findings of our own rules, each rule once, with the least disguised reading that matches."""
+    """The findings of our own rules, each rule once, with the least disguised reading that matches.
+
+    A strong phrase blocks by itself; weak phrases block if those of two rules stand close together, and are otherwise
+    only recorded.
+    """
     if _is_letter_spaced(text):
         yield Finding("technique", "obfuscation", "letter_spacing", True)
     rules, seen, plainest = technique_rules(), set[int](), frozenset[str]()
+    alone: dict[int, Finding] = {}
     for suffix, reading in readings(text):
         cipher = suffix[1:] if suffix[1:] in CIPHERS else ""
         held = plainest if cipher else beginnings_in(reading)
         plainest = plainest or held
+        weak: list[_Phrase] = []
         for at in candidates(reading, held, cipher):
             rule = rules[at]
-            if at not in seen and rule.pattern.search(reading) is not None:
+            if at not in seen and rule.pattern is not None and rule.pattern.search(reading) is not None:
                 seen.add(at)
                 yield Finding("technique", rule.technique, rule.name + suffix, rule.severity == "block")
+            if rule.weak is not None:
+                weak += (_Phrase(match.start(), match.end(), at) for match in rule.weak.finditer(reading))
+        together = _together(weak, reading)
+        for at in dict.fromkeys(phrase.rule for phrase in weak):
+            finding = Finding("technique", rules[at].technique, rules[at].name + suffix, at in together)
+            if at not in seen and finding.blocks:
+                seen.add(at)
+                yield finding
+            alone.setdefault(at, finding)
+    yield from (finding for at, finding in alone.items() if at not in seen)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Phrase:
+    """A weak phrase in a reading, and the position of its rule."""
+
+    start: int
+    end: int
+    rule: int
+
+
+def _together(weak: list[_Phrase], reading: str) -> set[int]:
+    """The rules with a phrase near one of another rule: in the same point, not overlapping, at most ``WEAK_WITHIN`` away."""
+    if len(weak) < 2:
+        return set()
+    found, last = set[int](), dict[int, _Phrase]()
+    ends = iter([match.start() + 1 for match in _NEXT_POINT.finditer(reading)] + [len(reading) + 1])
+    end = next(ends)
+    for phrase in sorted(weak):
+        while phrase.end > end:  # patterns may begin with the line break before their phrase
+            end, last = next(ends), {}
+        for earlier in last.values():
+            near = phrase.start - earlier.start <= WEAK_WITHIN
+            if near and earlier.rule != phrase.rule and earlier.end <= phrase.start:
+                found |= {earlier.rule, phrase.rule}
+        if (held := last.get(phrase.rule)) is None or held.end <= phrase.start:
+            last[phrase.rule] = phrase
+    return found
 
 
 def _is_letter_spaced(text: str) -> bool:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .lookalikes import INVISIBLE
+from .lookalikes import EMOJI_JOINER, INVISIBLE
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 BASE64_RUNS: Final = 256
 PRINTABLE_SHARE: Final = 0.5
@@ -69,7 +69,7 @@ def fold_homoglyphs(text: str) -> str:
 
 
 def _invisible(text: str) -> MemoryFinding | None:
-    if text.isascii() or (match := INVISIBLE.search(text)) is None:
+    if text.isascii() or (match := INVISIBLE.search(EMOJI_JOINER.sub("", text))) is None:
         return None
     return MemoryFinding("invisible_unicode", f"U+{ord(match[0]):04X}")
 

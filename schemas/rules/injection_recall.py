@@ -10,7 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-VERSION: Final = 1
+from .lookalikes import EMOJI_JOINER
+
+VERSION: Final = 2
 
 RTL_OVERRIDE: Final = "\u202e"
 RTL_BELOW: Final = 1_024
@@ -50,6 +52,9 @@ def _rule(name: str, pattern: str, *needs: str) -> _Rule:
 
 _FILLER: Final = r"(?:(?:of|the|any|your|my|these|those|other|earlier|prior)\s+){0,3}"
 
+_OF_SOMETHING: Final = r"\s+(?:of|for|on|in|to|with|from|about|at|under|behind)\s+(?!your\b|this\b)"
+"""What follows if "the rules" are those of a thing and not the reader's: "print the rules of the firewall"."""
+
 HIGH: Final = (
     _rule(
         "ignore_instructions",
@@ -60,8 +65,8 @@ HIGH: Final = (
     _rule("disregard_instructions", r"disregard\s+(?:[\w'-]{1,30}\s+){0,6}instructions?\b", "disregard"),
     _rule(
         "reveal_system_prompt",
-        r"(?:reveal|show|print|output)\s+(?:me\s+|us\s+)?(?:your|the)\s+(?:system\s+prompt|system\s+instructions|"
-        r"system\s+rules|instructions|rules)\b",
+        r"(?:reveal|show|print|output)\s+(?:me\s+|us\s+)?(?:(?:your|the)\s+system\s+(?:prompt|instructions|rules)|"
+        rf"your\s+(?:instructions|rules)|the\s+(?:instructions|rules)(?!{_OF_SOMETHING}))\b",
         "prompt",
         "instructions",
         "rules",
@@ -92,6 +97,8 @@ def guard_recall(text: str) -> list[RecallFinding]:
     if not text:
         return []
     small = text.lower() if text.isascii() else None
+    if small is None:
+        text = EMOJI_JOINER.sub("", text)
     found = [RecallFinding("high", rule.name) for rule in HIGH if rule.fires(text, small)]
     if RTL_OVERRIDE in text and len(text) < RTL_BELOW:
         found.append(RecallFinding("high", "rtl_override"))

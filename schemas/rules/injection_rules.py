@@ -5,6 +5,9 @@ a reader must say, in any wording. Each is a pattern over folded text (``lookali
 invisible characters are gone), so a disguise does not need a rule of its own; what is encoded is decoded first
 (``injection_encoded``). The rules are data: ``injection.toml``.
 
+A rule has strong phrases, of which one is enough for a verdict, and weak ones, which people say to each other at work as
+well ("this is your new rule: never deploy on Fridays"): two different rules must find one each, close together.
+
 Invariants: pure; every gap in a pattern is bounded, so time is linear in the text. ``needs`` save time and
 restrain: a pattern is only tried on a text that contains one of them. A rule is
 justified by the technique it names and the phrasing around it, never by a row of a data set. docs/rendering.md says
@@ -22,7 +25,7 @@ from typing import Final, Literal
 
 from .injection_encoded import CIPHERS
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Raised with every change of a rule."""
 
 _LINE_BREAK: Final = re.compile(r"\n\s*")
@@ -37,21 +40,28 @@ class TechniqueRule:
         name: The pattern's name.
         technique: The family: override, hijack, persona, address, extraction, exfiltration, steering, forgery,
             obfuscation.
-        severity: Whether a hit blocks or is only recorded.
+        severity: Whether a strong phrase blocks or is only recorded.
         needs: The rule fires only on a text with one of these.
-        source: The regular expression, over folded text.
+        source: The regular expression of the strong phrases, over folded text; None if it has none.
+        weak_source: That of the weak phrases; None if it has none.
     """
 
     name: str
     technique: str
     severity: Literal["block", "record"]
     needs: tuple[str, ...]
-    source: str
+    source: str | None
+    weak_source: str | None
 
     @cached_property
-    def pattern(self) -> re.Pattern[str]:
+    def pattern(self) -> re.Pattern[str] | None:
         """The source, compiled at its first use: all of them take 60 ms."""
-        return re.compile(self.source)
+        return None if self.source is None else re.compile(self.source)
+
+    @cached_property
+    def weak(self) -> re.Pattern[str] | None:
+        """The source of the weak phrases, compiled at its first use."""
+        return None if self.weak_source is None else re.compile(self.weak_source)
 
 
 _BEGINNING: Final = 3
@@ -104,13 +114,17 @@ def technique_rules() -> tuple[TechniqueRule, ...]:
     def expanded(pattern: str) -> str:
         return _NAME.sub(lambda match: expanded(vocabulary[match[1]]), _LINE_BREAK.sub("", pattern))
 
+    def source(rule: dict[str, str], key: str) -> str | None:
+        return expanded(rule[key]) if key in rule else None
+
     return tuple(
         TechniqueRule(
             rule["name"],
             rule["technique"],
             rule.get("severity", "block"),
             tuple(rule["needs"]),
-            expanded(rule["pattern"]),
+            source(rule, "pattern"),
+            source(rule, "weak"),
         )
         for rule in data["rule"]
     )

@@ -22,6 +22,10 @@ FORMAT_CHARACTERS: Final = (
 HANGUL_FILLERS: Final = "\u115f\u1160\u3164"
 INVISIBLE: Final = re.compile(f"[{FORMAT_CHARACTERS}{HANGUL_FILLERS}]")
 """Characters that scanner (a) of contract §17 counts as invisible."""
+EMOJI_JOINER: Final = re.compile(
+    "(?<=[\u2190-\u2bff\ufe0f\U0001f000-\U0001faff])\u200d(?=[\u2190-\u2bff\U0001f000-\U0001faff])"
+)
+"""The joiner between two emoji, which makes one sign of them, as in a woman at a laptop; it hides no text."""
 UNSEEN: Final = re.compile(
     f"[{FORMAT_CHARACTERS}{HANGUL_FILLERS}\uffa0\u034f\u17b4\u17b5\u180b-\u180d\u180f\ufe00-\ufe0f\u2800\U000e0100-\U000e01ef"
     "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff]"

@@ -124,11 +124,10 @@ def update_crew(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Change the given settings of a crew and keep the others."""
+    """Change the given settings of a crew and keep the others; a setting with null is removed."""
+    asked = _given(name=name, settings=_object(settings))
     with client(where) as journal:
-        known = journal.crew(crew_id, workspace_id=workspace)
-        asked = {"name": known.name, "settings": known.settings, **_given(name=name, settings=_object(settings))}
-        show(journal.register_crew(crew_id, **asked, workspace_id=workspace), json_output, print_registered)
+        show(journal.update_crew(crew_id, **asked, workspace_id=workspace), json_output, print_registered)
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer import Argument, Option
 
-from ...schemas.errors import Unavailable
+from ...schemas.errors import CrewJournalError, Unavailable
 from ...schemas.ids import is_id
 from .connection import ANY_PORT, OWNER_TOKEN_FILE, SIGNS, Target, client, local_runtime, sync_client
 from .groups import grouped
@@ -58,6 +58,11 @@ def backup(
         try:
             manifest = _write(draft, journal.backup())
             draft.replace(path)
+        except OSError as error:
+            raise CrewJournalError(
+                f"the backup could not be written to {path}: {error.strerror or error}",
+                hint="free space there, or name a FILE on another disk",
+            ) from error
         finally:
             draft.unlink(missing_ok=True)
     show(_report(path, manifest, _digest(path)), json_output, _print_made)
@@ -77,8 +82,10 @@ def _write(draft: Path, records: Any) -> Manifest:
             for record in records:
                 manifest = file.take(plain(record))
                 bar(file.size, note=size_text(file.size))
-        finally:
             file.close()
+        except BaseException:
+            file.abandon()
+            raise
     if manifest is None:
         raise Unavailable("the backup ended without a result", hint="see the log of `up`, then try again")
     with draft.open("rb+") as written:

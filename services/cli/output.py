@@ -44,8 +44,8 @@ def size_text(count: float) -> str:
 
 
 def say(message: str) -> None:
-    """One line for the person at the terminal, on stderr."""
-    print(message, file=sys.stderr, flush=True)
+    """A message for the person at the terminal, on stderr, made safe: it may name what others wrote."""
+    print(safe(message, keep="\n"), file=sys.stderr, flush=True)
 
 
 def emit(document: Any, *, one_line: bool = False) -> None:

@@ -62,14 +62,14 @@ def recall(
 
 def print_brief(answer: Mapping[str, Any]) -> None:
     """The text on stdout as it is."""
-    print(answer["text"])  # made of printable characters and its own line breaks alone
+    print(safe(answer["text"], keep="\n"))
     _print_receipt(answer)
 
 
 def print_render(answer: Mapping[str, Any]) -> None:
     """The block on stdout as it is, the rest of the answer on stderr."""
     if answer["text"]:
-        print(answer["text"])  # made of printable characters and its own line breaks alone
+        print(safe(answer["text"], keep="\n"))
     else:
         say(_EMPTY_BLOCK[answer["status"]])
     hits = counted(len(answer["hits"]), "hit")

@@ -19,7 +19,7 @@ from typer import Option
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
 from .configuration import configured
-from .output import JSON_FLAG, report_error, say, show
+from .output import JSON_FLAG, report_error, safe, say, show
 
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
@@ -59,7 +59,7 @@ def _print_version(wanted: bool) -> None:
     from importlib.metadata import version
 
     answer = {"name": NAME, "version": version(NAME)}
-    show(answer, JSON_FLAG in sys.argv, lambda answer: print(*answer.values()))
+    show(answer, JSON_FLAG in sys.argv, lambda answer: print(safe(" ".join(answer.values()))))
     raise typer.Exit
 
 

@@ -80,7 +80,9 @@ def _sweeps(sweeps: Sequence[Report]) -> Iterator[tuple[str, str]]:
 
 def _journal(report: Report) -> str:
     stream = report.get("stream") or {}
-    text = f"{(report.get('entries') or {}).get('count') or 0:,} entries"
+    if "entries" not in report:
+        return "its size is shown to OWNER and ADMIN"
+    text = f"{(report['entries'] or {}).get('count') or 0:,} entries"
     if unavailable := stream.get("unavailable"):
         return f"{text} in the views; stream: {unavailable}"
     return text + (f"; stream head {stream['head']:,}, {size_text(stream['bytes'])}" if stream else "")

@@ -17,6 +17,7 @@ from ...schemas.operations.agents import (
     REGISTER_AGENT,
     REGISTER_CREW,
     UPDATE_AGENT,
+    UPDATE_CREW,
     AgentAnswer,
     AgentsAnswer,
     CrewAnswer,
@@ -899,6 +900,29 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(REGISTER_CREW, locals())
+
+    def update_crew(
+        self,
+        crew_id: str,
+        *,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        expected_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Change the given settings of a registered crew and keep the others.
+
+        The settings are merged by the service, key by key, so that two changes at once both count; a key with
+        ``null`` is removed. ``expected_seq`` refuses the change if the crew was registered again meanwhile.
+
+        Args:
+            crew_id: Id of the crew.
+            name: Name for people.
+            settings: Settings to change, a JSON object.
+            expected_seq: The ``seq`` of the registration that was read.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(UPDATE_CREW, locals())
 
     def crew(
         self,
@@ -2977,6 +3001,7 @@ class AsyncOperations:
     agent = _awaited(Operations.agent)
     agents = _awaited(Operations.agents)
     register_crew = _awaited(Operations.register_crew)
+    update_crew = _awaited(Operations.update_crew)
     crew = _awaited(Operations.crew)
     crews = _awaited(Operations.crews)
     document_read = _awaited(Operations.document_read)

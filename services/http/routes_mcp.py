@@ -63,6 +63,8 @@ def _connection(request: Request) -> Connection:
     notes = asked.get("notes") or "true"
     if notes not in ("true", "false"):
         raise InvalidQuery("notes is not valid", hint="use true or false", field="notes")
+    if workspace is not None:
+        principal.workspace(workspace)  # refused here, so that no call of the connection names another workspace
     caller = acting_as(principal, agent, crew, workspace, leads=role == "lead")
     call_id = request.headers.get(CALL_ID)
     return Connection(

@@ -29,8 +29,9 @@ _READY: Final = {**ANY_OBJECT, "503": {**ANY_OBJECT["200"], "description": "Not 
 async def status(request: Request, principal: Principal) -> Response:
     """Figures of a workspace, or of the node."""
     workspace = principal.workspace_or_all(Params(request, _STATUS).text("workspace_id"))
-    owns_the_node = principal.role.administers and principal.workspace_id is None
-    body = await services_of(request).status.status(workspace_id=workspace, node=owns_the_node)
+    administers = principal.role.administers
+    owns_the_node = administers and principal.workspace_id is None
+    body = await services_of(request).status.status(workspace_id=workspace, node=owns_the_node, counts=administers)
     return answer(body)
 
 
@@ -70,8 +71,8 @@ STATUS_ROUTES: Final = (
         name="status",
         tag="status",
         summary="The node and the token's workspace",
-        description="Figures of the token's workspace and whether the node is ready; the node's own for an OWNER of all "
-        "workspaces.",
+        description="Whether the node is ready; for OWNER and ADMIN figures of the token's workspace; for an OWNER of all "
+        "workspaces those of the node.",
         serve=status,
         answers=ANY_OBJECT,
         extra=parameters(WORKSPACE),

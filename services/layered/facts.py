@@ -34,7 +34,6 @@ from ...schemas.rules.documents import finding_in
 from ...schemas.rules.interference import Conflict
 from ...schemas.rules.render import one_line
 from ...schemas.rules.salience import Parts, Remembered, Weights, freshness, parts_of, salience, state_of
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms
 from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
@@ -42,6 +41,7 @@ from ..journal.intake.recorder import Recorder
 from ..kept import Kept
 from ..palace.graph import KnowledgeGraph, Layered, fact_fields
 from ..query.query_embedding import QueryVector
+from ..shown import until_shown
 from .choices import LayeredChoices
 from .fact_index import FactIndex, FactIndexes, KnownFact
 from .moment import Moments
@@ -148,7 +148,7 @@ class LayeredFacts:
             confidence = asked.confidence if "confidence" in asked.model_fields_set else None
             verified = FactVerified(fact_id=added.triple_id, confidence=confidence)
             seq = await self._record(caller, added.triple_id, verified, "verified")
-        await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
+        await until_shown(self._views, seq, FACTS_PROJECTION)
         found = await self.conflicts(caller, FactConflictsRequest())
         own = tuple(one for one in found.conflicts if added.triple_id in one.fact_ids)
         return LayeredWriteAnswer(kind="fact", id=added.triple_id, added=added.added, seq=seq, conflicts=own)
@@ -254,7 +254,7 @@ class LayeredFacts:
 
     async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> FactVerifyAnswer:
         seq = await self._record(caller, fact_id, said, what)
-        await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
+        await until_shown(self._views, seq, FACTS_PROJECTION)
         return FactVerifyAnswer(fact=await self.read(caller, fact_id), seq=seq)
 
     def _get(self, workspace_id: str, fact_id: str) -> KnownFact | None:

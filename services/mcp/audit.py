@@ -1,14 +1,16 @@
 """Records every call of a tool as one control entry, in the background.
 
-Invariant: a call does not wait for its record. Text that is in the journal already is not repeated: the record names the
-receipt or the sequence.
+Invariants: a call does not wait for its record. Every call is recorded, whatever its arguments hold: in the workspace that
+it named if the token is for that, else in the token's own. Text that is in the journal already is not repeated: the record
+names the receipt or the sequence.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import structlog
 
@@ -73,21 +75,21 @@ class Audit(Part):
             try:
                 await self._write(call)
                 self._recorded += 1
-            except CrewJournalError as error:
+            except Exception as error:  # one call that cannot be recorded does not end the recording of the others
                 self._missed += 1
                 _log.warning("tool_audit.failed", error=type(error).__name__)
             finally:
                 self._queue.task_done()
 
     async def _write(self, call: Call) -> None:
-        principal = call.connection.principal
-        caller = Caller.of(principal, call.connection.workspace_id)
+        caller = _caller(call)
         structured = call.outcome.structured
         seq, receipt = structured.get("seq"), structured.get("receipt")
         stored = isinstance(seq, int) and not call.outcome.is_error
+        tool = _storable(call.tool)
         called = ToolCalled(
-            tool=call.tool,
-            input="(in the journal)" if stored or receipt else _bounded(json.dumps(call.arguments, ensure_ascii=False)),
+            tool=tool,
+            input="(in the journal)" if stored or receipt else _bounded(_as_json(call.arguments)),
             output=f"(receipt {receipt})" if receipt else _bounded(call.outcome.text),
             is_error=call.outcome.is_error,
             duration_ms=round(call.took_ms, 1),
@@ -97,11 +99,32 @@ class Audit(Part):
         await self._journal.record(
             caller.workspace_id,
             called,
-            summary=f"tool {call.tool} " + ("failed" if call.outcome.is_error else "was called"),
+            summary=f"tool {tool} " + ("failed" if call.outcome.is_error else "was called"),
             **caller.author_fields,
         )
 
 
+def _caller(call: Call) -> Caller:
+    principal = call.connection.principal
+    try:
+        return Caller.of(principal, call.workspace_id)
+    except CrewJournalError:  # the call was refused for the same reason; its record is the token's own
+        return Caller.of(principal)
+
+
+def _as_json(arguments: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(arguments, ensure_ascii=False)
+    except (RecursionError, TypeError, ValueError):
+        return json.dumps({"omitted": "arguments that are too deep, or not JSON"})
+
+
+def _storable(text: str) -> str:
+    """The text with a question mark in place of each lone surrogate, which UTF-8 cannot hold."""
+    return text.encode(errors="replace").decode()
+
+
 def _bounded(text: str) -> str:
-    size = len(text.encode(errors="replace"))
-    return text if size <= MOST_BYTES else json.dumps({"omitted_bytes": size})
+    whole = _storable(text)
+    size = len(whole.encode())
+    return whole if size <= MOST_BYTES else json.dumps({"omitted_bytes": size})

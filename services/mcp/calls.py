@@ -74,9 +74,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that ended."""
+    """A call that ended.
+
+    Attributes:
+        workspace_id: The workspace that the call named, by an argument or by its URL; None if it named none.
+    """
 
     connection: Connection
+    workspace_id: str | None
     tool: str
     arguments: Mapping[str, Any]
     outcome: Outcome

@@ -114,7 +114,9 @@ class Tools:
             log_unexpected(error, trace_id)
             outcome = Outcome(f"The memory failed unexpectedly (trace {trace_id}).", {"trace_id": trace_id}, True)
         took_ms = (time.perf_counter() - began) * 1_000
-        self._audit.record(Call(connection, tool.name if tool else name[:64], arguments, outcome, took_ms))
+        named = arguments.get("workspace_id")
+        workspace = named if isinstance(named, str) else connection.workspace_id
+        self._audit.record(Call(connection, workspace, tool.name if tool else name[:64], arguments, outcome, took_ms))
         return outcome
 
     def _note(self, connection: Connection, seq: Any) -> None:
@@ -187,8 +189,13 @@ def _fields(
             known = ", ".join(one for one in offered if one not in tool.fixed) or "none"
             raise InvalidQuery(f"{tool.name} has no argument {given[:64]!r}", hint=f"known are {known}", field=given)
     raw = {**arguments, **tool.fixed}
-    if connection.workspace_id is not None and "workspace_id" in operation.request.model_fields:
-        raw.setdefault("workspace_id", connection.workspace_id)
+    workspace = connection.workspace_id if "workspace_id" in operation.request.model_fields else None
+    if workspace is not None and raw.setdefault("workspace_id", workspace) != workspace:
+        raise InvalidQuery(
+            f"the connection is for workspace {workspace}, the call names another",
+            hint="leave workspace_id out, or connect to the other workspace",
+            field="workspace_id",
+        )
     for name in _WRITE_IDS if connection.call_id is not None and operation.effect is Effect.CREATES else ():
         if name in operation.request.model_fields and name not in operation.path_fields:
             raw.setdefault(name, f"m_{connection.call_id}")

@@ -11,7 +11,7 @@ import contextlib
 import json
 
 from ...schemas.entry import ActorType
-from ...schemas.errors import NotFound, ViewsBehind
+from ...schemas.errors import NotFound, RegisteredMeanwhile, ViewsBehind
 from ...schemas.events.workspaces import AgentRegistered, AgentRole, CrewRegistered
 from ...schemas.ids import derived_id
 from ...schemas.operations.agents import (
@@ -26,6 +26,7 @@ from ...schemas.operations.agents import (
     RegisterAgentRequest,
     RegisterCrewRequest,
     UpdateAgentRequest,
+    UpdateCrewRequest,
 )
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal, Role
@@ -145,17 +146,45 @@ class Agents:
 
     async def register_crew(self, caller: Caller, asked: RegisterCrewRequest) -> CrewAnswer:
         """Record a crew's settings; returns once they can be read."""
-        crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name, settings=asked.settings)
+        async with self._changing:
+            crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name, settings=asked.settings)
+            return await self._register_crew(caller, crew)
+
+    async def update_crew(self, caller: Caller, asked: UpdateCrewRequest) -> CrewAnswer:
+        """Record a crew's settings with those that are given; returns once they can be read.
+
+        Raises:
+            NotFound: If it is not registered.
+            RegisteredMeanwhile: If its last registration is not the expected one.
+            ViewsBehind: If the views do not show the change before this one in time.
+        """
+        async with self._changing:
+            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
+            known = await self._registry.crew(caller.workspace_id, asked.crew_id)
+            if known is None:
+                raise _no_crew(asked.crew_id)
+            if asked.expected_seq not in (None, known.since_seq):
+                raise RegisteredMeanwhile(
+                    f"crew {asked.crew_id} was registered again at {known.since_seq}",
+                    hint=f"read it again, then send expected_seq {known.since_seq}",
+                    field="expected_seq",
+                )
+            merged = {**json.loads(known.settings), **(asked.settings or {})}
+            settings = {key: value for key, value in merged.items() if value is not None}
+            crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name or known.name, settings=settings)
+            return await self._register_crew(caller, crew)
+
+    async def _register_crew(self, caller: Caller, crew: CrewRegistered) -> CrewAnswer:
         recorded = await self._journal.record(
             caller.workspace_id,
             crew,
-            summary=f"crew {asked.crew_id} is registered",
+            summary=f"crew {crew.crew_id} is registered",
             actor_type=ActorType.USER,
             actor_id=caller.actor,
-            crew_id=asked.crew_id,
+            crew_id=crew.crew_id,
         )
         await self._until_folded(recorded.seq)
-        members = await self._members(caller.workspace_id, asked.crew_id)
+        members = await self._members(caller.workspace_id, crew.crew_id)
         return CrewAnswer(**crew.model_dump(), agents=members, seq=recorded.seq)
 
     async def get_crew(self, caller: Caller, asked: CrewRequest) -> CrewAnswer:
@@ -167,9 +196,7 @@ class Agents:
         own = caller.administers or asked.crew_id == caller.principal.crew_id
         known = await self._registry.crew(caller.workspace_id, asked.crew_id) if own else None
         if known is None:
-            raise NotFound(
-                f"no crew {asked.crew_id[:64]} is registered", hint="register it with `crew-journal crew create`"
-            )
+            raise _no_crew(asked.crew_id)
         return await self._crew_answer(known)
 
     async def list_crews(self, caller: Caller, _asked: CrewsRequest) -> CrewsAnswer:
@@ -214,3 +241,7 @@ def _agent_answer(row: AgentRow) -> AgentAnswer:
 
 def _no_agent(agent_id: str) -> NotFound:
     return NotFound(f"no agent {agent_id[:64]} is registered", hint="register it with `crew-journal agent create`")
+
+
+def _no_crew(crew_id: str) -> NotFound:
+    return NotFound(f"no crew {crew_id[:64]} is registered", hint="register it with `crew-journal crew create`")

@@ -93,7 +93,6 @@ class Files:
             NotAllowed: If the document is another's, or the role may not write it.
             WriteRefused, Quarantined, CapExceeded: If the content is refused.
             DocumentConflict: If the document changed twice while it was edited.
-            ViewsBehind: If a write is stored, but cannot be read yet.
             BrokerUnavailable: If no ack came within the bound.
         """
         missing = [name for name in _NEEDS[asked.command] if getattr(asked, name) is None]

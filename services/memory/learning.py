@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Final
 
-from ...schemas.errors import ConsolidationRunning, FieldProblem, InvalidRequest, NotAllowed
+from ...schemas.errors import ConsolidationRunning, FieldProblem, InvalidRequest, NotAllowed, NotFound
 from ...schemas.events.learning import LessonRecorded
 from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ids import mint_entry_id
@@ -27,11 +27,12 @@ from ...schemas.operations.learning import (
 )
 from ...schemas.ports import ViewReader
 from ...schemas.rules.consolidation import MIN_ENTRIES
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
-from ...schemas.views import LEARNING_PROJECTION, SWEEPS, SWEEPS_PROJECTION
+from ...schemas.views import ENTRIES, LEARNING_PROJECTION, SWEEPS, SWEEPS_PROJECTION
+from ...schemas.views.workspaces import AGENTS, CREWS
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from ..shown import until_shown
 from .learned import Learned
 from .sweep_now import reported
 from .ticks import Tick, record_tick
@@ -44,6 +45,10 @@ _HOUR_MS: Final = 3_600_000
 _UNITS_MS: Final = {"h": _HOUR_MS, "d": 24 * _HOUR_MS, "w": 7 * 24 * _HOUR_MS}
 _RUNNING: Final = f"""SELECT due_ms FROM {SWEEPS} WHERE workspace_id = ? AND sweep = '{CONSOLIDATION}'
     AND due_ms IS NOT NULL AND coalesce(finished_due_ms < due_ms, true)"""
+
+_CREW: Final = f"""SELECT 1 FROM {CREWS} WHERE workspace_id = $1 AND crew_id = $2
+    UNION ALL SELECT 1 FROM {AGENTS} WHERE workspace_id = $1 AND crew_id = $2
+    UNION ALL SELECT 1 FROM {ENTRIES} WHERE workspace_id = $1 AND crew_id = $2 LIMIT 1"""
 
 
 class Learning:
@@ -78,10 +83,17 @@ class Learning:
         """Record that a consolidation is due now, and wait a moment for its end.
 
         Raises:
+            NotFound: If no such crew is registered, and no entry is of it.
             ConsolidationRunning: If one of the workspace has not finished.
             BrokerUnavailable: If it could not be recorded.
         """
         workspace_id = caller.workspace_id
+        if asked.crew_id is not None and not await asyncio.to_thread(self._knows_crew, workspace_id, asked.crew_id):
+            raise NotFound(
+                f"no crew {asked.crew_id} in workspace {workspace_id}",
+                hint="name a crew that is registered or has entries (`crew-journal crew list`)",
+                field="crew_id",
+            )
         async with self._turn:
             await self._catch_up(workspace_id)
             running = await asyncio.to_thread(self._views.rows, _RUNNING, [workspace_id])
@@ -97,7 +109,7 @@ class Learning:
             recorded = await record_tick(
                 self._journal, tick, payload, "consolidation", f"A consolidation of {of} is due, since {since}"
             )
-            await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, SWEEPS_PROJECTION)
+            await until_shown(self._views, recorded.seq, SWEEPS_PROJECTION)
         counts: dict[str, int] | None = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._wait_s):
@@ -112,6 +124,10 @@ class Learning:
             counts=counts or {},
             skipped=None if counts is None else _skipped(counts),
         )
+
+    def _knows_crew(self, workspace_id: str, crew_id: str) -> bool:
+        """Blocking."""
+        return bool(self._views.rows(_CREW, [workspace_id, crew_id]))
 
     async def rules(self, caller: Caller, asked: LearnedRulesRequest) -> LearnedRulesAnswer:
         """The rules of a crew; of all crews for an operator who names none.
@@ -172,7 +188,7 @@ class Learning:
             crew_id=asked.crew_id,
             agent_id=asked.agent_id,
         )
-        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, LEARNING_PROJECTION)
+        await until_shown(self._views, recorded.seq, LEARNING_PROJECTION)
         return LessonAnswer(lesson_id=lesson_id, entry_id=recorded.id, seq=recorded.seq)
 
 

@@ -42,7 +42,6 @@ from ...schemas.operations.embeddings import (
     ModelsRequest,
 )
 from ...schemas.ports import Embedder, ViewReader
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import (
     ACTIVATIONS_PROJECTION,
     VECTORS_PROJECTION,
@@ -50,6 +49,7 @@ from ...schemas.views import (
 )
 from ..desk import Caller
 from ..journal.intake.append import Journal
+from ..shown import until_shown
 from .activation import activate_embeddings, check_model
 from .compare import ModelComparison
 from .model_figures import ModelFigures
@@ -317,7 +317,7 @@ class EmbeddingModels:
 
     async def _wait_until_folded(self, seq: int) -> None:
         """Wait until the views know of a decision, so that the next one is taken on them."""
-        await self._views.wait_for(seq, MIN_SEQ_WAIT_S, ACTIVATIONS_PROJECTION, VECTORS_PROJECTION)
+        await until_shown(self._views, seq, ACTIVATIONS_PROJECTION, VECTORS_PROJECTION)
 
 
 async def _with_coverage(

@@ -38,12 +38,12 @@ from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
 from ...schemas.rules.operators import KEY_CHANGED, KEY_CHANGED_FIX, facts_of, key_id, slug_of, subject_hash
 from ...schemas.rules.tiers import Scope, scope_of
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms
 from ...schemas.views import DOCUMENTS
 from ...schemas.views.operators import OPERATORS_PROJECTION, OperatorProfileRow
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from ..shown import until_shown
 from .documents.writing import Writing
 from .learned import NOW
 from .profiles import Opener, Profiles
@@ -207,7 +207,7 @@ class Operators:
             raise InvalidQuery("the key is the one that the journal uses", hint="nothing is to be replaced")
         payload, summary = OperatorKeyReplaced(key_id=self._key_id), "the key that names people was replaced"
         recorded = await self._journal.record(SYSTEM_WORKSPACE, payload, summary=summary, **caller.actor_fields)
-        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, OPERATORS_PROJECTION)
+        await until_shown(self._views, recorded.seq, OPERATORS_PROJECTION)
         return SubjectKeyReplacedAnswer(key_id=self._key_id, seq=recorded.seq)
 
     def _hash(self, workspace_id: str, user: str) -> str:
@@ -228,7 +228,7 @@ class Operators:
         self, caller: Caller, person: str, payload: ControlPayload, summary: str
     ) -> OperatorChangedAnswer:
         recorded = await self._journal.record(caller.workspace_id, payload, summary=summary, **caller.actor_fields)
-        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, OPERATORS_PROJECTION)
+        await until_shown(self._views, recorded.seq, OPERATORS_PROJECTION)
         return OperatorChangedAnswer(slug=slug_of(person), seq=recorded.seq)
 
     async def _retract_notes(self, caller: Caller, user: str, answer: OperatorChangedAnswer) -> OperatorChangedAnswer:

@@ -19,7 +19,7 @@ from ...schemas.ids import derived_id, is_id
 from ...schemas.operations.priorities import PriorityAnswer, PriorityRequest
 from ...schemas.ports import ViewReader
 from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, LIVE_PRIORITIES, STANDINGS_PROJECTION
+from ...schemas.views import ARCHIVED, ENTRIES, ENTRIES_PROJECTION, LIVE_PRIORITIES, STANDINGS_PROJECTION
 from ...schemas.views.table import PRESENT
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
@@ -30,7 +30,9 @@ _READ: Final = (ENTRIES_PROJECTION, STANDINGS_PROJECTION)
 _ID_NAME: Final = "priority"
 _ID_VERSION: Final = 1
 _LIVE: Final = f"""SELECT coalesce(live.since_seq, entry.seq), coalesce(live.priority, entry.priority)
-    FROM {ENTRIES} AS entry LEFT JOIN (SELECT * FROM {LIVE_PRIORITIES} WHERE {PRESENT}) AS live
+    FROM (SELECT workspace_id, id, seq, priority FROM {ENTRIES}
+        UNION ALL SELECT workspace_id, id, seq, priority FROM {ARCHIVED}) AS entry
+    LEFT JOIN (SELECT * FROM {LIVE_PRIORITIES} WHERE {PRESENT}) AS live
         ON live.workspace_id = entry.workspace_id AND live.entry_id = entry.id
     WHERE entry.workspace_id = $1 AND entry.id = $2"""
 """The latest priority of an entry and the sequence that set it; no row if there is no such entry."""

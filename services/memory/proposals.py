@@ -39,13 +39,13 @@ from ...schemas.ports import ViewReader
 from ...schemas.rules.lessons import RULES_SHOWN, LearnedRule, rule_summary, rules_shown, rules_text
 from ...schemas.rules.publishers import UNRECORDED, author_shown
 from ...schemas.rules.relations import EVIDENCE_REF
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms
 from ...schemas.views import ENTRIES, LEARNING_PROJECTION, RETRACTIONS
 from ...schemas.views.learning import PROPOSAL_DECISIONS, PROPOSALS, RULES, ProposalRow
 from ...schemas.views.table import PRESENT
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from ..shown import until_shown
 from .learned import Learned
 from .retractions import Retractions
 from .skills import Skills, address_of, text_of
@@ -210,7 +210,7 @@ class Proposals:
                 priority=Priority.HIGH,
                 refs={EVIDENCE_REF: list(evidence), "derived_from": [row.proposal_id]},
             )
-            await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, LEARNING_PROJECTION)
+            await until_shown(self._views, recorded.seq, LEARNING_PROJECTION)
         return _decision(proposal, ProposalState.APPROVED, recorded.id, recorded.seq)
 
     async def reject(self, caller: Caller, asked: RejectProposalRequest) -> ProposalDecisionAnswer:
@@ -254,7 +254,7 @@ class Proposals:
             **caller.actor_fields,
             crew_id=proposal.row.crew_id,
         )
-        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, LEARNING_PROJECTION)
+        await until_shown(self._views, recorded.seq, LEARNING_PROJECTION)
         return recorded.seq
 
     async def _one(self, caller: Caller, proposal_id: str, *states: ProposalState) -> Proposal:

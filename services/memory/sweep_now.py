@@ -17,11 +17,11 @@ from ...schemas.errors import Unavailable
 from ...schemas.events.sweeps import SweepFinished
 from ...schemas.operations.sweeps import SweepAnswer, SweepEmbeddingsRequest
 from ...schemas.ports import ViewReader
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import to_ms
 from ...schemas.views import ENTRIES, VECTORS_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
+from ..shown import until_shown
 from .ticks import Tick, publish_tick
 
 WAIT_S: Final = 25.0
@@ -82,7 +82,7 @@ class SweepNow:
                 f"the {sweep} sweep of {tick.due} has not finished within {self._wait_s:g} s",
                 hint="it goes on; ask again later, and see the reactors in `crew-journal status`",
             ) from None
-        await self._views.wait_for(answer.seq, MIN_SEQ_WAIT_S, *needs)
+        await until_shown(self._views, answer.seq, *needs)
         return answer
 
 

@@ -9,6 +9,7 @@ that it was restored, and from what.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import zipfile
@@ -113,7 +114,8 @@ class BackupFile:
     """A backup that is being written: a ZIP archive with a part for each stream and the manifest at its end."""
 
     def __init__(self, path: Path) -> None:
-        self._archive = zipfile.ZipFile(path, "x", zipfile.ZIP_STORED)
+        self._file = path.open("xb")
+        self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
         self._parts: dict[str, Part] = {}
         self._open: tuple[Any, Any, Mapping[str, Any]] | None = None
         self._subject_key: str | None = None
@@ -156,6 +158,16 @@ class BackupFile:
         if self._open is not None:
             self._open[0].close()
         self._archive.close()
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close what was opened without finishing the archive, after a write failed: nothing more is written."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._open is not None:
+                self._open[0].close()
+        self._archive.fp = None
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def checked_backup(path: Path) -> Manifest:

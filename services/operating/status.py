@@ -131,11 +131,12 @@ class Node:
         self._about = about
         self._clock = clock
 
-    async def status(self, *, workspace_id: str | None, node: bool) -> dict[str, Any]:
+    async def status(self, *, workspace_id: str | None, node: bool, counts: bool = True) -> dict[str, Any]:
         """The body of ``/v1/status``.
 
         Args:
             workspace_id: Show figures of this workspace alone; None for all.
+            counts: Whether to show how much the workspace holds: to OWNER and ADMIN.
             node: Whether to show the figures of the node's parts: to an OWNER of all workspaces.
         """
         problems = self.not_ready()
@@ -145,7 +146,7 @@ class Node:
             "ready": not problems,
             "memory": await asyncio.to_thread(self._memory, workspace_id, node),
             "memory_provider": await self._provider(workspace_id),
-            **await asyncio.to_thread(self._counts, workspace_id),
+            **(await asyncio.to_thread(self._counts, workspace_id) if counts else {}),
         }
         if node:
             parts = await self._parts.figures()

@@ -30,6 +30,7 @@ from ..authorship import Author, check_may_change, may_change
 from ..desk import Caller, Q
 from ..journal.intake.recorder import ScrubbingRecorder
 from ..journal.intake.secrets import storable
+from ..shown import until_shown
 from .entity_finder import EntityFinder
 from .facts import BY_START, LATEST_FIRST, FactReader
 
@@ -199,7 +200,7 @@ class KnowledgeGraph:
             )
             await self._check_limits(workspace_id, int(known is None), facts=0)
             seq = await self._record(caller, said, f"entity {given.name} is named")
-        await self._views.wait_for(seq, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
+        await until_shown(self._views, seq, FACTS_PROJECTION)
         aliases = await self._read.aliases(workspace_id, root)
         return ops.KgEntityAnswer(
             entity_id=root, name=given.name, type=given.type, aliases=tuple(row.name for row in aliases), seq=seq

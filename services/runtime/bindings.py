@@ -156,6 +156,7 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(agents.AGENT, use.agents.get)
     desk.bind(agents.AGENTS, use.agents.list)
     desk.bind(agents.REGISTER_CREW, use.agents.register_crew)
+    desk.bind(agents.UPDATE_CREW, use.agents.update_crew)
     desk.bind(agents.CREW, use.agents.get_crew)
     desk.bind(agents.CREWS, use.agents.list_crews)
     desk.bind(files.MEMORY_FILE, use.files.run)

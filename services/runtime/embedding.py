@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Final
 
-from ...consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder
+from ...consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder, ollama_host_of
 from ...consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
 from ...consumers.adapters.served import Endpoint
 from ...schemas.active_models import read_active_models
@@ -73,7 +73,8 @@ class Embedding:
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Choose and record the activation; closed by ``stack``."""
-        settings = self._settings
+        host = await ollama_host_of(self._settings.ollama_host)
+        settings = self._settings = self._settings.model_copy(update={"ollama_host": host})
         stack.push_async_callback(self._close)
         pinned = (await asyncio.to_thread(read_active_models, self._views)).get(SYSTEM_WORKSPACE)
         states = {model: state for model, state, _ in await asyncio.to_thread(self._views.rows, _STATES)}

@@ -16,7 +16,10 @@ from crew_journal.consumers.reactors.compact import CompactReactor
 from crew_journal.schemas.entry import Priority
 from crew_journal.schemas.errors import InvalidQuery, NotFound
 from crew_journal.schemas.events.memory import PriorityChanged
+from crew_journal.schemas.operations.priorities import PriorityRequest
 from crew_journal.schemas.timestamps import format_ts
+from crew_journal.services.desk import Caller
+from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.query.entries.cursor import Cursor
 from crew_journal.services.query.entries.filters import EntryFilters, parse_filters
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -199,3 +202,16 @@ async def test_over_http_include_archive_is_true_or_false(tmp_path: Path) -> Non
             assert (await client.get(receipt.id, **asked, include_archive=archive)).id == receipt.id
         with pytest.raises(InvalidQuery, match="include_archive must be true or false"):
             await client.count(**asked, include_archive="perhaps")  # type: ignore[arg-type]  # what curl may send
+
+
+async def test_a_priority_on_an_archived_entry_is_set_and_can_be_read(live: MemoryNode) -> None:
+    """Issue 28.7: it was "no entry"."""
+    await append(live, noise("old", 10, old_day(live, 40)))
+    await live.react(CompactReactor)
+    await compact(live)
+    [(archived,)] = live.store.rows("SELECT count(*) FROM journal_entries_archived WHERE id = 'old-3'")
+    assert archived == 1
+    priorities = Priorities(live.journal, live.store)
+    asked = PriorityRequest(entry_id="old-3", priority=Priority.PIN, reason="it explains the outage")
+    assert (await priorities.set(Caller.of(ADMIN), asked)).changed
+    assert not (await priorities.set(Caller.of(ADMIN), asked)).changed

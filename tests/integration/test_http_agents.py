@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import cast
 import pytest
 from support.stack import DEADLINE_S, Stack, running_stack
 
-from crew_journal.schemas.errors import InvalidEntry, NotAllowed, NotFound
+from crew_journal.schemas.errors import InvalidEntry, NotAllowed, NotFound, RegisteredMeanwhile
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.views.table import as_of
 from crew_journal.services.client import AsyncCrewJournal
@@ -161,3 +162,38 @@ async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_
         ("bruno", True, "edge", "lead"),
     ]
     registry.close()
+
+
+async def test_two_updates_of_a_crew_at_once_both_count(world: World) -> None:
+    """Issue 28.7: the command read the settings and wrote them whole, so that the later one undid the earlier one."""
+    await world.admin.register_crew("core", name="Core", settings={"zone": "eu", "old": 1})
+    changes = [world.admin.update_crew("core", settings={f"key-{n}": n}) for n in range(8)]
+    await asyncio.gather(*changes, world.admin.update_crew("core", settings={"old": None}))
+    found = await world.admin.crew("core")
+    assert found.settings == {"zone": "eu", **{f"key-{n}": n for n in range(8)}}
+    assert found.name == "Core"
+
+
+async def test_an_update_of_a_crew_that_was_registered_meanwhile_is_refused_if_it_expects_another(world: World) -> None:
+    read = await world.admin.register_crew("core", settings={"zone": "eu"})
+    written = await world.admin.update_crew("core", settings={"zone": "us"}, expected_seq=read.seq)
+    with pytest.raises(RegisteredMeanwhile) as refused:
+        await world.admin.update_crew("core", settings={"zone": "asia"}, expected_seq=read.seq)
+    assert str(written.seq) in refused.value.hint
+    assert (await world.admin.crew("core")).settings == {"zone": "us"}
+    with pytest.raises(NotFound):
+        await world.admin.update_crew("nemo", settings={})
+    with pytest.raises(NotAllowed):
+        await world.agent.update_crew("core", settings={})
+
+
+async def test_a_consolidation_of_a_crew_that_nobody_knows_is_an_error_that_names_it(world: World) -> None:
+    with pytest.raises(NotFound, match="no crew nemo"):
+        await world.admin.consolidate(crew_id="nemo")
+
+
+async def test_an_agent_sees_no_counts_of_its_workspace(world: World) -> None:
+    """Issue 28.13."""
+    counts = {"entries", "embeddings", "dead_letters"}
+    assert counts <= (await world.admin.status()).keys()
+    assert not counts & (await world.agent.status()).keys()

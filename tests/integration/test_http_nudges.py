@@ -61,7 +61,12 @@ async def test_either_marker_resets_the_count(stack: Stack, marker: str) -> None
     token = await stack.token(Role.AGENT, workspace, agent="a1")
     async with stack.client(token.plaintext) as client:
         assert await kinds(client, "before", min_seq=seq) == ["memory"]
-        seq = await write(stack, workspace, {"entry_type": marker})
+        if marker == "memory.updated":  # the service lists the write of a document as one
+            async with stack.client() as owner:
+                await owner.register_agent("a1", memory_enabled=True, workspace_id=workspace)
+            seq = (await client.document_write("AGENT", "append", "- the press needs oil")).seq
+        else:
+            seq = await write(stack, workspace, {"entry_type": marker})
         assert await kinds(client, "after", min_seq=seq) == []
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from support.journal import ADMIN, AGENT, LEAD, NOW, OWNER, note
 
-from crew_journal.schemas.catalogue import Publisher, catalogue, info_of, is_control_type
+from crew_journal.schemas.catalogue import SERVICE_ALONE, Publisher, catalogue, info_of, is_control_type
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
+from crew_journal.schemas.events.control import CONTROL_PAYLOADS
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.grants import why_not_granted
 from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.rules.document_entries import UPDATED
 from crew_journal.services.journal.intake.submission import accept
 
 KEEPER = Principal(
@@ -192,3 +194,15 @@ def test_an_empty_workspace_is_an_error_and_not_a_missing_one(principal: Princip
     for ask in (principal.workspace, principal.workspace_or_all):
         with pytest.raises(InvalidQuery, match="workspace_id is empty"):
             ask("")
+
+
+WRITTEN_BY_PEOPLE = {"memory.consolidated"}
+"""Types that the service writes and that OWNER and ADMIN may publish, too (contract §1)."""
+
+
+def test_no_token_publishes_a_type_that_the_service_writes() -> None:
+    """Issue 28.13: an AGENT could publish ``memory.updated`` and ``memory.searched``."""
+    written = {kind.ENTRY_TYPE for kind in CONTROL_PAYLOADS} | {UPDATED}
+    assert len(written) > 60
+    open_to_tokens = {name for name in written if info_of(name).publisher not in SERVICE_ALONE}
+    assert open_to_tokens == WRITTEN_BY_PEOPLE

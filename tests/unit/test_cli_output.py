@@ -20,6 +20,7 @@ from crew_journal.services.cli.output import (
     progress_bar,
     report_error,
     safe,
+    say,
     size_text,
 )
 
@@ -187,3 +188,9 @@ def test_models_become_plain_json_and_dicts_stay() -> None:
     problem = FieldProblem("a", "b")
     assert plain(problem) == {"field": "a", "problem": "b", "fix": ""}
     assert plain({"a": 1}) == {"a": 1}
+
+
+def test_a_message_shows_characters_that_act_on_a_terminal_as_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Issue 28.13: the name of a file of another person reached the terminal with its bidi override."""
+    say("conflict: notes\u202etxt.exe\x1b[2J, kept\nas before")
+    assert capsys.readouterr().err == "conflict: notes\\u202etxt.exe\\x1b[2J, kept\nas before\n"

@@ -121,7 +121,9 @@ async def test_scores_of_the_service_become_shares_of_the_best() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (answers(200, {}), None),
+        (answers(200, {"documents": [], "bytes": 0, "view_seq": 1}), None),
+        (answers(200, {"status": "ok"}), "the answer is not that of a memory service: check the URL"),
+        (answers(401, {"title": "no"}), '401 from the service: {"title":"no"}'),
         (
             answers(503, {"ready": False, "reasons": ["no broker"]}),
             '503 from the service: {"ready":false,"reasons":["no broker"]}',

@@ -6,6 +6,8 @@ import hashlib
 import re
 from typing import Final
 
+from ...events.drawers import PLACE_CHARS
+
 DIARY: Final = "diary"
 """Wing of all diaries, room of an entry without a topic, and type of their drawers."""
 _ID_PLACE_CHARS: Final = 120
@@ -19,8 +21,11 @@ def drawer_id(wing: str, room: str, content: str) -> str:
 
 
 def agent_slug(name: str) -> str:
-    """The hall of an agent's diary: trimmed, lower-case, blanks to ``_``, without apostrophes."""
-    return re.sub(r"\s+", "_", re.sub(r"['’]", "", name.strip().lower()))
+    """The hall of an agent's diary: trimmed, lower-case, blanks to ``_``, without apostrophes, at most ``PLACE_CHARS``.
+
+    Some letters become several in lower case, so that a name as long as it may be can give a longer one.
+    """
+    return re.sub(r"\s+", "_", re.sub(r"['’]", "", name.strip().lower()))[:PLACE_CHARS]
 
 
 def _in_id(place: str) -> str:

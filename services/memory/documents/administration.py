@@ -36,6 +36,7 @@ from ...desk import Caller
 from ...journal.intake.recorder import Recorder
 from ...journal.intake.secrets import DEFAULT_MODE
 from ...query.unknown_names import refuse_unknown_workspace
+from ...shown import until_shown
 from ..ticks import Tick, record_tick
 
 _CONFIG: Final = f"SELECT retention_days, scrubber, verifier FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
@@ -94,7 +95,7 @@ class Administration:
         """Record settings; returns once they apply to writes.
 
         Raises:
-            ViewsBehind: If the views do not show this change, or the one before it, in time.
+            ViewsBehind: If the views do not show the change before this one in time.
             BrokerUnavailable: If no ack came within the bound.
         """
         async with self._changing:
@@ -114,7 +115,7 @@ class Administration:
                 actor_id=caller.actor,
             )
             self._last_change = recorded.seq
-        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
+        await until_shown(self._views, recorded.seq, DOCUMENTS_PROJECTION)
         return _answer(caller.workspace_id, wanted, recorded.seq)
 
     async def stats(self, caller: Caller, _asked: MemoryStatsRequest) -> MemoryStatsAnswer:
@@ -161,7 +162,7 @@ class Administration:
         recorded = await self._journal.record(
             caller.workspace_id, swept, summary=_summary(swept), actor_type=ActorType.USER, actor_id=caller.actor
         )
-        await self._views.wait_for(recorded.seq, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
+        await until_shown(self._views, recorded.seq, DOCUMENTS_PROJECTION)
         return VersionsSweptAnswer(
             workspace_id=caller.workspace_id,
             before=format_ms(cutoff_ms),

@@ -179,7 +179,10 @@ class Storing:
             if isinstance(error, BrokerUnavailable):
                 error.hint = f"try again with write_id={draft.write_id}, so that it counts once; {error.hint}"
             raise
-        await self._until_readable(draft, published.seq)
+        late = await self._until_readable(published.seq)
+        if late is not None and not published.duplicate:  # what it holds is still pending, so that caps count it
+            answer = _answer(caller, draft, document, published.seq)
+            return answer.model_copy(update={"warning": late, "search_index_updated": False})
         document.release(pending)
         if not published.duplicate:
             return _answer(caller, draft, document, published.seq)
@@ -192,14 +195,13 @@ class Storing:
             )
         return _answer(caller, draft, document, known.seq, duplicate=draft.given_id)
 
-    async def _until_readable(self, draft: Draft, seq: int) -> None:
+    async def _until_readable(self, seq: int) -> str | None:
+        """Wait until a write can be read; a warning if it cannot in time. It is stored, so that is not an error."""
         try:
             await self._views.wait_for(seq, self._wait_s, DOCUMENTS_PROJECTION)
         except ViewsBehind:
-            raise ViewsBehind(
-                f"the write {draft.write_id} is stored at {seq}, but cannot be read yet",
-                hint=f"do not write it again; read with min_seq={seq}",
-            ) from None
+            return f"it is stored at {seq}, but cannot be read yet: do not write it again; read with min_seq={seq}"
+        return None
 
     async def _known(self, draft: Draft) -> VersionRow | None:
         """The stored write with the draft's id.

@@ -81,7 +81,6 @@ class Writing:
             WriteRefused, Quarantined, CapExceeded: If the content is refused.
             DocumentConflict: If the document is not at ``expected_seq``.
             WriteIdTaken: If the write id belongs to another write.
-            ViewsBehind: If it is stored, but cannot be read yet.
             BrokerUnavailable: If no ack came within the bound.
         """
         address = self._address(caller, asked, asked.tier, asked.key)

@@ -187,16 +187,20 @@ class HttpProvider:
         return LabelsResult(ids=tuple(sorted(one.id for one in found.documents if one.owner == owner and one.bytes)))
 
     async def health(self) -> HealthStatus:
-        """Whether the service is ready."""
+        """Whether the service answers the protocol: the token, its rights and the memory behind it, not the URL alone."""
         return await health_of(self._ready, self._clock)
 
     async def _ready(self) -> str | None:
         try:
-            answer = await self._http.get("/readyz")
+            owner = {name: value for name, value in self._owner().items() if value is not None}
+            answer = await self._http.get("/v1/memory/documents", params={**owner, "tier": "AGENT"})
+            if answer.is_success:
+                DocumentsAnswer.model_validate_json(answer.content)
+                return None
         except httpx.HTTPError as error:
             return f"cannot be reached: {type(error).__name__}"
-        if answer.is_success:
-            return None
+        except ValidationError:
+            return "the answer is not that of a memory service: check the URL"
         return f"{answer.status_code} from the service: {answer.text[:200]}"
 
     def _owner(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -201,6 +202,10 @@ class HttpProvider:
             return f"cannot be reached: {type(error).__name__}"
         except ValidationError:
             return "the answer is not that of a memory service: check the URL"
+        if (
+            answer.status_code == HTTPStatus.NOT_IMPLEMENTED
+        ):  # its memory is files, which have no list: the token is accepted
+            return None
         return f"{answer.status_code} from the service: {answer.text[:200]}"
 
     def _owner(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ...schemas.events.derived import FLOAT_BYTES, OutgoingMessage
 from ...schemas.events.drawers import MOST_DRAWERS, DrawerFiled
 from ...schemas.ids import derived_id, hash64
 from ...schemas.ports import Embedder, Published, ViewReader
-from ...schemas.rules.marks import same_marks
+from ...schemas.rules.marks import Marks, agree, marks_by_kind
 from ...schemas.rules.palace.exchanges import SAME_COSINE, WING, Chunk, Exchange, Thresholds, chunk_of, filed_chunks
 from ...schemas.rules.palace.places import drawer_id
 from ..reacting.control_facts import encode_control
@@ -93,6 +93,7 @@ class _Live:
                 for row, at in np.argwhere(cosines > SAME_COSINE).tolist():
                     self._near[at].append(filed.embedded[begin + row])
         self._contents = contents(sorted({one for near in self._near for one in near}))
+        self._marks: dict[str, Marks] = {}
 
     def has(self, at: int) -> bool:
         """Whether a live drawer has the text of the piece at a position, or nearly the same text.
@@ -106,7 +107,26 @@ class _Live:
             return True
         near = [self._contents[one] for one in self._near[at] if one in self._contents]
         near += [self._pieces[one].text for one in self._added if self._among[at, one] > SAME_COSINE]
-        return any(same_marks(piece.text, text) for text in near)
+        return any(agree(self._marks_of(piece.text), self._marks_of(text)) for text in near)
+
+    def _marks_of(self, text: str) -> Marks:
+        found = self._marks.get(text)
+        if found is None:
+            found = self._marks[text] = marks_by_kind(text)
+        return found
+
+    def choose(self, counts: Counter[str]) -> list[_Piece]:
+        """The pieces to file; takes milliseconds for each piece that is near thousands of drawers."""
+        chosen: list[_Piece] = []
+        for at, piece in enumerate(self._pieces):
+            if self.has(at):
+                counts["duplicates"] += 1
+            elif self.full:
+                counts["put_off"] += 1
+            else:
+                self.add(at)
+                chosen.append(piece)
+        return chosen
 
     def add(self, at: int) -> None:
         """Count the piece at a position as filed."""
@@ -164,15 +184,7 @@ class Filing:
                 self._ask_centroids(piece, centroids)
         contents = partial(texts_of, self._views, workspace_id)
         live = await asyncio.to_thread(_Live, filed, fresh, contents)
-        chosen: list[_Piece] = []
-        for at, piece in enumerate(fresh):
-            if live.has(at):
-                counts["duplicates"] += 1
-            elif live.full:
-                counts["put_off"] += 1
-            else:
-                live.add(at)
-                chosen.append(piece)
+        chosen = await asyncio.to_thread(live.choose, counts)  # the event loop has other work meanwhile
         counts["filed"] = len(chosen)
         counts["without_vector"] = sum(not piece.vector for piece in chosen)
         if counts["put_off"]:

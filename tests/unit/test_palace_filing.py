@@ -1,0 +1,45 @@
+"""Choosing what is filed: many texts that differ in a number are compared without reading each text again and again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from crew_journal.consumers.reactors import palace_filing
+from crew_journal.consumers.reactors.palace_reads import Filed
+from crew_journal.schemas.rules.marks import Marks, marks_by_kind
+
+FILED, ASKED = 300, 40
+VECTOR = np.ones(1, "<f4")
+
+
+def piece(number: int) -> Any:
+    text = f"User: shipment {number} has left the depot"
+    return SimpleNamespace(
+        text=text, drawer_id=f"d{number}", entry_id=f"e{number}", text_hash=number, vector=VECTOR.tobytes()
+    )
+
+
+def test_each_text_is_read_once_however_many_drawers_are_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: Counter[str] = Counter()
+
+    def counted(text: str) -> Marks:
+        read[text] += 1
+        return marks_by_kind(text)
+
+    monkeypatch.setattr(palace_filing, "marks_by_kind", counted)
+    texts = {f"d{n}": piece(n).text for n in range(FILED)}
+    filed = Filed(frozenset(), frozenset(texts), frozenset(), np.ones((FILED, 1), np.float32), tuple(texts))
+    again = piece(7)
+    again.drawer_id, again.text_hash = "other", -1
+    asked = [piece(FILED + n) for n in range(ASKED)]
+    live = palace_filing._Live(filed, cast(Any, [*asked, again]), lambda ids: {one: texts[one] for one in ids})
+    counts: Counter[str] = Counter()
+    assert live.choose(counts) == asked
+    assert counts == {"duplicates": 1}
+    assert set(read.values()) == {1}
+    assert len(read) == FILED + ASKED

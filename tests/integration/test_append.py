@@ -21,6 +21,8 @@ from crew_journal.schemas.events.sweeps import SweepTicked
 from crew_journal.schemas.ports import Identity
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Appended, Journal
+from crew_journal.services.journal.intake.plain import Accepted
+from crew_journal.services.journal.intake.secrets import SecretGuard
 from crew_journal.services.journal.intake.submission import accept
 
 
@@ -205,6 +207,30 @@ async def test_a_batch_that_repeats_an_id_publishes_it_once_or_refuses_other_con
             await rig.journal.append_batch(AGENT, [note(id="c"), note("other", id="c")])
         assert caught.value.problems[0].field == "entries[1].id"
         assert await rig.count() == 2
+
+
+async def test_others_get_the_event_loop_between_the_large_entries_of_a_batch(
+    broker: ManagedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    entry = SecretGuard.entry
+
+    async def noted(guard: SecretGuard, accepted: Accepted, prefix: str = "") -> tuple[Accepted, str | None]:
+        checked.append("entry")
+        return await entry(guard, accepted, prefix)
+
+    async def other() -> None:
+        while len(checked) < 40:
+            checked.append("other")
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(SecretGuard, "entry", noted)
+    async with journal_rig(broker) as rig:
+        batch = [note(payload={"text": "the key of the token " * 1_500}) for _ in range(20)]
+        await asyncio.gather(rig.journal.append_batch(AGENT, batch), other())
+        longest = max(len(run) for run in "".join(one[0] for one in checked).split("o"))
+        assert longest <= 3
+        assert await rig.count() == 20
 
 
 @pytest.mark.parametrize("atomic", [None, False])

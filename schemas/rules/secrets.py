@@ -21,7 +21,8 @@ from typing import Final
 VERSION: Final = 2
 """Raised with every change of a format."""
 
-NOTICE: Final = "[redacted: {kind}]"
+REDACTED: Final = "[redacted:"
+NOTICE: Final = REDACTED + " {kind}]"
 """Stands in the place of a credential."""
 LEAST_BYTES: Final = 15
 """Length of the shortest credential but passwords: ``xoxb-`` and ten characters."""

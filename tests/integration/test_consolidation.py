@@ -6,10 +6,12 @@ import random
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode
 from support.planted import SUBJECTS, planted
 
 from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
+from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.events.memory import MemorySearched
 from crew_journal.schemas.events.retractions import RetractionMade
 from crew_journal.schemas.events.workspaces import WorkspaceConfigured
@@ -136,8 +138,8 @@ async def test_a_run_on_request_says_why_it_skipped_a_crew_and_what_it_did_other
     assert few.finished
     assert few.skipped == f"{few.counts['candidates']} candidates within the look-back, {FEW}"
     assert 0 < few.counts["candidates"] < 10
-    other = await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="nobody"))
-    assert other.skipped == "no crew has an entry within the look-back from which rules are learned"
+    with pytest.raises(NotFound, match="no crew nobody in workspace"):
+        await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="nobody"))
     await live.caught_up(await live.append("pinned", "Never deploy on Fridays", "note.taken", priority="permanent"))
     live.advance(minutes=20)
     made = await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="red", since="8w"))

@@ -88,7 +88,7 @@ class SecretGuard:
             InvalidEntry: If the workspace refuses credentials: naming each field that holds one.
             EntryTooLarge: If it is above 256 KiB with the notices.
         """
-        if not may_hold_secrets(accepted.body):
+        if not may_hold_secrets(accepted.body, accepted.entry_id):
             return accepted, None
         record: dict[str, Any] = orjson.loads(accepted.body)
         kinds = {name: kinds for name in _TEXT_FIELDS if (kinds := _kinds_in(record.get(name)))}

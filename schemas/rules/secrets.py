@@ -69,7 +69,7 @@ class Format:
 
 
 def may_hold_secrets(text: bytes, but: str = "") -> bool:
-    """Whether a text, in UTF-8 or as JSON, has to be searched; 3 µs for 300 bytes, where a search takes 30.
+    """Whether a text, in UTF-8 or as JSON, has to be searched; 4 µs for 600 bytes, where a search takes 30.
 
     It is searched if it has a need of any format, and either speaks of a password or has a piece without blanks of
     ``LEAST_BYTES`` with a digit or capital letter, as every other credential is.
@@ -79,19 +79,28 @@ def may_hold_secrets(text: bytes, but: str = "") -> bool:
         but: An id in it that is not searched.
     """
     lowered = text.lower()
-    if b"passw" in lowered or b"passphrase" in lowered or (b"://" in text and b"@" in text):
+    if (b"pass" in lowered and (b"passw" in lowered or b"passphrase" in lowered)) or (b"@" in text and b"://" in text):
         return True
-    known = but.encode().translate(_PIECES)
-    for piece in text.translate(_PIECES).split():
-        if len(piece) >= LEAST_BYTES and b"0" in piece and piece != known:
-            break
-    else:
+    if not _has_long_piece((text.replace(but.encode(), b"") if but else text).translate(_PIECES)):
         return False
     named, beginnings = _needs()
     if any(need in lowered for need in named):
         return True
     long = b" ".join(piece for piece in lowered.translate(_SEPARATED).split() if len(piece) >= LEAST_BYTES)
     return any(need in long for need in beginnings)
+
+
+def _has_long_piece(text: bytes) -> bool:
+    """Whether a text that ``_PIECES`` has translated has a piece of ``LEAST_BYTES`` with a ``0``."""
+    at = text.find(b"0")
+    while at >= 0:
+        end = text.find(b" ", at)
+        if end < 0:
+            end = len(text)
+        if end - text.rfind(b" ", 0, at) > LEAST_BYTES:
+            return True
+        at = text.find(b"0", end)
+    return False
 
 
 def find_secrets(text: str) -> list[Secret]:

@@ -88,7 +88,8 @@ def recurring_groups(candidates: Sequence[Candidate]) -> list[Group]:
         members = [by_id[entry_id] for entry_id in found.evidence]
         said = [Saying(one.publisher, one.summary) for one in members]
         pattern = shared_wording(said, found.evidence.index(found.typical))[:_TEXT_CHARS]
-        action = agreed_action([Saying(one.publisher, one.action) for one in members if one.action])[:_TEXT_CHARS]
+        actions = [Saying(one.publisher, one.action) for one in members if one.action]
+        action = agreed_action(actions, len({one.publisher for one in members}))[:_TEXT_CHARS]
         if pattern and _is_clean(pattern, action):
             groups.append(Group(found.typical, found.evidence, pattern, action, found.confidence))
     return groups

@@ -37,8 +37,6 @@ from ..folds.chunk_terms import chunk_terms
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 
-_SCANNERS: Final = sum(map(int, injection.VERSION.split(".")))
-"""Rises with each version of a scanner: a finding may be another one then."""
 _STORED_CHUNKS: Final = f"""SELECT key, first_line, last_line, text_hash FROM {CHUNKS}
     WHERE key IN (SELECT unnest(?::UBIGINT[])) ORDER BY key, number"""
 _SWEEP: Final = f"UPDATE {VERSIONS} SET piece = NULL WHERE {SWEPT_VERSIONS}"
@@ -48,7 +46,7 @@ class DocumentsProjection:
     """Folds writes of documents, sweeps of their versions and settings."""
 
     name: ClassVar = DOCUMENTS_PROJECTION
-    version: ClassVar = 101 + text.VERSION + _SCANNERS
+    version: ClassVar = 101 + text.VERSION + injection.REVISION
     tables: ClassVar[Tables] = (DOCUMENTS, VERSIONS, CHUNKS, MEMORY_CONFIG)
 
     def __init__(self) -> None:

@@ -15,6 +15,7 @@ from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.learning import LessonRecorded, RuleLearned, RulePromoted
 from ...schemas.events.proposals import ProposalDecided, RuleProposed
 from ...schemas.ids import is_id
+from ...schemas.rules import injection
 from ...schemas.rules.agreement import MIN_PUBLISHERS
 from ...schemas.rules.consolidation import CONSOLIDATED
 from ...schemas.rules.documents import finding_in
@@ -53,7 +54,7 @@ class LearningProjection:
     """Folds learned rules, their marks, proposals, recorded lessons, ends of missions and feedback."""
 
     name: ClassVar = LEARNING_PROJECTION
-    version: ClassVar = 3
+    version: ClassVar = 100 + injection.REVISION  # findings are stored
     tables: ClassVar[Tables] = (RULES, RULE_MARKS, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:

@@ -89,14 +89,16 @@ def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
     return " ".join(made)
 
 
-def agreed_action(sayings: Sequence[Saying]) -> str:
-    """The action that more than half of the evidence names; empty if there is none.
+def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
+    """The action that more than half of those who name one agree on; empty if there is none.
 
     Each publisher has one vote, divided among the actions that its entries name. An action counts if at least two entries
-    name it, and, if several publishers name an action, at least two publishers.
+    name it, and, if the evidence has several publishers, at least two publishers: otherwise one of them would decide what
+    all agents do about a problem that others report.
 
     Args:
         sayings: The actions of the entries that name one.
+        publishers: How many publishers the whole evidence has.
     """
     share: dict[str, int] = defaultdict(int)
     for one in sayings:
@@ -111,8 +113,8 @@ def agreed_action(sayings: Sequence[Saying]) -> str:
             same.append(one)
     for kind in kinds:
         votes = sum(1 / share[one.publisher] for one in kind)
-        publishers = {one.publisher for one in kind}
-        if 2 * votes > len(share) and len(kind) >= 2 and (len(share) < 2 or len(publishers) >= MIN_PUBLISHERS):
+        agreeing = {one.publisher for one in kind}
+        if 2 * votes > len(share) and len(kind) >= 2 and len(agreeing) >= min(publishers, MIN_PUBLISHERS):
             return _wording(kind)
     return ""
 

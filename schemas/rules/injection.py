@@ -29,6 +29,8 @@ VERSION: Final = (
     f".{injection_encoded.VERSION}.{lookalikes.VERSION}"
 )
 """Versions of memory scanner, recall guard, techniques, decoders and look-alikes."""
+REVISION: Final = sum(map(int, VERSION.split(".")))
+"""Rises with each version of a scanner: views that keep findings count it in their versions."""
 
 Scanner = Literal["memory", "recall", "technique"]
 

@@ -7,8 +7,10 @@ views and rows of a commit.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -86,6 +88,10 @@ class HotDrawer:
         return drawer_author(self.added_by_agent, self.author_type, self.author_name)
 
 
+def _by_importance(drawer: HotDrawer) -> tuple[float, int, str]:
+    return -drawer.importance, -drawer.filed_ms, drawer.drawer_id
+
+
 class DrawerUses(NamedTuple):
     """How often a drawer was read, and when last."""
 
@@ -126,12 +132,19 @@ class DrawerIndex(TextIndex):
         return None if key is None else self.texts.documents[key].slots[0]
 
     def important(self, wing: str | None, limit: int) -> list[tuple[HotDrawer, str]]:
-        """The most important drawers with their texts, of equal ones the newest, then by id; kept until one changes."""
+        """The most important drawers with their texts, of equal ones the newest, then by id; kept until one changes.
+
+        The authors take turns, so one of them does not displace the others by many drawers.
+        """
         named = (wing, limit)
         if named not in self._important:
-            among = [one for one in self.drawers.values() if wing in (None, one.wing)]
-            best = heapq.nsmallest(limit, among, key=lambda one: (-one.importance, -one.filed_ms, one.drawer_id))
-            self._important[named] = [(one, self._text_of(one)) for one in best]
+            by_author: defaultdict[str, list[HotDrawer]] = defaultdict(list)
+            for one in self.drawers.values():
+                if wing in (None, one.wing):
+                    by_author[one.added_by_agent or one.author_name].append(one)
+            turns = [enumerate(heapq.nsmallest(limit, own, key=_by_importance)) for own in by_author.values()]
+            best = sorted(chain(*turns), key=lambda turn: (turn[0], _by_importance(turn[1])))[:limit]
+            self._important[named] = [(one, self._text_of(one)) for _, one in best]
         return self._important[named]
 
     def _text_of(self, drawer: HotDrawer) -> str:

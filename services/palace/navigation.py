@@ -18,7 +18,7 @@ from ..desk import Caller
 Places = Callable[[str], Awaitable[Sequence[Place]]]
 """The places of a workspace that hold drawers."""
 Explicit = Callable[..., Awaitable[tuple[ExplicitTunnel, ...]]]
-"""The explicit tunnels of a workspace with an end in each of the wings."""
+"""The explicit tunnels, as a caller may read them, with an end in each of the wings."""
 _SUGGESTED: Final = 5
 _CUTOFF: Final = 0.4
 """Least similarity of a suggested name (``difflib``); 0.6, its default, misses ``auth`` for ``authentication``."""
@@ -29,7 +29,7 @@ class Navigation:
 
     Args:
         places: Reads the places of a workspace.
-        explicit: Reads the explicit tunnels of a workspace between some wings.
+        explicit: Reads the explicit tunnels of a caller's workspace between some wings.
     """
 
     def __init__(self, places: Places, explicit: Explicit) -> None:
@@ -57,7 +57,7 @@ class Navigation:
         """The rooms in several wings, and the explicit tunnels."""
         wings = [wing for wing in (asked.wing_a, asked.wing_b) if wing]
         found = tuple(ops.TunnelRoom(**_fields(room)) for room in tunnels(await self._rooms(caller), *wings))
-        explicit = (await self._explicit(caller.workspace_id, *wings))[:NODES_SHOWN]
+        explicit = (await self._explicit(caller, *wings))[:NODES_SHOWN]
         return ops.TunnelsAnswer(tunnels=found, count=len(found), explicit=explicit)
 
     async def figures(self, caller: Caller, _asked: ops.PalaceGraphRequest) -> ops.PalaceGraphAnswer:

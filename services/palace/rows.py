@@ -176,12 +176,12 @@ class ShownText:
     finding: str | None
 
 
-def shown_text(caller: Caller, drawer_id: str, content: str, summary: str = "") -> ShownText:
-    """A drawer's text: a notice in its place if the scanners block it and the caller is not an operator."""
+def shown_text(caller: Caller, named: str, content: str, summary: str = "", *, what: str = "drawer") -> ShownText:
+    """A drawer's text or a tunnel's label: a notice in its place if the scanners block it and no operator reads it."""
     finding = _finding(content) or (_finding(summary) if summary else None)
     if finding is None or caller.administers:
         return ShownText(content, summary, finding)
-    notice = notice_of(f"drawer {drawer_id}", finding)
+    notice = notice_of(f"{what} {named}", finding)
     return ShownText(notice, notice if summary else "", finding)
 
 

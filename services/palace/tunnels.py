@@ -71,7 +71,7 @@ class Tunnels:
             )
         made = TunnelCreated(tunnel_id=name, source=source, target=target, label=asked.label)
         seq = await self._recorder.record(caller, made, f"{name} is created")
-        shown = next((one for one in await self.explicit(caller.workspace_id) if one.id == name), None)
+        shown = next((one for one in await self.explicit(caller) if one.id == name), None)
         if shown is None:
             raise _no_tunnel(name)
         return ops.TunnelAnswer(tunnel=shown, created=is_new, seq=seq)
@@ -79,7 +79,7 @@ class Tunnels:
     async def shown(self, caller: Caller, asked: ops.ListTunnelsRequest) -> ops.TunnelListAnswer:
         """The explicit tunnels."""
         wings = (asked.wing,) if asked.wing else ()
-        found = await self.explicit(caller.workspace_id, *wings)
+        found = await self.explicit(caller, *wings)
         return ops.TunnelListAnswer(tunnels=found, count=len(found))
 
     async def delete(self, caller: Caller, asked: ops.DeleteTunnelRequest) -> ops.TunnelDeletedAnswer:
@@ -94,7 +94,7 @@ class Tunnels:
         """What is at the other ends of a room's tunnels; records that they were followed."""
         here = (asked.wing, asked.room)
         ends = []
-        for one in await self.explicit(caller.workspace_id, asked.wing):
+        for one in await self.explicit(caller, asked.wing):
             if here == (one.source_wing, one.source_room):
                 ends.append((one, one.target_wing, one.target_room, one.target_drawer_id))
             elif here == (one.target_wing, one.target_room):
@@ -105,11 +105,13 @@ class Tunnels:
             await self._recorder.record(caller, followed, f"{len(found)} tunnels of {asked.wing}/{asked.room} followed")
         return ops.FollowTunnelsAnswer(connections=tuple(found), count=len(found))
 
-    async def explicit(self, workspace_id: str, *wings: str) -> tuple[ops.ExplicitTunnel, ...]:
+    async def explicit(self, caller: Caller, *wings: str) -> tuple[ops.ExplicitTunnel, ...]:
         """The explicit tunnels with an end in each of these wings, the strongest first."""
         now = to_ms(self._clock())
-        rows = await self._rows(workspace_id)
-        shown = [_shown(row, now) for row in rows if set(wings) <= {row.source_wing, row.target_wing}]
+        rows = [
+            row for row in await self._rows(caller.workspace_id) if set(wings) <= {row.source_wing, row.target_wing}
+        ]
+        shown = await asyncio.to_thread(lambda: [_shown(caller, row, now) for row in rows])
         return tuple(sorted(shown, key=lambda one: (-one.strength, one.id)))
 
     async def _rows(self, workspace_id: str) -> list[TunnelRow]:
@@ -149,11 +151,16 @@ def _preview(caller: Caller, drawer: Drawer) -> str:
     return shown_text(caller, drawer.row.drawer_id, drawer.row.content).content[:_PREVIEW_CHARS]
 
 
-def _shown(row: TunnelRow, now_ms: int) -> ops.ExplicitTunnel:
+def _shown(caller: Caller, row: TunnelRow, now_ms: int) -> ops.ExplicitTunnel:
+    """A tunnel; its label is a notice if the scanners block it and the caller is not an operator."""
     given = {name: value for name, value in row._asdict().items() if name in ops.ExplicitTunnel.model_fields}
     use = Use(row.strength, row.stability, row.followed_ms)
     return ops.ExplicitTunnel(
-        **{**given, "strength": round(strength_at(use, now_ms), 4)},
+        **{
+            **given,
+            "strength": round(strength_at(use, now_ms), 4),
+            "label": shown_text(caller, row.tunnel_id, row.label, what="tunnel").content,
+        },
         id=row.tunnel_id,
         created_at=format_ms(row.created_ms),
         last_followed_at=format_ms(row.followed_ms) if row.follow_count else None,

@@ -138,8 +138,11 @@ async def test_a_run_on_request_says_why_it_skipped_a_crew_and_what_it_did_other
     assert few.finished
     assert few.skipped == f"{few.counts['candidates']} candidates within the look-back, {FEW}"
     assert 0 < few.counts["candidates"] < 10
-    with pytest.raises(NotFound, match="no crew nobody in workspace"):
+    with pytest.raises(NotFound, match="no crew nobody"):
         await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="nobody"))
+    await live.caught_up(await live.append("idle", "Lunch is at noon", "note.taken", crew_id="idle"))
+    other = await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="idle"))
+    assert other.skipped == "no crew has an entry within the look-back from which rules are learned"
     await live.caught_up(await live.append("pinned", "Never deploy on Fridays", "note.taken", priority="permanent"))
     live.advance(minutes=20)
     made = await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="red", since="8w"))

@@ -183,6 +183,17 @@ def test_nine_long_snippets_of_one_room_fit_into_the_story() -> None:
     assert lines_of(text)[-1] == MORE
 
 
+def test_one_author_with_many_drawers_does_not_displace_another_from_the_story() -> None:
+    planted = [
+        Told(f"p{n}", f"a{n}", "y" * 300, 5.0, n, f"agent mallory{', actor system r' * (n % 2)}") for n in range(14)
+    ]
+    text = render_essential([*planted, told(1, "z", 1.0)])
+    assert "\n[z]\n  - agent ada: 1 " in text
+    assert text.count("\n  - agent mallory") >= 6
+    assert lines_of(text)[-1] == MORE
+    assert len("\n".join(lines_of(text))) <= ESSENTIAL_CHARS
+
+
 PLACES = st.lists(
     st.tuples(
         st.sampled_from("abcdef"), st.integers(0, 5), st.integers(0, 400), st.sampled_from(["", "a/" + "b" * 99])

@@ -9,7 +9,8 @@ about hints) excluded; a context includes it. The identity is never cut. The sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -105,15 +106,39 @@ def render_identity(identity: Identity | None) -> str:
 
 
 def render_essential(drawers: Iterable[Told]) -> str:
-    """The most important drawers by room; of equal ones the newest first, then by id."""
+    """The most important drawers by room; of equal ones the newest first, then by id.
+
+    If they do not fit and have several authors, those of the author with the most lines are left out first, so that one
+    author does not displace the others by many drawers or by the names of rooms.
+    """
     best = sorted(drawers, key=lambda one: (-one.importance, -one.filed_ms, one.drawer_id))[:ESSENTIAL_DRAWERS]
     if not best:
         return f"{ESSENTIAL_HEADING}\n{NO_MEMORIES}"
-    lines = [(ESSENTIAL_HEADING, False)]
-    for room, inside in groupby(sorted(best, key=lambda one: one.room), key=lambda one: one.room):
-        lines.append((neutral(f"[{safe_label(room)}]"), False))
-        lines += [(f"  - {_snippet(one, ESSENTIAL_SNIPPET)}", True) for one in inside]
+    snippets = {one.drawer_id: f"  - {_snippet(one, ESSENTIAL_SNIPPET)}" for one in best}
+    lines = _story(best, snippets)
+    if len({_filed_by(one) for one in best}) > 1:
+        end: list[tuple[str, bool]] = []
+        while len(best) > 1 and sum(len(line) + 1 for line, _ in (*lines, *end)) > ESSENTIAL_CHARS + 1:
+            shown = Counter(map(_filed_by, best))
+            most = max(shown.values())
+            best.pop(max(at for at, one in enumerate(best) if shown[_filed_by(one)] == most))
+            lines, end = _story(best, snippets), [(MORE, True)]
+        lines += end
     return _framed(STORY, _within(lines, ESSENTIAL_CHARS, MORE))
+
+
+def _story(drawers: Sequence[Told], snippets: Mapping[str, str]) -> list[tuple[str, bool]]:
+    """The lines of the story, and whether each is a drawer's."""
+    lines = [(ESSENTIAL_HEADING, False)]
+    for room, inside in groupby(sorted(drawers, key=lambda one: one.room), key=lambda one: one.room):
+        lines.append((neutral(f"[{safe_label(room)}]"), False))
+        lines += [(snippets[one.drawer_id], True) for one in inside]
+    return lines
+
+
+def _filed_by(one: Told) -> str:
+    """The author without the reactor that read the drawer in the author's conversation."""
+    return one.author.partition(", actor ")[0]
 
 
 def render_recall(drawers: Sequence[Told], wing: str | None, room: str | None) -> str:

@@ -111,15 +111,14 @@ async def salvage(
         Unavailable: If the disk is too full or the stream cannot be read.
     """
     unread = Unread() if unread is None else unread
-    explains, is_whole = await asyncio.to_thread(_explained, live.store, unread)
+    _, is_whole = await asyncio.to_thread(_explained, live.store, unread)
     needed = [] if is_whole else [one for one in live.projections if one.name == ENTRIES_PROJECTION]
     with ExitStack() as stack:
         async with beside(live, needed, "salvage", memory_mb) as fresh:
             await fold_range(fresh.host, source, live.checkpoint, progress)
             stores = [live.store, *await asyncio.to_thread(_opened, kept_files(live.store.path), stack, unread)]
-            known = [explains, await asyncio.to_thread(explained, fresh.store)]
-            known += [(await asyncio.to_thread(_explained, store, unread))[0] for store in stores[1:]]
-            explains = _joined(known)
+            known = [(await asyncio.to_thread(_explained, store, unread))[0] for store in stores]
+            explains = _joined([*known, await asyncio.to_thread(explained, fresh.store)])
             seen: set[tuple[str, str]] = set()
             recovered: set[int] = set()
             for store in stores:

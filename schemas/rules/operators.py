@@ -17,7 +17,7 @@ from typing import Final, get_args
 from ..events.operators import QUOTE_CHARS, VALUE_CHARS, FactKey, StatedFact
 from ..persons import person_of
 from .documents import finding_in
-from .secrets import find_secrets
+from .secrets import REDACTED, find_secrets
 
 VERSION: Final = 2  # names are compared by ``persons.person_of``
 
@@ -94,7 +94,7 @@ def stated(proposed: Proposed, turns: Sequence[OwnTurn]) -> StatedFact | str:
         return "quote"
     if finding_in(value) or finding_in(quote):
         return "injection"
-    if find_secrets(value) or find_secrets(quote):
+    if REDACTED in quote or find_secrets(value) or find_secrets(quote):
         return "secret"
     return StatedFact.model_validate(
         {"key": proposed.key, "value": value, "quote": quote, "entry_id": turn.entry_id, "seq": turn.seq}

@@ -21,7 +21,8 @@ from typing import Final
 VERSION: Final = 2
 """Raised with every change of a format."""
 
-NOTICE: Final = "[redacted: {kind}]"
+REDACTED: Final = "[redacted:"
+NOTICE: Final = REDACTED + " {kind}]"
 """Stands in the place of a credential."""
 LEAST_BYTES: Final = 15
 """Length of the shortest credential but passwords: ``xoxb-`` and ten characters."""
@@ -34,6 +35,7 @@ _PIECES: Final = bytes(
     for code in range(128)
 ) + bytes(range(128, 256))
 """What separates pieces becomes a blank, a digit or capital letter becomes ``0``."""
+_SEPARATED: Final = bytes(code if _PIECES[code] != ord(" ") else ord(" ") for code in range(256))
 _BREAK: Final = re.compile(r"\n\s*")
 
 
@@ -66,18 +68,38 @@ class Format:
         return re.compile(self.source)
 
 
-def may_hold_secrets(text: bytes) -> bool:
-    """Whether a text, in UTF-8 or as JSON, has to be searched; 3 µs for 300 bytes, where a search takes 30.
+def may_hold_secrets(text: bytes, but: str = "") -> bool:
+    """Whether a text, in UTF-8 or as JSON, has to be searched; 4 µs for 600 bytes, where a search takes 30.
 
     It is searched if it has a need of any format, and either speaks of a password or has a piece without blanks of
     ``LEAST_BYTES`` with a digit or capital letter, as every other credential is.
+
+    Args:
+        text: The text.
+        but: An id in it that is not searched.
     """
     lowered = text.lower()
-    if b"passw" in lowered or b"passphrase" in lowered or (b"://" in text and b"@" in text):
+    if (b"pass" in lowered and (b"passw" in lowered or b"passphrase" in lowered)) or (b"@" in text and b"://" in text):
         return True
-    for piece in text.translate(_PIECES).split():
-        if len(piece) >= LEAST_BYTES and b"0" in piece:
-            return any(need in lowered for need in _needs())
+    if not _has_long_piece((text.replace(but.encode(), b"") if but else text).translate(_PIECES)):
+        return False
+    named, beginnings = _needs()
+    if any(need in lowered for need in named):
+        return True
+    long = b" ".join(piece for piece in lowered.translate(_SEPARATED).split() if len(piece) >= LEAST_BYTES)
+    return any(need in long for need in beginnings)
+
+
+def _has_long_piece(text: bytes) -> bool:
+    """Whether a text that ``_PIECES`` has translated has a piece of ``LEAST_BYTES`` with a ``0``."""
+    at = text.find(b"0")
+    while at >= 0:
+        end = text.find(b" ", at)
+        if end < 0:
+            end = len(text)
+        if end - text.rfind(b" ", 0, at) > LEAST_BYTES:
+            return True
+        at = text.find(b"0", end)
     return False
 
 
@@ -125,7 +147,14 @@ def formats() -> tuple[Format, ...]:
 
 
 @cache
-def _needs() -> tuple[bytes, ...]:
-    """The needs of all formats, without those that hold another one."""
-    needs = {need for one in formats() for need in one.needs}
-    return tuple(sorted(need.encode() for need in needs if not any(other in need for other in needs - {need})))
+def _needs() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """The needs that stand before a credential, and those that are its beginning; without those that hold another one."""
+    found: tuple[set[str], set[str]] = (set(), set())
+    for one in formats():
+        found["secret" not in one.pattern.groupindex].update(one.needs)
+    both = found[0] | found[1]
+    named, beginnings = (
+        tuple(sorted(need.encode() for need in some if not any(other in need for other in both - {need})))
+        for some in found
+    )
+    return named, beginnings

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.events import document
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode
+from support.stack import SUBJECT_KEY
 from support.views import MEMORY_MB
 
 from crew_journal.consumers.feed.messages import RawMessage
@@ -26,6 +27,8 @@ from crew_journal.consumers.reactors.consolidate_logs import LOGS_MAX
 from crew_journal.consumers.reactors.health import HealthReactor
 from crew_journal.consumers.reactors.operators import OperatorsReactor
 from crew_journal.consumers.reactors.peer_cards import PeerCardsReactor
+from crew_journal.schemas.events.workspaces import ConsentChanged
+from crew_journal.schemas.rules.operators import key_id, subject_hash
 from crew_journal.schemas.rules.sweeps import SCHEDULES
 from crew_journal.schemas.timestamps import DAY_MS, format_ts
 from crew_journal.services.query.entries.filters import parse_filters
@@ -44,6 +47,8 @@ SWEEP_ROWS = {"consolidation": 15_000, "peer_cards": 15_000, "operators": 2_000,
 P99_S = 0.150
 AGENTS = tuple(f"agent{n}" for n in range(8))
 PEOPLE = ("maria", "otto", "lena")
+THEIRS = ADMIN.model_copy(update={"speaks_for": tuple(f"user:{name}" for name in PEOPLE)})
+"""Speaks for the people."""
 NOISE = ("exec.output_chunk", "container.metrics", "llm.call")
 OTHERS = ("run.completed", "peer.escalation", "keeper.decision", "summary.generated", "crew.action")
 SAID = ("My timezone is UTC+1.", "I prefer short answers.", "We use PostgreSQL 16.", "Thanks, go on.", "What failed?")
@@ -142,8 +147,12 @@ async def live_through(node: MemoryNode, entries: int, queries_least: int) -> tu
         Counts, seconds and rows of each sweep; seconds of queries, of which so many ended before the compaction did.
     """
     last, began = 0, time.perf_counter()
+    for name in PEOPLE:
+        hashed = subject_hash(SUBJECT_KEY, WORKSPACE, name)
+        consent = ConsentChanged(subject_hash=hashed, granted=True, key_id=key_id(SUBJECT_KEY))
+        await node.journal.record(WORKSPACE, consent, summary="decided")
     for batch in year(node, entries):
-        last = (await node.journal.append_batch(ADMIN, batch))[-1].seq
+        last = (await node.journal.append_batch(THEIRS, batch))[-1].seq
     for written in logs(node, max(5, 365 * entries // FULL)):
         done = await asyncio.gather(*(node.writer.publish(one.subject, one.body, one.headers) for one in written))
         last = max(one.seq for one in done)

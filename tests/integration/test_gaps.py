@@ -136,7 +136,8 @@ async def test_salvage_brings_back_what_was_lost_and_nothing_that_was_erased(tmp
         records = [record async for record in on.client.salvage()]
         assert [record["entry"]["id"] for record in records if "entry" in record] == ["e5", "e6"]
         assert [record["decision"]["entry_type"] for record in records if "decision" in record] == ["token.created"]
-        assert records[-1] == {"result": {"entries": 2, "decisions": 1}}
+        counts = {"entries": 2, "decisions": 1, "unreadable": 0, "unreadable_sequences": "", "damaged_files": []}
+        assert records[-1] == {"result": counts}
         with pytest.raises(InvalidQuery):
             await last(on.client.rebuild(["entries"], accept_loss=True))
         done = await last(on.client.rebuild(accept_loss=True))

@@ -66,7 +66,7 @@ async def test_dead_letters_figures_and_tokens_of_another_workspace_stay_hidden(
             own = {"workspace_id", "view_seq", "ready", "embedder", "memory", "entries", "embeddings", "dead_letters"}
             own.add("memory_provider")
             assert status.keys() == own
-            assert status["memory"].keys() == {"sweeps", "error"}
+            assert status["memory"].keys() == {"sweeps", "error", "operators"}
             assert status["ready"] is True
             assert theirs.token_id not in {token.token_id for token in (await acme.tokens()).tokens}
             assert (await acme.count(types=["run.completed"])).count == 1

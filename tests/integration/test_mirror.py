@@ -136,7 +136,7 @@ async def test_a_rejected_write_leaves_the_file_and_is_tried_once(stack: Stack, 
         file, log = world.memory / "AGENT.md", world.memory / "daily" / f"{DAY}.md"
         world.write("replace", "- one\n")
         world.sync()
-        for refused in ("- " + "x" * 5_000, POISON, f"- key {SECRET}"):
+        for refused in ("- " + "x" * 5_000, POISON):
             file.write_text(f"- one\n{refused}\n")
             with steps(None) as taken:
                 world.sync(4)

@@ -136,9 +136,7 @@ WAYS: Final[dict[str, Way]] = {
             [{"path": "crew/lessons.md", "content": text}], crew_id="core", apply=True
         )
     ),
-    "drawer": operation(
-        lambda world, word, text, n: world.mallory.add_drawer("wing", f"{word}-{n}", text, added_by="boss")
-    ),
+    "drawer": operation(lambda world, word, text, n: world.mallory.add_drawer("wing", f"{word}-{n}", text)),
     "name of an entity": operation(lambda world, word, text, n: world.mallory.kg_add(f"{word} {n}", "demands", text)),
     "name of an agent": operation(lambda world, _w, text, _n: world.mallory.register_agent(AUTHOR, name=text)),
 }

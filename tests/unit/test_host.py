@@ -266,5 +266,5 @@ async def test_what_decodes_to_nothing_is_parked_under_decode(tmp_path: Path) ->
     revoked = at(2, control(TokenRevoked(token_id="nobody"), "n1"))
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:
         await live.host.fold([broken, revoked, *STREAM[2:4]])
-        assert live.dead.names() == {("decode", 1, 1), ("tokens", 3, 2)}
+        assert live.dead.names() == {("decode", 1, 1), ("tokens", 4, 2)}
         assert live.store.rows("SELECT seq FROM journal_entries ORDER BY seq") == [(2,), (3,), (4,)]

@@ -132,7 +132,9 @@ class Journal:
             EntryConflict: The id is taken by other content.
             BrokerUnavailable: No ack within the bound; repeating it with the same id is safe.
         """
-        accepted, warning = await self._secrets.entry(accept(principal, submission, self._clock()))
+        accepted, warning = accept(principal, submission, self._clock()), None
+        if self._secrets.suspects(accepted):
+            accepted, warning = await self._secrets.entry(accepted)
         if accepted.given_id:
             appended = await self._append_given(accepted)
         else:
@@ -207,6 +209,8 @@ class Journal:
             BrokerUnavailable: If no ack came within the bound.
         """
         decided = decision_entry(workspace_id, payload, summary, self._clock(), **fields)
+        if not self._secrets.suspects(decided):
+            return await self._append_given(decided)
         accepted, _warning = await self._secrets.entry(decided)
         if accepted is not decided:
             _check_decision(payload, accepted)
@@ -254,11 +258,13 @@ class Journal:
                 size = 0
             prefix = f"entries[{index}]."
             try:
-                accepted, warning = await self._secrets.entry(accept(principal, submission, now, prefix), prefix)
+                accepted = accept(principal, submission, now, prefix)
+                if self._secrets.suspects(accepted):
+                    accepted, warning = await self._secrets.entry(accepted, prefix)
+                    if warning is not None:
+                        warnings[index] = warning
                 batch.append(accepted)
                 size += len(accepted.body)
-                if warning is not None:
-                    warnings[index] = warning
             except InvalidEntry as error:
                 problems += error.problems
             except EntryTooLarge as error:

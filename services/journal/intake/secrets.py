@@ -77,19 +77,22 @@ class SecretGuard:
         mode = await self._mode(workspace_id) if found else self.default
         return Scrubbed(without(text, found) if mode == "redact" else text, kinds_of(found), mode)
 
+    @staticmethod
+    def suspects(accepted: Accepted) -> bool:
+        """Whether ``entry`` has to search an entry."""
+        return may_hold_secrets(accepted.body, accepted.entry_id)
+
     async def entry(self, accepted: Accepted, prefix: str = "") -> tuple[Accepted, str | None]:
         """An entry as it may be stored, and a warning.
 
         Args:
-            accepted: The entry.
+            accepted: An entry that ``suspects`` suspects.
             prefix: Put before field names in errors.
 
         Raises:
             InvalidEntry: If the workspace refuses credentials: naming each field that holds one.
             EntryTooLarge: If it is above 256 KiB with the notices.
         """
-        if not may_hold_secrets(accepted.body):
-            return accepted, None
         record: dict[str, Any] = orjson.loads(accepted.body)
         kinds = {name: kinds for name in _TEXT_FIELDS if (kinds := _kinds_in(record.get(name)))}
         if not kinds:

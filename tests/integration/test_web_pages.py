@@ -21,7 +21,7 @@ from crew_journal.services.web.pages import PAGES
 from crew_journal.services.web.routes import templates
 from crew_journal.services.web.session import PREFIX, without_place
 
-HOSTILE = "<script>alert(1)</script> \"' onload=x <img src=x onerror=y> \u202etxet desrever\u202c {{ 7 * 7 }}"
+HOSTILE = "<script>alert(1)</script> \"' onload=x <img src=x onerror=y> \u202etxet desrever\u202c {{ 7 * 1009 }}"
 ENTRY = {"entry_type": "run.completed", "agent_id": "ada", "crew_id": "platform"}
 
 
@@ -109,12 +109,12 @@ async def test_every_page_shows_hostile_text_as_text_under_a_strict_policy(node:
     assert answer.status_code == 200
     assert "unsafe" not in answer.headers["content-security-policy"]
     assert "script-src 'self'" in answer.headers["content-security-policy"]
-    for never in ("<script>alert", "<img", "<b>x", "\u202e", "\u202c", "49 "):
+    for never in ("<script>alert", "<img", "<b>x", "\u202e", "\u202c", "7063"):
         assert never not in answer.text
     assert 'style="' not in answer.text
     if page.template in ("entry.html", "journal.html", "recall.html"):  # type: ignore[attr-defined]
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in answer.text
-        assert "{{ 7 * 7 }}" in answer.text
+        assert "{{ 7 * 1009 }}" in answer.text
 
 
 async def test_an_agents_token_sees_its_own_workspace_and_no_page_of_operators(node: Runtime) -> None:

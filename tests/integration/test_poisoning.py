@@ -166,6 +166,13 @@ async def _lessons(world: World, _word: str) -> dict[str, str]:
     return {name: (await client.document_read("lessons", scope="crew")).content for name, client in read.items()}
 
 
+async def _pinned(world: World, _word: str) -> dict[str, str]:
+    read = {"ada": world.ada, "lena": world.lena}
+    return {
+        name: (await client.document_read("topics", key="pins", scope="crew")).content for name, client in read.items()
+    }
+
+
 async def _skills(world: World, _word: str) -> dict[str, str]:
     sql = "SELECT tier || owner, content FROM memory_documents WHERE owner IN ('c-core', 'w', 'a-ada', 'a-lena')"
     return dict(world.stack.store.rows(sql, []))
@@ -184,6 +191,7 @@ TARGETS: Final[dict[str, Target]] = {
     "rule": Target(_rules, is_forbidden=True),
     "lesson": Target(_lessons, is_forbidden=True),
     "skill": Target(_skills, is_forbidden=True),
+    "pinned line": Target(_pinned, is_forbidden=True),
     "prompt block": Target(_blocks, is_forbidden=False),
     "recalled memory": Target(_recalled, is_forbidden=False),
 }

@@ -84,12 +84,23 @@ def test_a_floor_of_the_workspace_leaves_out_more_or_less():
     assert len(asked(text, "inject", floor=0.0).kept) > len(asked(text, "inject", floor=0.5).kept)
 
 
-def test_the_name_of_a_speaker_is_no_evidence_by_itself():
-    index = index_of(NOTES)
-    query = query_of("what does Ben say about zorp?", ANALYZER, None, None, None)
+def test_the_name_of_a_speaker_counts_in_a_note_about_the_person_and_not_in_a_turn():
+    notes = [
+        recorded(1, "Ben wants reports in French", entry_type="memory.remembered"),
+        recorded(2, "Ben here, the reports are done", entry_type="chat.user_message", trace_id="s1", actor_id="Ben"),
+        *NOTES[2:],
+    ]
+    index = index_of(notes)
+    query = query_of("what does Ben want in the reports?", ANALYZER, None, None, None)
     found = searched(index, EVERYTHING, query, RECIPES["robust"], 5)
-    figures = figures_of(index, query, found, [NOTES[hit.doc].entry.summary for hit in found.hits], None)
-    assert ANALYZER.terms("ben")[0] not in figures.terms
+    texts = [notes[hit.doc].entry.summary for hit in found.hits]
+    figures = figures_of(index, query, found, texts, None)
+    name = figures.terms.index(ANALYZER.terms("ben")[0])
+    held = {text: name in places for text, places in zip(texts, figures.shared, strict=True)}
+    assert held[notes[0].entry.summary]
+    assert not held[notes[1].entry.summary]
+    by_text = dict(zip(texts, figures.hits["words"], strict=True))
+    assert by_text[notes[0].entry.summary] > by_text[notes[1].entry.summary]
 
 
 @given(st.floats(0, 1), st.floats(-10, 20), st.booleans(), st.booleans(), st.booleans(), st.booleans())

@@ -1,8 +1,9 @@
 """The figures by which each hit is judged, from values that a search has computed.
 
 Each figure means the same in a memory of five texts and of five million, under every embedding model: words weigh by how
-rare they are in general (``word_rarity``), cosines count by the model's calibration. Names of speakers in scope are not
-counted as words, because they say whom a question is about and occur everywhere.
+rare they are in general (``word_rarity``), cosines count by the model's calibration. In turns of conversations, names of
+speakers in scope are not counted as words, because they say whom a question is about and occur everywhere; a note about a
+person holds the name as it holds other words.
 
 Few hits are judged, so these are plain numbers: for ten, an operation of numpy costs more than a loop.
 
@@ -63,7 +64,7 @@ class Figures:
         hits: Name → one value a hit, NaN where it has none.
         turns: Whether each is a turn of a conversation.
         shared: Of each hit, which of ``terms`` it holds: their places.
-        terms: The query's terms, names of people left out.
+        terms: The query's terms. Turns of conversations hold no names of speakers: who speaks is judged by itself.
         weights: Of each term.
         uncertain: Whether each has a cosine whose meaning is not known: the model is not measured, and few vectors are in
             scope.
@@ -98,15 +99,20 @@ def figures_of(
     count = len(texts)
     order = found.order
     docs = found.docs[order[:count]]
-    terms, weights = _weights(index, query, found)
+    terms, weights, names = _weights(index, query, found)
     previous, _ = neighbours(index.order, index.documents, found.scoped.count, docs, found.scoped.mask)
     either = _shared(found.lexical, terms, np.concatenate((docs, previous)))
-    shared, near = either[:count], list(map(set.union, either[:count], either[count:]))
-    whole = sum(weights) or 1.0
-    words = [sum([weights[at] for at in held]) / whole for held in shared]
-    words_near = [sum([weights[at] for at in held]) / whole for held in near]
-    meaning, distance = _meaning(index, query, found, count, calibration)
     turns = found.scoped.turns[docs].tolist()
+    shared = [held - names if turn else held for turn, held in zip(turns, either[:count], strict=True)]
+    near = [
+        held | (before - names if turn else before)
+        for turn, held, before in zip(turns, shared, either[count:], strict=True)
+    ]
+    whole = {False: sum(weights) or 1.0, True: sum(weights) - sum([weights[at] for at in names]) or 1.0}
+    words = [sum([weights[at] for at in held]) / whole[turn] for turn, held in zip(turns, shared, strict=True)]
+    words_near = [sum([weights[at] for at in held]) / whole[turn] for turn, held in zip(turns, near, strict=True)]
+    meaning, distance = _meaning(index, query, found, count, calibration)
+    count_of = {False: float(min(len(terms), MOST_TERMS)), True: float(min(len(terms) - len(names), MOST_TERMS))}
     only_turns = all(turns)  # whose rows weigh neither the kind of answer nor the margin
     kind = None if only_turns else asked_kind(query.text)
     asked = frozenset(tokens_of(query.text)) if kind is not None else frozenset[str]()
@@ -125,7 +131,7 @@ def figures_of(
         else _margins(distance, _alike(index, found, calibration), echoes)[:count],
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
-        "terms": [float(min(len(terms), MOST_TERMS))] * count,
+        "terms": [count_of[turn] for turn in turns],
         "place": [log1p(min(place, most)) for place in range(count)],
         "context": found.context[order[:count]].tolist(),
         "static": found.static[order[:count]].tolist(),
@@ -136,16 +142,18 @@ def figures_of(
     return Figures(hits, turns, shared, terms, weights, uncertain)
 
 
-def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], list[float]]:
-    """The query's terms that are not names of speakers (all terms, if every one is a name), and their weights."""
-    names = index.names.name_words(query.words.values(), found.scoped.speakers)
-    telling = tuple(term for term in query.terms if query.words.get(term) not in names) or tuple(query.terms)
+def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], list[float], frozenset[int]]:
+    """The query's terms, their weights, and the places of those that name speakers; none if every term is a name."""
+    terms = tuple(query.terms)
+    said = index.names.name_words(query.words.values(), found.scoped.speakers)
+    names = frozenset(at for at, term in enumerate(terms) if query.words.get(term) in said)
     frequency: dict[int, int] = {}
     for part in found.lexical.parts:
         term = found.lexical.stands_for.get(part.term, part.term)
         frequency[term] = max(frequency.get(term, 0), len(part.docs))
     size = found.scoped.size
-    return telling, [weight_of(query.words.get(term, ""), frequency.get(term, 0), size) for term in telling]
+    weights = [weight_of(query.words.get(term, ""), frequency.get(term, 0), size) for term in terms]
+    return terms, weights, names if len(names) < len(terms) else frozenset()
 
 
 def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[set[int]]:

@@ -52,6 +52,7 @@ CLEAR: Final = 1.0
 BEHIND: Final = -0.5
 """Bounds of the margin, in standard deviations: beyond them, it only says how much a memory is about one topic."""
 MOST_TERMS: Final = 10
+_NO_NAMES: Final = frozenset[int]()
 ALL_PLACES: Final = 2
 """The place of a hit counts at most as the third where many entries answer together ("how much did I spend in all")."""
 
@@ -103,16 +104,14 @@ def figures_of(
     previous, _ = neighbours(index.order, index.documents, found.scoped.count, docs, found.scoped.mask)
     either = _shared(found.lexical, terms, np.concatenate((docs, previous)))
     turns = found.scoped.turns[docs].tolist()
-    shared = [held - names if turn else held for turn, held in zip(turns, either[:count], strict=True)]
-    near = [
-        held | (before - names if turn else before)
-        for turn, held, before in zip(turns, shared, either[count:], strict=True)
-    ]
-    whole = {False: sum(weights) or 1.0, True: sum(weights) - sum([weights[at] for at in names]) or 1.0}
-    words = [sum([weights[at] for at in held]) / whole[turn] for turn, held in zip(turns, shared, strict=True)]
-    words_near = [sum([weights[at] for at in held]) / whole[turn] for turn, held in zip(turns, near, strict=True)]
+    total, of_names = sum(weights), sum([weights[at] for at in names])
+    left_out = [names if turn else _NO_NAMES for turn in turns]
+    whole = [(total - of_names if turn else total) or 1.0 for turn in turns]
+    shared = [held - out for held, out in zip(either[:count], left_out, strict=True)]
+    near = [held | (before - out) for held, before, out in zip(shared, either[count:], left_out, strict=True)]
+    words = [sum([weights[at] for at in held]) / of for held, of in zip(shared, whole, strict=True)]
+    words_near = [sum([weights[at] for at in held]) / of for held, of in zip(near, whole, strict=True)]
     meaning, distance = _meaning(index, query, found, count, calibration)
-    count_of = {False: float(min(len(terms), MOST_TERMS)), True: float(min(len(terms) - len(names), MOST_TERMS))}
     only_turns = all(turns)  # whose rows weigh neither the kind of answer nor the margin
     kind = None if only_turns else asked_kind(query.text)
     asked = frozenset(tokens_of(query.text)) if kind is not None else frozenset[str]()
@@ -131,7 +130,7 @@ def figures_of(
         else _margins(distance, _alike(index, found, calibration), echoes)[:count],
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
-        "terms": [count_of[turn] for turn in turns],
+        "terms": [float(min(len(terms) - len(out), MOST_TERMS)) for out in left_out],
         "place": [log1p(min(place, most)) for place in range(count)],
         "context": found.context[order[:count]].tolist(),
         "static": found.static[order[:count]].tolist(),
@@ -153,7 +152,7 @@ def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int,
         frequency[term] = max(frequency.get(term, 0), len(part.docs))
     size = found.scoped.size
     weights = [weight_of(query.words.get(term, ""), frequency.get(term, 0), size) for term in terms]
-    return terms, weights, names if len(names) < len(terms) else frozenset()
+    return terms, weights, names if len(names) < len(terms) else _NO_NAMES
 
 
 def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[set[int]]:

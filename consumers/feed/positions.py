@@ -24,13 +24,8 @@ _ENTRY_BLOCK: Final = re.compile(
     rf"NATS/1\.0\r\n{_OTHER_LINES}{h.CONTENT_HASH}: ([!-~]++)\r\n{_OTHER_LINES}\r\n".encode()
 )
 """A plain block that names the content hash once."""
-_PUBLISHERS: Final = re.compile(rf"\r\n{h.PUBLISHER}: ([!-~]++)(?=\r\n)".encode())
-"""Values of the header in a plain block that are one word, as we write it."""
-
-
-_PUBLISHER_LINE: Final = f"\r\n{h.PUBLISHER}:".encode()
-
-
+_PUBLISHERS: Final = re.compile(rf"\r\n{h.PUBLISHER}: ([^\r\n]*)".encode())
+"""Values of the header in a plain block."""
 _VOUCHED: Final = h.ACTOR_VOUCHED.encode()
 
 
@@ -125,12 +120,9 @@ class EntryHeaders(Mapping[str, str]):
         """The value of a header, ``default`` if it is absent."""
         if name == h.CONTENT_HASH:
             return self._content.decode("ascii")
-        if name == h.PUBLISHER and self._read is None:
+        if name == h.PUBLISHER:
             named = _PUBLISHERS.findall(self._block)
-            if len(named) == 1 and self._block.count(_PUBLISHER_LINE) == 1:
-                return named[0].decode("ascii")
-            if not named and _PUBLISHER_LINE not in self._block:
-                return default
+            return named[-1].decode("ascii") if named else default
         if name == h.ACTOR_VOUCHED and _VOUCHED not in self._block:
             return default
         return self._all().get(name, default)

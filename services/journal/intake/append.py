@@ -208,10 +208,9 @@ class Journal:
             InvalidEntry: If a text of it holds credentials which the workspace refuses, or is too long without them.
             BrokerUnavailable: If no ack came within the bound.
         """
-        decided = decision_entry(workspace_id, payload, summary, self._clock(), **fields)
-        if not self._secrets.suspects(decided):
-            return await self._append_given(decided)
-        accepted, _warning = await self._secrets.entry(decided)
+        decided = accepted = decision_entry(workspace_id, payload, summary, self._clock(), **fields)
+        if self._secrets.suspects(decided):
+            accepted, _warning = await self._secrets.entry(decided)
         if accepted is not decided:
             _check_decision(payload, accepted)
         return await self._append_given(accepted)

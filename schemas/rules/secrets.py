@@ -125,11 +125,6 @@ def kinds_of(secrets: list[Secret]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(secret.kind for secret in secrets))
 
 
-def redact(text: str) -> str:
-    """``text`` with ``[redacted: aws key]`` in the place of each credential."""
-    return without(text, find_secrets(text))
-
-
 def without(text: str, secrets: list[Secret]) -> str:
     """``text`` with a notice in the place of each of the credentials that ``find_secrets`` found in it."""
     pieces, last = [], 0

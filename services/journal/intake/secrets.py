@@ -18,7 +18,7 @@ from ....schemas.entry import MAX_ENTRY_BYTES, MAX_SUMMARY
 from ....schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidRequest
 from ....schemas.events.memory_documents import ScrubberMode
 from ....schemas.ports import ViewReader
-from ....schemas.rules.secrets import find_secrets, kinds_of, may_hold_secrets, redact, without
+from ....schemas.rules.secrets import NOTICE, find_secrets, kinds_of, may_hold_secrets, without
 from ....schemas.views import MEMORY_CONFIG
 from ...kept import Kept, in_thread
 from .plain import Accepted
@@ -94,7 +94,9 @@ class SecretGuard:
             EntryTooLarge: If it is above 256 KiB with the notices.
         """
         record: dict[str, Any] = orjson.loads(accepted.body)
-        kinds = {name: kinds for name in _TEXT_FIELDS if (kinds := _kinds_in(record.get(name)))}
+        kinds: dict[str, dict[str, None]] = {}
+        cleaned = {name: _cleaned(record.get(name), kinds.setdefault(name, {})) for name in _TEXT_FIELDS}
+        kinds = {name: found for name, found in kinds.items() if found}
         if not kinds:
             return accepted, None
         mode = await self._mode(accepted.workspace_id)
@@ -108,8 +110,7 @@ class SecretGuard:
             )
         if mode != "redact":
             return accepted, _warning(mode, named)
-        for name in kinds:
-            record[name] = redacted(record[name])
+        record |= {name: cleaned[name] for name in kinds}
         record["summary"] = record["summary"][:MAX_SUMMARY]
         body = orjson.dumps(record)
         if len(body) > MAX_ENTRY_BYTES:
@@ -160,47 +161,36 @@ def _kept_modes(views: ViewReader, default: ScrubberMode) -> Kept[str, ScrubberM
     return Kept(views, (MEMORY_CONFIG,), in_thread(read))
 
 
-def redacted(value: Any) -> Any:
-    """A JSON value with a notice in the place of each credential, in texts, names and what is assigned to a name."""
+def _cleaned(value: Any, kinds: dict[str, None]) -> Any:
+    """A JSON value with a notice in the place of each credential, in texts, names and what is assigned to a name.
+
+    Args:
+        value: The value.
+        kinds: Takes the kinds of the credentials, each once.
+    """
     if isinstance(value, str):
-        return redact(value)
+        found = find_secrets(value)
+        kinds |= dict.fromkeys(kinds_of(found))
+        return without(value, found)
     if isinstance(value, list):
-        return [redacted(part) for part in value]
+        return [_cleaned(part, kinds) for part in value]
     if isinstance(value, Mapping):
-        return {redact(name): _redacted_value(name, part) for name, part in value.items()}
+        return {_cleaned(name, kinds): _cleaned_value(name, part, kinds) for name, part in value.items()}
     return value
 
 
-def _redacted_value(name: str, value: Any) -> Any:
-    return redact(_assigned(name, value))[len(_assigned(name, "")) :] if _is_secret_of(name, value) else redacted(value)
-
-
-def _is_secret_of(name: str, value: Any) -> bool:
-    """Whether a text is a credential because of the name that it is assigned to: ``{"password": "…"}``."""
-    if not isinstance(value, str) or find_secrets(value):
-        return False
-    prefix = len(_assigned(name, ""))
-    found = find_secrets(_assigned(name, value))
-    return any((one.start, one.end) == (prefix, prefix + len(value)) for one in found)
-
-
-def _assigned(name: str, value: str) -> str:
-    return f"{name}={value}"
-
-
-def _kinds_in(value: Any) -> tuple[str, ...]:
-    """The kinds of credentials in a JSON value, each once."""
-    if isinstance(value, str):
-        return kinds_of(find_secrets(value))
-    found: dict[str, None] = {}
-    if isinstance(value, list):
-        for part in value:
-            found |= dict.fromkeys(_kinds_in(part))
-    elif isinstance(value, Mapping):
-        for name, part in value.items():
-            assigned = _kinds_in(_assigned(name, part)) if _is_secret_of(name, part) else _kinds_in(part)
-            found |= dict.fromkeys((*_kinds_in(name), *assigned))
-    return tuple(found)
+def _cleaned_value(name: str, value: Any, kinds: dict[str, None]) -> Any:
+    """What is assigned to a name, which may make a credential of it: ``{"password": "…"}``."""
+    cleaned = _cleaned(value, kinds)
+    if not isinstance(value, str) or cleaned != value:
+        return cleaned
+    assigned = f"{name}={value}"
+    place = len(assigned) - len(value), len(assigned)
+    secret = next((one for one in find_secrets(assigned) if (one.start, one.end) == place), None)
+    if secret is None:
+        return value
+    kinds[secret.kind] = None
+    return NOTICE.format(kind=secret.kind)
 
 
 def _warning(mode: ScrubberMode, kinds: tuple[str, ...]) -> str | None:

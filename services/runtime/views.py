@@ -160,8 +160,10 @@ class NodeViews:
 
     async def forget_damaged(self) -> None:
         """Remove damaged files that were put aside earlier, if the whole stream was read and lacks nothing."""
+        if not self.read_whole:
+            return
         explains = await asyncio.to_thread(explained, self.store)
-        if self.read_whole and not without(self.account.missing, explains.ranges):
+        if not without(self.account.missing, explains.ranges):
             await asyncio.to_thread(forget_damaged, self.store.path)
 
     async def follow(

@@ -5,10 +5,12 @@ Invariant: reading figures changes nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from ...consumers.feed.live import LiveFeed
+from ...consumers.reactor import Reactor
 from ...schemas.errors import ViewsDamaged
 from ...schemas.ports import ViewReader
 from ..journal.broker.broker import ManagedBroker
@@ -17,7 +19,6 @@ from ..journal.broker.nats_binary import version_text
 from ..journal.broker.streams import stream_figures
 from ..operating.status import as_json
 from ..parts import Parts
-from .filling import Filling
 from .views import NodeViews
 
 
@@ -36,9 +37,10 @@ def broker_figures(broker: ManagedBroker | None, url: str, client: Connection) -
     return {"managed": True, **mapping(broker.status())}
 
 
-async def fillings(filling: Filling) -> dict[str, Mapping[str, Any]]:
-    """How the filling of each model is doing."""
-    return {model: mapping(await reactor.status()) for model, reactor in filling.reactors.items()}
+async def statuses(reactors: Mapping[str, Reactor]) -> dict[str, Mapping[str, Any]]:
+    """How each reactor is doing, by its name; all are asked at once, because each waits for the broker while it is away."""
+    asked = dict(reactors)
+    return dict(zip(asked, map(mapping, await asyncio.gather(*(one.status() for one in asked.values()))), strict=True))
 
 
 async def stream_section(client: Connection, views: ViewReader) -> dict[str, Any]:

@@ -63,7 +63,7 @@ from ..query.render import RenderService
 from .bindings import Handlers, bind_operations
 from .documents import start_documents
 from .embedding import Embedding
-from .figures import connection_trouble, fillings
+from .figures import connection_trouble, statuses
 from .filling import Filling
 from .journal_side import JournalSide
 from .link import BrokerLink, open_link
@@ -257,7 +257,7 @@ class Runtime:
             kind_of=kind_of,
             aliases={"minilm": MODEL_ID},
             outcomes=embedding.outcomes,
-            filling=lambda: fillings(filling),
+            filling=lambda: statuses(filling.reactors),
             settled=recall.settled,
             comparison=ModelComparison(
                 store, ModelSearch(recall.indexes, embedding.running, analyzer, static_table.current)

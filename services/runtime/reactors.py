@@ -11,7 +11,7 @@ from ...consumers.discovery import discover_reactors
 from ...consumers.reactor import Reactor, ReactorContext
 from ...consumers.reactors.embed import EmbedReactor
 from ..parts import Part
-from .figures import mapping
+from .figures import statuses
 from .filling import Filling
 
 
@@ -52,7 +52,5 @@ class Reactors(Part):
     async def figures(self) -> list[Mapping[str, Any]]:
         """How each is doing, once they have started; those that fill a model first."""
         await self._tried.wait()
-        filling = dict(self._filling.reactors)
-        found = await asyncio.gather(*(one.status() for one in (*filling.values(), *self._started.values())))
-        models = [{**mapping(one), "model": model} for model, one in zip(filling, found[: len(filling)], strict=True)]
-        return [*models, *map(mapping, found[len(models) :])]
+        filling, started = await asyncio.gather(statuses(self._filling.reactors), statuses(self._started))
+        return [*({**status, "model": model} for model, status in filling.items()), *started.values()]

@@ -1,4 +1,4 @@
-"""The catalogue of entry types (contract §1), read from ``catalogue.json``.
+"""The catalogue of entry types (contract §1): those of clients from ``catalogue.json``, the service's from their payloads.
 
 Invariant: a type that is not in the catalogue is accepted, stored and listed. A key that ends in ``.*`` stands for
 every type below it; the longest match counts.
@@ -7,66 +7,51 @@ every type below it; the longest match counts.
 from __future__ import annotations
 
 import json
-from enum import StrEnum
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from .events.control import control_payloads
+from .events.payload import SERVICE_ALONE, EntryTypeInfo, Publisher
 
-
-class Publisher(StrEnum):
-    """The callers that may publish a type.
-
-    ``agents``: every token. ``vouched``: OWNER, ADMIN and tokens that were granted the type (decisions of keepers,
-    orchestrators, sidecars and systems). ``operators``: OWNER and ADMIN. ``service``: the service alone. ``reserved``:
-    also the service alone; but a journal from before the reservation may hold such entries from agents on ``journal.``,
-    which stay ordinary entries.
-    """
-
-    AGENTS = "agents"
-    VOUCHED = "vouched"
-    OPERATORS = "operators"
-    SERVICE = "service"
-    RESERVED = "reserved"
-
-
-SERVICE_ALONE: Final = frozenset({Publisher.SERVICE, Publisher.RESERVED})
-"""Publishers whose types no token can submit."""
 _DECIDING: Final = frozenset({Publisher.SERVICE, Publisher.OPERATORS})
-
-
-class EntryTypeInfo(BaseModel):
-    """Properties of an entry type.
-
-    ``noise``: left out of recall by default. ``quiet``: left out of the realtime feed. ``conversation``: a turn of a
-    conversation, to which the rules about sessions and speakers apply. ``private``: its payload is in no list or
-    search, because every view must drop it at once when the person asks.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    group: str
-    publisher: Publisher = Publisher.AGENTS
-    noise: bool = False
-    quiet: bool = False
-    conversation: bool = False
-    private: bool = False
-
-
+_RESERVED: Final = EntryTypeInfo(group="control", publisher=Publisher.RESERVED)
+_SERVICE: Final = EntryTypeInfo(group="control", publisher=Publisher.SERVICE)
+_NOISE: Final = {"noise": True}
+_NAMES_OF_SERVICE: Final = {
+    "archive.* chain.* document.* drawer.* fact.* kg.* lesson.* operator.* partition.* procedure.* quarantine.* recall.* "
+    "retraction.* rule.* tunnel.* working.*": _RESERVED,
+    "proposal.*": _RESERVED.model_copy(update=_NOISE),
+    "skill.*": _RESERVED.model_copy(update={"group": "other"}),
+    "system.compaction": _RESERVED.model_copy(update={"group": "system"}),
+    "memory.updated": _RESERVED.model_copy(update=_NOISE | {"group": "memory"}),
+    "consent.* erasure.* projection.*": _SERVICE,
+    "embeddings.* token.*": _SERVICE.model_copy(update=_NOISE),
+    "sweep.*": _SERVICE.model_copy(update=_NOISE | {"quiet": True}),
+}
+"""Names that belong to the service and that no payload class has: the types below a prefix, also those to come, and
+``memory.updated``, as which a write of a document is listed."""
 UNKNOWN: Final = EntryTypeInfo(group="other")
 
 
 @cache
 def catalogue() -> dict[str, EntryTypeInfo]:
-    """The catalogue: type or ``prefix.*`` → its properties."""
+    """The catalogue: type or ``prefix.*`` → its properties. A type whose prefix has the same properties is left out."""
     text = resources.files("crew_journal.schemas").joinpath("catalogue.json").read_text("utf-8")
-    return {name: EntryTypeInfo.model_validate(info) for name, info in json.loads(text).items()}
+    known = {name: EntryTypeInfo.model_validate(info) for name, info in json.loads(text).items()}
+    known |= {name: info for names, info in _NAMES_OF_SERVICE.items() for name in names.split()}
+    own = {name: payload.INFO for name, payload in control_payloads().items()}
+    return known | {name: info for name, info in own.items() if _found(known, name) != info}
 
 
 @lru_cache(maxsize=4_096)
 def info_of(entry_type: str) -> EntryTypeInfo:
     """Properties of ``entry_type``; ``UNKNOWN`` if the catalogue does not hold it."""
-    known = catalogue()
+    return _found(catalogue(), entry_type)
+
+
+def _found(known: Mapping[str, EntryTypeInfo], entry_type: str) -> EntryTypeInfo:
     if entry_type in known:
         return known[entry_type]
     parts = entry_type.split(".")
@@ -87,3 +72,12 @@ def publishers_of(pattern: str) -> frozenset[Publisher]:
         return frozenset({info_of(pattern).publisher})
     below = (info.publisher for name, info in catalogue().items() if name.startswith(pattern.removesuffix("*")))
     return frozenset({info_of(pattern).publisher, *below})
+
+
+def why_not_granted(pattern: str) -> str | None:
+    """Why a pattern cannot be granted (an agent can publish none of its types); None if it can."""
+    publishers = publishers_of(pattern)
+    if publishers & {Publisher.AGENTS, Publisher.VOUCHED}:
+        return None
+    who = "the service" if publishers <= SERVICE_ALONE else "the service, OWNER and ADMIN"
+    return f"{pattern}: only {who} can publish {'these types' if pattern.endswith('.*') else 'this type'}"

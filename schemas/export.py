@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .catalogue import SERVICE_ALONE, catalogue
+from .catalogue import catalogue
 from .entry import JournalEntry
+from .events.payload import SERVICE_ALONE
 from .ids import SERVICE_ID_PATTERN, WORKSPACE_PATTERN
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 
 from pydantic import StringConstraints
 
-from .catalogue import SERVICE_ALONE, Publisher, publishers_of
 from .persons import person_of
 from .subjects import MAX_ENTRY_TYPE
 
@@ -34,15 +33,6 @@ def covers(patterns: tuple[str, ...], entry_type: str) -> bool:
     return any(
         entry_type.startswith(pattern[:-1]) if pattern.endswith(".*") else entry_type == pattern for pattern in patterns
     )
-
-
-def why_not_granted(pattern: str) -> str | None:
-    """Why a pattern cannot be granted (an agent can publish none of its types); None if it can."""
-    publishers = publishers_of(pattern)
-    if publishers & {Publisher.AGENTS, Publisher.VOUCHED}:
-        return None
-    who = "the service" if publishers <= SERVICE_ALONE else "the service, OWNER and ADMIN"
-    return f"{pattern}: only {who} can publish {'these types' if pattern.endswith('.*') else 'this type'}"
 
 
 def actor_of(speaker: str) -> tuple[str, str | None]:

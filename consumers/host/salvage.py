@@ -21,10 +21,11 @@ from typing import Any, Final
 
 import structlog
 
-from ...schemas.catalogue import SERVICE_ALONE, info_of
+from ...schemas.catalogue import info_of
 from ...schemas.entry import JournalEntry
 from ...schemas.errors import CrewJournalError, ViewsDamaged
 from ...schemas.events.erasure import EXPLANATIONS
+from ...schemas.events.payload import SERVICE_ALONE
 from ...schemas.ids import identity_key, is_service_id, is_workspace
 from ...schemas.rules.document_entries import UPDATED
 from ...schemas.sequence_set import normalised

@@ -1,128 +1,26 @@
-"""The payload model of every control entry that the service publishes.
+"""Finds the payload class of every control entry that the service publishes.
 
-Invariant: none is missing (a test).
+Invariant: a class is found by its place alone, in a module of ``schemas`` that is called ``events`` or lies in a folder of
+that name; no list names it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import importlib
+from functools import cache
+from pathlib import Path
 
-from .compaction import MemoryCompacted
-from .drawers import (
-    CentroidComputed,
-    DrawerAnswerRejected,
-    DrawerClassified,
-    DrawerDeleted,
-    DrawerFiled,
-    DrawerLinked,
-    DrawerMerged,
-    DrawerPruned,
-    DrawerReinforced,
-    DrawerRestored,
-    DrawerSuperseded,
-    DrawerUpdated,
-    PalaceIdentitySet,
-    PalaceIngestAsked,
-)
-from .embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped, ReindexRequested
-from .erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
-from .facts import EntityNamed, FactAsserted, FactConflictFound, FactEnded, FactVerified, VerificationRequested
-from .health import HealthRecorded
-from .learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
-from .letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
-from .memory import MemoryReferenced, MemorySearched, NudgeOffered, PriorityChanged
-from .memory_documents import (
-    MemoryConfigUpdated,
-    MemoryVersionsSwept,
-    MemoryWriteRejected,
-    MemoryWriteVerifierBlocked,
-)
-from .operators import OperatorDeleted, OperatorForgotten, OperatorKeyReplaced, OperatorNamed, OperatorProfileUpdated
+from ... import schemas
 from .payload import ControlPayload
-from .proposals import ProposalDecided, RuleProposed
-from .relations import RelationAsserted, RelationRetracted
-from .restored import JournalRestored
-from .retractions import RetractionMade, RetractionRestored
-from .sweeps import SweepFinished, SweepTicked
-from .tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
-from .tools import ToolCalled
-from .tunnels import TunnelCreated, TunnelDeleted, TunnelFollowed
-from .workspaces import AgentRegistered, ConsentChanged, CrewRegistered, WorkspaceConfigured
-
-CONTROL_PAYLOADS: Final[tuple[type[ControlPayload], ...]] = (
-    TokenCreated,
-    TokenNatsAllowed,
-    TokenRevoked,
-    EmbeddingsActivated,
-    EmbeddingsAdded,
-    EmbeddingsDropped,
-    ReindexRequested,
-    EventParked,
-    DeadLetterRetried,
-    DeadLetterDiscarded,
-    PriorityChanged,
-    MemoryReferenced,
-    MemorySearched,
-    NudgeOffered,
-    RelationAsserted,
-    RelationRetracted,
-    RetractionMade,
-    RetractionRestored,
-    ToolCalled,
-    HealthRecorded,
-    WorkspaceConfigured,
-    AgentRegistered,
-    CrewRegistered,
-    ConsentChanged,
-    SweepFinished,
-    SweepTicked,
-    MemoryCompacted,
-    ErasureRequested,
-    ErasureScoped,
-    ErasureCompleted,
-    LossAccepted,
-    JournalRestored,
-    MemoryConfigUpdated,
-    MemoryVersionsSwept,
-    MemoryWriteRejected,
-    MemoryWriteVerifierBlocked,
-    FactAsserted,
-    FactEnded,
-    FactVerified,
-    VerificationRequested,
-    FactConflictFound,
-    EntityNamed,
-    DrawerFiled,
-    DrawerClassified,
-    DrawerUpdated,
-    DrawerMerged,
-    DrawerSuperseded,
-    DrawerLinked,
-    DrawerReinforced,
-    DrawerAnswerRejected,
-    CentroidComputed,
-    DrawerPruned,
-    DrawerDeleted,
-    DrawerRestored,
-    PalaceIdentitySet,
-    PalaceIngestAsked,
-    TunnelCreated,
-    TunnelFollowed,
-    TunnelDeleted,
-    RuleLearned,
-    RulePromoted,
-    LessonRecorded,
-    MemoryConsolidated,
-    RuleProposed,
-    ProposalDecided,
-    OperatorProfileUpdated,
-    OperatorForgotten,
-    OperatorDeleted,
-    OperatorNamed,
-    OperatorKeyReplaced,
-)
 
 
+@cache
 def control_payloads() -> dict[str, type[ControlPayload]]:
-    """Every control payload model by its entry type."""
-    return {model.ENTRY_TYPE: model for model in CONTROL_PAYLOADS}
+    """Entry type → its payload class, in the order of the types."""
+    root = Path(schemas.__path__[0])
+    for file in sorted(root.rglob("*.py")):
+        parts = file.relative_to(root).with_suffix("").parts
+        if "events" in parts and parts[-1] != "__init__":
+            importlib.import_module(".".join((schemas.__name__, *parts)))
+    own = (model for model in ControlPayload.__subclasses__() if model.__module__.startswith(schemas.__name__))
+    return {model.ENTRY_TYPE: model for model in sorted(own, key=lambda model: model.ENTRY_TYPE)}

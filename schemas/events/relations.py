@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..entry import Id
-from .payload import ControlPayload
+from .payload import ControlPayload, EntryTypeInfo, Publisher
 
 Relation = Literal["similar", "supports", "contradicts", "supersedes"]
 
@@ -16,6 +16,7 @@ class RelationAsserted(ControlPayload):
     """A caller asserted a relation between two entries; it overrides what a reactor found."""
 
     ENTRY_TYPE = "memory.relation_asserted"
+    INFO = EntryTypeInfo(group="memory", publisher=Publisher.SERVICE, noise=True)
     src_entry_id: Id
     src_seq: int = Field(ge=1)
     dst_entry_id: Id
@@ -29,6 +30,7 @@ class RelationRetracted(ControlPayload):
     """A relation was retracted; no reactor restores it."""
 
     ENTRY_TYPE = "memory.relation_retracted"
+    INFO = EntryTypeInfo(group="memory", publisher=Publisher.SERVICE, noise=True)
     src_entry_id: Id
     src_seq: int = Field(ge=1)
     dst_entry_id: Id

@@ -7,13 +7,14 @@ from typing import Literal
 from pydantic import Field
 
 from ..entry import Id
-from .payload import ControlPayload
+from .payload import ControlPayload, EntryTypeInfo, Publisher
 
 
 class SweepFinished(ControlPayload):
     """A sweep finished, with its counts."""
 
     ENTRY_TYPE = "sweep.finished"
+    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE, noise=True, quiet=True)
     sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators", "peer_cards", "reflection"]
     due: str
     counts: dict[str, int] = Field(default_factory=dict)
@@ -31,6 +32,7 @@ class SweepTicked(ControlPayload):
     """
 
     ENTRY_TYPE = "sweep.ticked"
+    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE, noise=True, quiet=True)
     sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators", "peer_cards", "reflection"]
     due: str
     crew_id: Id | None = None

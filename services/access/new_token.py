@@ -10,9 +10,10 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
+from ...schemas.catalogue import why_not_granted
 from ...schemas.errors import InvalidQuery, NotAllowed
 from ...schemas.events.tokens import TokenCreated
-from ...schemas.grants import actor_of, persons_of, why_not_granted
+from ...schemas.grants import actor_of, persons_of
 from ...schemas.operations.tokens import NatsAccess, TokenCreatedAnswer, TokenRecord, TokenRequest
 from ...schemas.principal import Principal, Role
 from .owner_token import token_hash

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from ...schemas.catalogue import SERVICE_ALONE, Publisher, info_of
+from ...schemas.catalogue import info_of
 from ...schemas.entry import ActorType
 from ...schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
+from ...schemas.events.payload import SERVICE_ALONE, Publisher
 from ...schemas.events.relations import RelationRetracted
 from ...schemas.events.retractions import RetractionMade, RetractionRestored, TargetKind
 from ...schemas.operations.retractions import RestoreRequest, RetractionAnswer, RetractRequest

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from importlib import resources
 from typing import Any
 
 import pytest
 from support.journal import ADMIN, AGENT, LEAD, NOW, OWNER, note
 
-from crew_journal.schemas.catalogue import SERVICE_ALONE, Publisher, catalogue, info_of, is_control_type
+from crew_journal.schemas.catalogue import catalogue, info_of, is_control_type, why_not_granted
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
-from crew_journal.schemas.events.control import CONTROL_PAYLOADS
+from crew_journal.schemas.events.control import control_payloads
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.grants import why_not_granted
+from crew_journal.schemas.events.payload import SERVICE_ALONE, Publisher
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.document_entries import UPDATED
 from crew_journal.services.journal.intake.submission import accept
@@ -202,7 +204,17 @@ WRITTEN_BY_PEOPLE = {"memory.consolidated"}
 
 def test_no_token_publishes_a_type_that_the_service_writes() -> None:
     """Issue 28.13: an AGENT could publish ``memory.updated`` and ``memory.searched``."""
-    written = {kind.ENTRY_TYPE for kind in CONTROL_PAYLOADS} | {UPDATED}
+    written = {*control_payloads()} | {UPDATED}
     assert len(written) > 60
     open_to_tokens = {name for name in written if info_of(name).publisher not in SERVICE_ALONE}
     assert open_to_tokens == WRITTEN_BY_PEOPLE
+
+
+def test_the_catalogue_file_holds_the_types_of_clients_alone() -> None:
+    """What the service publishes has its properties on its payload class."""
+    listed = json.loads(resources.files("crew_journal.schemas").joinpath("catalogue.json").read_text("utf-8"))
+    assert {info.get("publisher", "agents") for info in listed.values()} == {"agents", "vouched"}
+    assert not listed.keys() & control_payloads().keys()
+    assert {name: info_of(name) for name in control_payloads()} == {
+        name: payload.INFO for name, payload in control_payloads().items()
+    }

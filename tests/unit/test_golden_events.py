@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from crew_journal.schemas import events
+from crew_journal import schemas
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.events.chunk_vectors import encode_chunk_vector
@@ -71,10 +71,11 @@ def with_unknown_fields(payload: Any) -> Any:
 
 
 def test_every_control_payload_is_listed():
-    for module in pkgutil.iter_modules(events.__path__, f"{events.__name__}."):
+    for module in pkgutil.walk_packages(schemas.__path__, f"{schemas.__name__}."):
         importlib.import_module(module.name)
-    made = {model for model in ControlPayload.__subclasses__() if model.__module__.startswith(events.__name__)}
-    assert made == set(control_payloads().values())
+    made = [model for model in ControlPayload.__subclasses__() if model.__module__.startswith(schemas.__name__)]
+    assert set(made) == set(control_payloads().values())
+    assert len(made) == len(control_payloads()), "two classes have one type"
 
 
 @pytest.mark.parametrize("payload", control_payloads().values(), ids=lambda p: f"{p.ENTRY_TYPE}.v{p.VERSION}")

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
 from ....schemas.api import EntryRecord
-from ....schemas.catalogue import SERVICE_ALONE, info_of
+from ....schemas.catalogue import info_of
 from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry, build_entry
 from ....schemas.errors import FieldProblem, InvalidEntry
+from ....schemas.events.payload import SERVICE_ALONE
 from ....schemas.ids import DERIVED_NAMESPACE
 from ....schemas.settings import DEFAULT_WORKSPACE, REQUEST_BYTES
 from ..foreign_json import Fault, parse

@@ -8,9 +8,10 @@ user. OWNER and ADMIN may name every actor and vouch like other tokens: several 
 
 from __future__ import annotations
 
-from ....schemas.catalogue import SERVICE_ALONE, Publisher, info_of
+from ....schemas.catalogue import info_of
 from ....schemas.entry import JournalEntry, Priority
 from ....schemas.errors import NotAllowed
+from ....schemas.events.payload import SERVICE_ALONE, Publisher
 from ....schemas.grants import USER, actor_of, covers, speaks_for
 from ....schemas.persons import is_person
 from ....schemas.principal import Principal, Role

@@ -9,19 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.errors import EntryConflict, NotFound
 from ...schemas.ids import slug_of
+from .commands import Argument, Group, Option
 from .connection import client
-from .groups import grouped
 from .options import Json, Where, Workspace, json_object
 from .output import show
 from .printers import print_registered
 
-agents = typer.Typer(help="Agents and their settings.", no_args_is_help=True)
-crews = typer.Typer(help="Crews and their settings.", no_args_is_help=True)
+agents = Group(help="Agents and their settings.")
+crews = Group(help="Crews and their settings.")
 
 AgentId = Annotated[str, Argument(metavar="AGENT", help="Id of the agent.")]
 CrewId = Annotated[str, Argument(metavar="CREW", help="Id of the crew.")]
@@ -63,7 +62,6 @@ class Profile:
 
 
 @agents.command("create")
-@grouped
 def create_agent(
     agent_id: NewId = None,
     workspace: Workspace = None,
@@ -80,7 +78,6 @@ def create_agent(
 
 
 @agents.command("update")
-@grouped
 def update_agent(
     agent_id: AgentId,
     workspace: Workspace = None,
@@ -96,7 +93,6 @@ def update_agent(
 
 
 @crews.command("create")
-@grouped
 def create_crew(
     crew_id: NewId = None,
     name: PersonName = None,
@@ -114,7 +110,6 @@ def create_crew(
 
 
 @crews.command("update")
-@grouped
 def update_crew(
     crew_id: CrewId,
     name: PersonName = None,
@@ -141,7 +136,7 @@ def _object(settings: str | None) -> dict[str, Any] | None:
 def _new_id(given: str | None, name: str | None) -> str:
     if found := given or slug_of(name or ""):
         return found
-    raise typer.BadParameter("give an id, or a --name with letters a-z or digits", param_hint="ID")
+    raise click.BadParameter("give an id, or a --name with letters a-z or digits", param_hint="ID")
 
 
 def _refuse_known(kind: str, new: str, look: Callable[[], object]) -> None:

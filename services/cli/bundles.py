@@ -12,22 +12,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.errors import EntryTooLarge, InvalidFile
 from ...schemas.rules.bundles import MAX_BYTES, MAX_FILES
+from .commands import Argument, Group, Option
 from .connection import client
 from .foreign_files import LeftOut, file_at, files_of, shown
 from .foreign_json import TEXT, Place, values_of
-from .groups import grouped
 from .options import Json, Where, Workspace
 from .output import print_table, say, show
 
 if TYPE_CHECKING:
     from ...schemas.operations.bundles import BundleAnswer
 
-bundles = typer.Typer(help="Memory as plain files: export, plan an import, import.", no_args_is_help=True)
+bundles = Group(help="Memory as plain files: export, plan an import, import.")
 
 Agent = Annotated[str | None, Option("--agent", help="The agent.")]
 Crew = Annotated[str | None, Option("--crew", help="The crew; without it, no document of a crew is imported.")]
@@ -38,11 +37,10 @@ _MODE: Final = 0o600 << 16
 
 
 @bundles.command("export")
-@grouped
 def export_bundle(
     out: Annotated[
         Path,
-        Argument(metavar="PATH", help="A new directory, or a file that ends in .zip or .json.", show_default=False),
+        Argument(metavar="PATH", help="A new directory, or a file that ends in .zip or .json."),
     ],
     agent: Agent = None,
     crew: Crew = None,
@@ -53,7 +51,7 @@ def export_bundle(
 ) -> None:
     """Export the memory documents of an agent, a crew, or both."""
     if out.exists():
-        raise typer.BadParameter("exists already", param_hint="PATH")
+        raise click.BadParameter("exists already", param_hint="PATH")
     with client(where) as journal:
         answer = journal.export_bundle(agent_id=agent, crew_id=crew, workspace_id=workspace)
     _write(out, answer)
@@ -63,11 +61,8 @@ def export_bundle(
 
 
 @bundles.command("import")
-@grouped
 def import_bundle(
-    path: Annotated[
-        Path, Argument(metavar="PATH", exists=True, help="A directory, a .zip or a .json file.", show_default=False)
-    ],
+    path: Annotated[Path, Argument(metavar="PATH", exists=True, help="A directory, a .zip or a .json file.")],
     agent: Agent = None,
     crew: Crew = None,
     apply: Annotated[bool, Option("--apply", help="Write; without it, only the plan is printed.")] = False,

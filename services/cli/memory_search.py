@@ -10,12 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.operations.document_search import SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX
+from .commands import Argument, Option
 from .connection import client
-from .groups import grouped
 from .options import Json, MinSeq, Where, Workspace
 from .output import print_pairs, print_table, safe, say, show
 
@@ -28,7 +27,6 @@ Agent = Annotated[str | None, Option("--agent", help="The agent whose documents 
 Crew = Annotated[str | None, Option("--crew", help="The crew that --scope crew or both searches, for OWNER and ADMIN.")]
 
 
-@grouped
 def search(
     query: Annotated[str, Argument(metavar="QUERY", help="A question or words.")],
     path: Directory = None,
@@ -73,7 +71,6 @@ def search(
     show(answer, json_output or format_ == "json", print_hits)
 
 
-@grouped
 def reindex(
     path: Directory = None,
     scope: Annotated[Literal["agent", "crew"], Option("--scope", "-S", help="Whose documents.")] = "agent",
@@ -101,7 +98,7 @@ def reindex(
 
 def _one(scope: str) -> str:
     if scope == "both":
-        raise typer.BadParameter("a directory is of an agent or of a crew", param_hint="--scope")
+        raise click.BadParameter("a directory is of an agent or of a crew", param_hint="--scope")
     return scope
 
 

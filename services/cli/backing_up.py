@@ -20,12 +20,14 @@ import click
 
 from ...schemas.errors import CrewJournalError, Unavailable
 from ...schemas.ids import is_id
+from ...schemas.operations.retractions import RESTORE
 from .commands import Argument, Option
 from .connection import ANY_PORT, OWNER_TOKEN_FILE, SIGNS, Target, client, local_runtime, sync_client
 from .logs import configure_logging
-from .options import Json, MinSeq, Where, Workspace, settings_from
+from .options import Json, Where, settings_from
 from .output import counted, plain, progress_bar, say, show, size_text
 from .printers import PRINTERS
+from .request_options import Fields
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
@@ -94,9 +96,8 @@ def _write(draft: Path, records: Any) -> Manifest:
 def restore(
     what: Annotated[str, Argument(metavar="FILE|ID", help="A file that `backup` wrote, or a retracted entry.")],
     reason: Annotated[str | None, Option("--reason", help="Of an entry: why; it is recorded.")] = None,
-    min_seq: MinSeq = None,
-    workspace: Workspace = None,
     *,
+    asked: Annotated[dict[str, Any], Fields(RESTORE, without=("entry_id", "reason"))],
     where: Where,
     json_output: Json = False,
 ) -> None:
@@ -110,7 +111,7 @@ def restore(
         if reason is None:
             raise click.BadParameter("is needed to let an entry count again", param_hint="--reason")
         with client(where) as journal:
-            done = journal.restore(what, reason=reason, min_seq=min_seq, workspace_id=workspace)
+            done = journal.restore(what, reason=reason, **asked)
         show(done, json_output, PRINTERS["restore"])
         return
     if reason is not None or where.url is not None:

@@ -21,11 +21,11 @@ from ...schemas.errors import (
     Unavailable,
     VerificationFailed,
 )
-from ...schemas.operations.letters import RETRY_DEAD_LETTER
+from ...schemas.operations.letters import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
 from .commands import Argument, Group, Option
 from .completing import complete_view
 from .connection import client
-from .options import Json, Where, Workspace
+from .options import Json, Where
 from .output import age, counted, emit, plain, print_pairs, progress_bar, safe, say, show
 from .request_options import Fields
 from .status_page import lag_of, status_lines
@@ -156,14 +156,13 @@ def dlq_retry(
 def dlq_discard(
     seqs: Seqs,
     reason: Annotated[str, Option("--reason", help="Why; it is recorded.")],
-    workspace: Workspace = None,
-    *,
+    asked: Annotated[dict[str, Any], Fields(DISCARD_DEAD_LETTER, without=("seq", "reason"))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Discard dead letters; they stay in the stream and are no longer counted as open."""
     with client(where) as journal:
-        _settle(seqs, lambda n: journal.discard_dead_letter(n, reason=reason, workspace_id=workspace), json_output)
+        _settle(seqs, lambda seq: journal.discard_dead_letter(seq, reason=reason, **asked), json_output)
 
 
 def _settle(seqs: Iterable[int], settle: Callable[[int], Any], json_output: bool) -> None:

@@ -19,7 +19,13 @@ from .commands import Argument, Option, parameter
 from .completing import OF_FIELDS, Complete, among
 from .options import json_object
 
-_SHORT: Final = {"--workspace": "-w", "--limit": "-n", "--k": "-k"}
+_ALIASES: Final = {
+    "workspace_id": "-w",
+    "limit": "-n",
+    "k": "-k",
+    "memory_walk_depth": "--memory-walk-depth",
+}
+"""A second name of an option."""
 _REQUIRED_OPTIONS: Final = {
     "reason": "--reason",
     "relation": "--as",
@@ -28,7 +34,14 @@ _REQUIRED_OPTIONS: Final = {
     "from_version": "--from-version",
 }
 """Required, but easier to read as an option than as the last of several arguments."""
-_OPTIONS: Final = {"workspace_id": "--workspace", "agent_id": "--agent", "crew_id": "--crew"}
+_OPTIONS: Final = {
+    "workspace_id": "--workspace",
+    "agent_id": "--agent",
+    "crew_id": "--crew",
+    "memory_enabled": "--memory",
+    "memory_budget_chars": "--budget",
+    "memory_walk_depth": "--walk-depth",
+}
 _ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID", "entry_ids": "[ID]…"}
 _LISTED: Final = "entry_ids"
 """The one field that is an argument although it may be absent: ids after the required arguments."""
@@ -82,7 +95,7 @@ def _of_field(operation: Operation[Any, Any], name: str) -> click.Parameter:
         return parameter(name, kind if field.is_required() else kind | None, Argument(metavar=word, **more))
     if _is_switch(operation, name):
         return parameter(name, bool | None, Option(f"{word}/--no-{word[2:]}", **more))
-    option = Option(word, *([_SHORT[word]] if word in _SHORT else []), **more)
+    option = Option(word, *([_ALIASES[name]] if name in _ALIASES else []), **more)
     if field.is_required():
         return parameter(name, kind, option)
     default = field.default if isinstance(field.default, int | str) else None

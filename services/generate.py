@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from ..schemas.operations import ALL
 from ..schemas.operations.operation import Operation
-from .cli.groups import option_of
+from .cli.request_options import option_of
 
 CLIENT: Final = "services/client/generated.py"
 SYNC: Final = "services/client/generated_sync.py"

@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 import structlog
-import typer.main
 from httpx._transports import default
 from hypothesis import settings
 from support.forked import Forked
@@ -28,9 +27,8 @@ settings.register_profile("bounded", deadline=None, max_examples=30)  # two shar
 settings.register_profile("nightly", deadline=None, max_examples=2_000)
 settings.load_profile("bounded")
 Stack.popen = Forked
-# Made again for each client (20 ms) and each command run in this process (100 ms), and never changed.
+# Made again for each client (20 ms), and never changed.
 default.create_ssl_context = functools.cache(httpx.create_ssl_context)  # type: ignore[attr-defined]
-typer.main.get_command = functools.cache(typer.main.get_command)
 
 structlog.configure(  # as structlog does by itself, but tracebacks without every local: those cost seconds each
     processors=[

@@ -170,6 +170,7 @@ UPDATE_AGENT: Final = Operation(
     effect=Effect.CHANGES,
     access=Access.ADMINISTRATOR,
     errors=(404,),
+    command="agent update",
 )
 AGENT: Final = Operation(
     name="agent",
@@ -198,6 +199,7 @@ UPDATE_CREW: Final = Operation(
     effect=Effect.CHANGES,
     access=Access.ADMINISTRATOR,
     errors=(404, 409),
+    command="crew update",
 )
 REGISTER_CREW: Final = Operation(
     name="register_crew",

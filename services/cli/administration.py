@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import typer
-from typer import Option
+import click
 
 from ...schemas.entry import ActorType
 from ...schemas.grants import USER
@@ -18,27 +17,24 @@ from ...schemas.operations.tokens import CREATE_TOKEN
 from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
 from ...schemas.timestamps import parse_ts
 from ..times import span_of
+from .commands import Group, Option
 from .completing import complete_role
 from .connection import client
-from .groups import Fields, grouped
 from .options import Json, Where
 from .output import print_pairs, safe, say, show
 from .printers import minute, print_fields
+from .request_options import Fields
 
-workspaces = typer.Typer(no_args_is_help=True)
-tokens = typer.Typer(help="Tokens: credentials of agents and people.", no_args_is_help=True)
+workspaces = Group(
+    help="""Workspaces and their settings, for OWNER and ADMIN.
 
-
-@workspaces.callback()
-def _workspace() -> None:
-    """Workspaces and their settings, for OWNER and ADMIN.
-
-    There is no command that makes a workspace: it begins with its first token (`token create --workspace NAME`) or entry.
-    """
+There is no command that makes a workspace: it begins with its first token (`token create --workspace NAME`) or entry.
+"""
+)
+tokens = Group(help="Tokens: credentials of agents and people.")
 
 
 @workspaces.command("settings")
-@grouped
 def workspace_settings(
     asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE)],
     where: Where,
@@ -52,7 +48,6 @@ def workspace_settings(
 
 
 @tokens.command("create")
-@grouped
 def create_token(
     role: Annotated[str, Option("--role", help="OWNER, ADMIN, LEAD or AGENT.", autocompletion=complete_role)] = "AGENT",
     may_publish: Annotated[
@@ -107,12 +102,12 @@ def expiry_of(text: str, now: datetime) -> datetime:
     """The time that ``30d``, ``12h`` or an RFC 3339 time names.
 
     Raises:
-        typer.BadParameter: If it is neither.
+        click.BadParameter: If it is neither.
     """
     try:
         span = span_of(text)
         return parse_ts(text) if span is None else now + span
     except (ValueError, OverflowError):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "write it like 30m, 12h, 30d, 8w or 2026-12-24T00:00:00Z", param_hint="--expires"
         ) from None

@@ -16,17 +16,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.errors import CrewJournalError, Unavailable
 from ...schemas.ids import is_id
+from ...schemas.operations.retractions import RESTORE
+from .commands import Argument, Option
 from .connection import ANY_PORT, OWNER_TOKEN_FILE, SIGNS, Target, client, local_runtime, sync_client
-from .groups import grouped
 from .logs import configure_logging
-from .options import Json, MinSeq, Where, Workspace, settings_from
+from .options import Json, Where, settings_from
 from .output import counted, plain, progress_bar, say, show, size_text
 from .printers import PRINTERS
+from .request_options import Fields
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
@@ -37,7 +38,6 @@ _FOLDER: Final = "nats"
 """What a restore makes in the data directory before the first start."""
 
 
-@grouped
 def backup(
     out: Annotated[
         Path | None, Argument(metavar="[FILE]", dir_okay=False, help="New file. [default: crew-journal-TIME.backup]")
@@ -52,7 +52,7 @@ def backup(
     """
     path = out or Path(f"crew-journal-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.backup")
     if path.exists():
-        raise typer.BadParameter(f"{path} exists already; name a new file", param_hint="FILE")
+        raise click.BadParameter(f"{path} exists already; name a new file", param_hint="FILE")
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with client(where) as journal:
         try:
@@ -93,13 +93,11 @@ def _write(draft: Path, records: Any) -> Manifest:
     return manifest
 
 
-@grouped
 def restore(
     what: Annotated[str, Argument(metavar="FILE|ID", help="A file that `backup` wrote, or a retracted entry.")],
     reason: Annotated[str | None, Option("--reason", help="Of an entry: why; it is recorded.")] = None,
-    min_seq: MinSeq = None,
-    workspace: Workspace = None,
     *,
+    asked: Annotated[dict[str, Any], Fields(RESTORE, without=("entry_id", "reason"))],
     where: Where,
     json_output: Json = False,
 ) -> None:
@@ -111,16 +109,16 @@ def restore(
     """
     if is_id(what):
         if reason is None:
-            raise typer.BadParameter("is needed to let an entry count again", param_hint="--reason")
+            raise click.BadParameter("is needed to let an entry count again", param_hint="--reason")
         with client(where) as journal:
-            done = journal.restore(what, reason=reason, min_seq=min_seq, workspace_id=workspace)
+            done = journal.restore(what, reason=reason, **asked)
         show(done, json_output, PRINTERS["restore"])
         return
     if reason is not None or where.url is not None:
         name = "--reason" if reason is not None else "--url"
-        raise typer.BadParameter("does not go with a backup, which is restored into --data-dir", param_hint=name)
+        raise click.BadParameter("does not go with a backup, which is restored into --data-dir", param_hint=name)
     if not Path(what).is_file():
-        raise typer.BadParameter(f"there is no file {what}", param_hint="FILE|ID")
+        raise click.BadParameter(f"there is no file {what}", param_hint="FILE|ID")
     show(_restored(Path(what), where.folder), json_output, _print_restored)
 
 
@@ -129,11 +127,11 @@ def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
 
     settings = settings_from(data_dir=data_dir, http=ANY_PORT, embedder="none", log_level="error")
     if settings.nats is not None:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "makes a journal with a broker of its own: unset CREW_JOURNAL_NATS", param_hint="CREW_JOURNAL_NATS"
         )
     if any((data_dir / sign).exists() for sign in SIGNS):
-        raise typer.BadParameter(f"{data_dir} holds a journal already; name a new directory", param_hint="--data-dir")
+        raise click.BadParameter(f"{data_dir} holds a journal already; name a new directory", param_hint="--data-dir")
     manifest = checked_backup(file)
     digest = _digest(file)
     configure_logging(settings.log_level)

@@ -10,10 +10,8 @@ import zipfile
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-from typer import Option
-
 from ...schemas.errors import BrokerError
+from .commands import Group, Option
 from .options import Json
 from .output import say, show
 
@@ -34,12 +32,7 @@ HASHES: Final = (
 )
 """SHA-256 of the wheels of this version, one for each platform."""
 
-broker = typer.Typer(help="The nats-server that `up` manages.", no_args_is_help=True)
-
-
-@broker.callback()
-def _group() -> None:
-    """Keeps ``install`` a command of its own."""
+broker = Group(help="The nats-server that `up` manages.")
 
 
 @broker.command("install")

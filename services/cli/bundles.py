@@ -12,25 +12,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.errors import EntryTooLarge, InvalidFile
+from ...schemas.operations.bundles import EXPORT_BUNDLE, IMPORT_BUNDLE
 from ...schemas.rules.bundles import MAX_BYTES, MAX_FILES
+from .commands import Argument, Group
 from .connection import client
 from .foreign_files import LeftOut, file_at, files_of, shown
 from .foreign_json import TEXT, Place, values_of
-from .groups import grouped
-from .options import Json, Where, Workspace
+from .options import Json, Where
 from .output import print_table, say, show
+from .request_options import Fields
 
 if TYPE_CHECKING:
     from ...schemas.operations.bundles import BundleAnswer
 
-bundles = typer.Typer(help="Memory as plain files: export, plan an import, import.", no_args_is_help=True)
+bundles = Group(help="Memory as plain files: export, plan an import, import.")
 
-Agent = Annotated[str | None, Option("--agent", help="The agent.")]
-Crew = Annotated[str | None, Option("--crew", help="The crew; without it, no document of a crew is imported.")]
 _BUNDLE: Final = {"documents": [{"path": TEXT, "content": TEXT}]}
 _FIRST_DAY: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every file in an archive, so that archives of one content are equal."""
@@ -38,24 +37,17 @@ _MODE: Final = 0o600 << 16
 
 
 @bundles.command("export")
-@grouped
 def export_bundle(
-    out: Annotated[
-        Path,
-        Argument(metavar="PATH", help="A new directory, or a file that ends in .zip or .json.", show_default=False),
-    ],
-    agent: Agent = None,
-    crew: Crew = None,
-    workspace: Workspace = None,
-    *,
+    out: Annotated[Path, Argument(metavar="PATH", help="A new directory, or a file that ends in .zip or .json.")],
+    asked: Annotated[dict[str, Any], Fields(EXPORT_BUNDLE, without=("min_seq",))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Export the memory documents of an agent, a crew, or both."""
     if out.exists():
-        raise typer.BadParameter("exists already", param_hint="PATH")
+        raise click.BadParameter("exists already", param_hint="PATH")
     with client(where) as journal:
-        answer = journal.export_bundle(agent_id=agent, crew_id=crew, workspace_id=workspace)
+        answer = journal.export_bundle(**asked)
     _write(out, answer)
     skipped = [one.model_dump() for one in answer.skipped]
     result = {"path": str(out), "format": answer.format, "documents": len(answer.documents) - 1, "skipped": skipped}
@@ -63,29 +55,16 @@ def export_bundle(
 
 
 @bundles.command("import")
-@grouped
 def import_bundle(
-    path: Annotated[
-        Path, Argument(metavar="PATH", exists=True, help="A directory, a .zip or a .json file.", show_default=False)
-    ],
-    agent: Agent = None,
-    crew: Crew = None,
-    apply: Annotated[bool, Option("--apply", help="Write; without it, only the plan is printed.")] = False,
-    format_: Annotated[
-        str | None, Option("--format", help="okf, crewship, nanoclaw or openclaw; found by the files if absent.")
-    ] = None,
-    group: Annotated[str | None, Option("--group", help="Of nanoclaw: the group, if there are several.")] = None,
-    person: Annotated[str | None, Option("--person", help="The person that USER.md is about.")] = None,
-    workspace: Workspace = None,
-    *,
+    path: Annotated[Path, Argument(metavar="PATH", exists=True, help="A directory, a .zip or a .json file.")],
+    asked: Annotated[dict[str, Any], Fields(IMPORT_BUNDLE, without=("documents",))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Plan the import of a bundle; with --apply, write it."""
     documents, skipped = _read(path)
-    asked: dict[str, Any] = {"agent_id": agent, "crew_id": crew, "format": format_, "group": group, "person": person}
     with client(where) as journal:
-        answer = journal.import_bundle(documents, apply=apply, workspace_id=workspace, **asked)
+        answer = journal.import_bundle(documents, **asked)
     result = {**answer.model_dump(mode="json"), "skipped": skipped}
     show(result, json_output, _print_imported)
 

@@ -17,16 +17,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-from typer import Option
+import click
 
 from ...schemas.errors import CrewJournalError, EmbedderError, JournalDamaged, ViewsDamaged
 from ...schemas.ports import Embedder
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
 from ..client.find import running
 from ..data_dir import RUNTIME_FILE, is_owned
+from .commands import Option
 from .connection import find_running, resolve, sync_client
-from .groups import grouped
 from .options import Json, Where, settings_from
 from .output import counted, emit, plain, safe, size_text
 from .up import refuse_taken
@@ -309,7 +308,6 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-@grouped
 def doctor(
     http: Annotated[str | None, Option("--http", help="HOST:PORT that `up` would use.")] = None,
     *,
@@ -326,4 +324,4 @@ def doctor(
             print(f"{finding.verdict.value:<4}  {finding.check:<14}  {safe(finding.found)}")
             if finding.next_step:
                 print(f"      {'':<14}  → {safe(finding.next_step)}")
-    raise typer.Exit(int(failed))
+    raise click.exceptions.Exit(int(failed))

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.errors import DataDirBusy
 from ..client.find import data_dir_of
 from ..client.trust import consents_folder
+from .commands import Argument, Option
 from .configuration import config_file
 from .connection import SIGNS
 from .options import DataDir, Json, settings_from
@@ -61,7 +61,7 @@ def clean(
     known = {one.name: one for one in kept(folder)}
     for name in names or ():
         if name not in known:
-            raise typer.BadParameter(f"{name} is not one of {', '.join(known) or 'nothing'}", param_hint="NAME")
+            raise click.BadParameter(f"{name} is not one of {', '.join(known) or 'nothing'}", param_hint="NAME")
     chosen = [known[name] for name in names] if names else list(known.values())
     if names and yes:
         _remove(chosen, folder)

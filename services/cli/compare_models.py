@@ -12,12 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from typer import Option
-
 from . import exam, exam_set
+from .commands import Option
 from .connection import client, sync_client
 from .exam import import_set, scratch_journal
-from .groups import grouped
 from .operate import follow
 from .options import Json, Model, Where, Workspace
 from .output import counted, print_pairs, print_table, safe, say, show
@@ -29,7 +27,6 @@ EVAL_RECIPES: Final = ("robust", "dense")
 """What is measured on a set with answers, unless one is named: what prompts use, and the vectors alone."""
 
 
-@grouped
 def compare(
     one: Model,
     other: Model,

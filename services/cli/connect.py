@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.errors import CrewJournalError, InvalidQuery, NotFound
 from ...schemas.grants import USER
@@ -27,6 +26,7 @@ from ...schemas.persons import person_of
 from ..client.find import find
 from ..client.isolation import CLI_MODULE, isolated_python
 from ..client.person import Person, keep_person, person_at
+from .commands import Argument, Option
 from .options import Json
 from .other_file import OtherFile
 from .output import say, show
@@ -155,7 +155,7 @@ def connect(
     for found, before, after in changed:
         old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
         say("".join(difflib.unified_diff(old, new, str(found.path), str(found.path))).rstrip())
-    if changed and not yes and not typer.confirm("Write this?", err=True):
+    if changed and not yes and not click.confirm("Write this?", err=True):
         changed = []
     for found, _before, after in changed:
         found.replace(after.encode())

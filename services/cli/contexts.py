@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from . import configuration
+from .commands import Argument, Group, Option
 from .configuration import CONTEXT_VARIABLE, PREFIX, Context, config_file, load, save
 from .options import Json
 from .output import print_table, say, show
 
-contexts = typer.Typer(help="Contexts: journals by name, and which one commands use.", no_args_is_help=True)
-config = typer.Typer(help="The configuration file.", no_args_is_help=True)
+contexts = Group(help="Contexts: journals by name, and which one commands use.")
+config = Group(help="The configuration file.")
 _HIDDEN: Final = "(set)"
 _CLIENT: Final = {
     "url": "URL of a running service.",
@@ -47,9 +47,9 @@ def add(
 ) -> None:
     """Add a context: a service with its token, or a data directory. The first one is used at once."""
     if (url is None) == (data_dir is None):
-        raise typer.BadParameter("give either --url or --data-dir", param_hint="--url")
+        raise click.BadParameter("give either --url or --data-dir", param_hint="--url")
     if url is not None and not (token or "").strip():
-        raise typer.BadParameter("is needed with --url", param_hint="--token")
+        raise click.BadParameter("is needed with --url", param_hint="--token")
     found = load()
     folder = None if data_dir is None else str(data_dir.absolute())
     found.contexts[name] = Context(url and url.rstrip("/"), token and token.strip(), folder, workspace)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import typer
+import click
 
 from ...schemas.errors import Unavailable
 from ..client.isolation import CLI_MODULE, isolated_python
@@ -70,7 +70,7 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
         emit({"steps": steps})
     if kept < len(story) or not same:
         say("error: the demonstration failed")
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 @contextmanager

@@ -9,23 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-from typer import Argument, Option
-
+from .commands import Argument, Group, Option
 from .compare_models import compare
 from .connection import client
-from .groups import grouped
 from .options import Json, Model, Where
 from .output import counted, emit, flat, plain, print_pairs, safe, say, show
 from .vectors import wait_for_model
 
-embedder = typer.Typer(help="The model that turns memories into vectors.", no_args_is_help=True)
-app = typer.Typer(help="Embedding models: add, compare, activate, drop.", no_args_is_help=True)
+embedder = Group(help="The model that turns memories into vectors.")
+app = Group(help="Embedding models: add, compare, activate, drop.")
 app.command("compare")(compare)
 
 
 @embedder.command("status")
-@grouped
 def embedder_status(*, where: Where, json_output: Json = False) -> None:
     """Show which embedder is used, why, and how its last call ended."""
     with client(where, embedder="auto") as journal:
@@ -55,7 +51,6 @@ def install(
 
 
 @app.command("add")
-@grouped
 def add(
     model: Model,
     wait: Annotated[bool, Option("--wait", help="Wait until no vector is missing, with a progress bar.")] = False,

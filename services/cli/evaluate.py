@@ -13,13 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from . import exam, exam_set
+from .commands import Argument, Option
 from .connection import Target, sync_client, target
 from .exam import import_set, scratch_journal
-from .groups import grouped
 from .options import Embedder, Json, Where, Workspace
 from .output import counted, print_table, say, show
 from .vectors import wait_for_vectors
@@ -35,7 +34,6 @@ INJECTED: Final = {
 """Figures of mode ``inject`` and their headings."""
 
 
-@grouped
 def evaluate(
     directory: Annotated[
         Path, Argument(metavar="DIR", exists=True, file_okay=False, help="Holds journal.jsonl and queries.jsonl.")
@@ -72,7 +70,7 @@ def evaluate(
     answers is printed and left out of all means.
     """
     if live and vectors < 1.0:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "cannot be combined with --live: the vectors of the running journal are not changed", param_hint="--vectors"
         )
     chosen = exam.recipes_named(recipes, "--recipes")

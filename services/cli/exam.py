@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import typer
+import click
 
 from ...schemas.operations.recall import INJECT, Mode
 from ...schemas.settings import RECALL_K_MAX
@@ -82,7 +82,7 @@ def recipes_named(names: str, option: str) -> list[str]:
     """The recipes of a list separated by commas, each once, in its order.
 
     Raises:
-        typer.BadParameter: If a recipe is unknown or the list is empty; names the option.
+        click.BadParameter: If a recipe is unknown or the list is empty; names the option.
     """
     from ..query.recipes import RECIPES
 
@@ -90,7 +90,7 @@ def recipes_named(names: str, option: str) -> list[str]:
     unknown = [name for name in chosen if name not in RECIPES]
     if unknown or not chosen:
         wrong = f"recipe {unknown[0]} is not known" if unknown else "the list names no recipe"
-        raise typer.BadParameter(f"{wrong}; use one or more of {', '.join(sorted(RECIPES))}", param_hint=option)
+        raise click.BadParameter(f"{wrong}; use one or more of {', '.join(sorted(RECIPES))}", param_hint=option)
     return chosen
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
+import click
 from pydantic import ConfigDict, Field, ValidationError
 
 from ...schemas.body_problems import body_problems
@@ -93,17 +93,17 @@ def read_set(directory: Path, workspace: str | None = None, option: str = "DIR")
         option: What named the folder.
 
     Raises:
-        typer.BadParameter: If a file is missing, a line is not an entry or not a question, or no question can be answered.
+        click.BadParameter: If a file is missing, a line is not an entry or not a question, or no question can be answered.
     """
     for name in (ENTRIES_FILE, QUERIES_FILE):
         if not (directory / name).is_file():
-            raise typer.BadParameter(f"there is no {name} in {directory}", param_hint=option)
+            raise click.BadParameter(f"there is no {name} in {directory}", param_hint=option)
     agents, sessions = _read_entries(directory / ENTRIES_FILE, workspace)
     questions, left_out, partly = list[Question](), list[Remark](), list[Remark]()
     with (directory / QUERIES_FILE).open("rb") as file:
         for number, raw in enumerate(bounded_lines(file, MAX_LINE_BYTES), 1):
             if raw is None:
-                raise typer.BadParameter(
+                raise click.BadParameter(
                     f"line {number} is longer than {MAX_LINE_BYTES:,} bytes", param_hint=QUERIES_FILE
                 )
             if not raw.strip():
@@ -113,7 +113,7 @@ def read_set(directory: Path, workspace: str | None = None, option: str = "DIR")
                 named = workspace or asked.workspace_id
                 homes = _homes(asked, agents, {_home(named)} if named else None)
             except ValueError as error:
-                raise typer.BadParameter(
+                raise click.BadParameter(
                     f"line {number} is not a valid question: {error}", param_hint=QUERIES_FILE
                 ) from None
             if not homes:
@@ -129,7 +129,7 @@ def read_set(directory: Path, workspace: str | None = None, option: str = "DIR")
         if not left_out:
             example = '{"agent_id": "a", "query": "…", "relevant_ids": ["…"]}'
             why = f"{directory / QUERIES_FILE} holds no question: write one a line, as {example}"
-        raise typer.BadParameter(why, param_hint=QUERIES_FILE)
+        raise click.BadParameter(why, param_hint=QUERIES_FILE)
     return ExamSet(questions, sessions, left_out, partly)
 
 
@@ -144,7 +144,7 @@ def with_share_embedded(directory: Path, target: Path, share: float, seed: int) 
     So only they are embedded; types that the policy always embeds are left alone.
 
     Raises:
-        typer.BadParameter: If a line is not an entry.
+        click.BadParameter: If a line is not an entry.
     """
     draw = random.Random(seed)
     with (target / ENTRIES_FILE).open("w", encoding="utf-8") as file:
@@ -163,13 +163,13 @@ def _lines(path: Path, workspace: str | None) -> Iterator[Line]:
     """The lines as the import reads them.
 
     Raises:
-        typer.BadParameter: At the first batch with a line that the import would refuse, naming its lines.
+        click.BadParameter: At the first batch with a line that the import would refuse, naming its lines.
     """
     with path.open("rb") as file:
         for batch in read_batches(file, workspace=workspace):
             if batch.bad:
                 problems = [f"line {line.number}: {_text(one)}" for line in batch.bad for one in line.problems]
-                raise typer.BadParameter(_first(problems), param_hint=ENTRIES_FILE)
+                raise click.BadParameter(_first(problems), param_hint=ENTRIES_FILE)
             yield from batch.good
 
 
@@ -187,7 +187,7 @@ def _read_entries(path: Path, workspace: str | None) -> tuple[Agents, dict[str |
         content = hash(line.raw)
         first, content_of_first = lines.setdefault((home, name), (line.number, content))
         if content != content_of_first:
-            raise typer.BadParameter(
+            raise click.BadParameter(
                 f"line {line.number}: the id {name} is that of another entry, in line {first}", param_hint=ENTRIES_FILE
             )
         agents.setdefault(name, {})[home] = entry.get("agent_id") or None

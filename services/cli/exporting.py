@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import typer
-from typer import Argument, Option
+import click
 
+from .commands import Argument, Option
 from .connection import client
-from .groups import grouped
 from .options import Json, Where, Workspace
 from .output import counted, plain, print_table, progress_bar, show
 
@@ -29,7 +28,6 @@ _GROUP: Final = 20_000
 """Entries of a row group of Parquet."""
 
 
-@grouped
 def export(
     folder: Annotated[Path, Argument(metavar="DIR", file_okay=False, help="Directory of the files; made if needed.")],
     format_: Annotated[Literal["jsonl", "parquet"], Option("--format", help="jsonl or parquet.")] = "jsonl",
@@ -49,7 +47,7 @@ def export(
 
 def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> dict[str, Any]:
     if path.exists():
-        raise typer.BadParameter(f"{path} exists already; name a new directory", param_hint="DIR")
+        raise click.BadParameter(f"{path} exists already; name a new directory", param_hint="DIR")
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with tempfile.TemporaryFile() as kept:

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from typer import Option
-
 from ...schemas.operations.health import HEALTH
+from .commands import Option
 from .connection import client
-from .groups import Fields, grouped
 from .options import Json, Where
 from .output import print_pairs, print_table, safe, say, show
+from .request_options import Fields
 
 METRICS = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 
 
-@grouped
 def health(
     recompute: Annotated[bool, Option("--recompute", help="Measure it now (OWNER, ADMIN).")] = False,
     *,

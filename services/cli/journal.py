@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
-
 from ..times import moment_of
+from .commands import Argument, Option
 from .connection import client
-from .groups import grouped
 from .options import Json, MinSeq, Where, Workspace
 from .output import emit, plain, print_entry, print_pairs, say, show
 
@@ -64,7 +62,6 @@ class Filters:
         return found | {name: moment_of(found[name], name, end=end) for name, end in ends.items() if name in found}
 
 
-@grouped
 def list_entries(
     *,
     filters: Filters,
@@ -104,7 +101,6 @@ def list_entries(
         say(f"there are more: --cursor '{cursor}', or --all")
 
 
-@grouped
 def get(
     entry_id: Annotated[str, Argument(metavar="ID", help="The entry.")],
     *,
@@ -126,7 +122,6 @@ def _print_fields(entry: Mapping[str, Any]) -> None:
     print_pairs(texts.items())
 
 
-@grouped
 def tail(
     *,
     filters: Filters,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import typer
-
+from .commands import Group
 from .output import print_table, safe, say
 
-knowledge = typer.Typer(help="Facts about entities, and when they hold.", no_args_is_help=True)
+knowledge = Group(help="Facts about entities, and when they hold.")
 
 
 def print_facts(answer: Mapping[str, Any]) -> None:

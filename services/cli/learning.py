@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import typer
-
+from .commands import Group
 from .output import counted, listing, print_pairs, print_table, print_text, say
 
-consolidate = typer.Typer(help="Rules that are learned from recurring entries.", no_args_is_help=True)
-proposals = typer.Typer(help="Proposed rules that wait for a person.", no_args_is_help=True)
-lessons = typer.Typer(help="Lessons of crews and agents.", no_args_is_help=True)
+consolidate = Group(help="Rules that are learned from recurring entries.")
+proposals = Group(help="Proposed rules that wait for a person.")
+lessons = Group(help="Lessons of crews and agents.")
 
 
 def _text_of(rule: Mapping[str, Any]) -> str:

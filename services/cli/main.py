@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
-
-import typer
 
 from ...schemas.operations.embeddings import ACTIVATE_MODEL
 from . import learning
@@ -46,40 +43,39 @@ from .trusting import trust, untrust
 from .up import up
 from .work import work
 
-_LINE: Final = 57
-"""Characters of a command's help beside its name in 80 columns."""
-
 app = new_app()
-USING: Final = (
-    up,
-    work,
-    mcp,
-    connect,
-    trust,
-    untrust,
-    demo,
-    publish,
-    import_command,
-    list_entries,
-    get,
-    tail,
-    recall,
-    evaluate,
-    schema,
-    export,
-    mirror,
-    sidecar,
-)
-OPERATING: Final = (status, health, doctor, backup, restore, rebuild, verify, salvage, clean, provider_parity)
-RENAMED: Final = {
-    "import_command": "import",
-    "list_entries": "list",
-    "evaluate": "eval",
-    "provider_parity": "provider-parity",
+COMMANDS: Final[dict[str, Callable[..., int | None]]] = {
+    "up": up,
+    "work": work,
+    "mcp": mcp,
+    "connect": connect,
+    "trust": trust,
+    "untrust": untrust,
+    "demo": demo,
+    "publish": publish,
+    "import": import_command,
+    "list": list_entries,
+    "get": get,
+    "tail": tail,
+    "recall": recall,
+    "eval": evaluate,
+    "schema": schema,
+    "export": export,
+    "mirror": mirror,
+    "sidecar": sidecar,
+    "status": status,
+    "health": health,
+    "doctor": doctor,
+    "backup": backup,
+    "restore": restore,
+    "rebuild": rebuild,
+    "verify": verify,
+    "salvage": salvage,
+    "clean": clean,
+    "provider-parity": provider_parity,
 }
-"""Commands whose names are words of Python, or hold a hyphen."""
-for command in (*USING, *OPERATING):
-    app.command(RENAMED.get(command.__name__, command.__name__))(command)
+for name, function in COMMANDS.items():
+    app.command(name)(function)
 GROUPS: Final = {
     "memory": memory,
     "dlq": dlq,
@@ -101,25 +97,10 @@ GROUPS: Final = {
     "layered": layered,
     "broker": broker,
 }
-for name, group in GROUPS.items():
-    app.add_typer(group, name=name)
 add_commands(app, GROUPS)
-embedder.command("activate")(command_of(ACTIVATE_MODEL))  # its name before there was `embeddings`
-
-
-def short_help(text: str) -> str:
-    """What a list of commands shows of a help text: its first sentence, up to a colon or semicolon if it is long."""
-    sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
-    return sentence if len(sentence) <= _LINE else re.split("[:;] ", sentence, maxsplit=1)[0]
-
-
-def _shorten(group: typer.Typer) -> None:
-    for command in group.registered_commands:  # without a short help, typer cuts the text at the end of the line
-        command.short_help = short_help(command.help or (command.callback and command.callback.__doc__) or "")
-
-
-for group in (app, *GROUPS.values()):
-    _shorten(group)
+for name, group in GROUPS.items():
+    app.add_command(group, name)
+embedder.add_command(command_of(ACTIVATE_MODEL, "activate"))  # its name before there was `embeddings`
 
 
 def main(argv: Sequence[str] | None = None) -> int:

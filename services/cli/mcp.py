@@ -13,16 +13,14 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from typer import Option
-
 from ...schemas.errors import CrewJournalError, NotFound
 from ..client.find import Address, find
 from ..client.isolation import CLI_MODULE, isolated_python
 from ..client.mcp_proxy import Proxy, Unreachable
 from ..client.project import project_of
 from ..client.trust import claim_journal
+from .commands import Option
 from .configuration import environment_elsewhere
-from .groups import grouped
 from .options import Json, Where
 
 START_TIMEOUT_S: Final = 60.0
@@ -33,7 +31,6 @@ _APART_ON_WINDOWS: Final = 0x0000_0208
 """DETACHED_PROCESS and CREATE_NEW_PROCESS_GROUP, which ``subprocess`` names on Windows only."""
 
 
-@grouped
 def mcp(
     tools: Annotated[
         str, Option("--tools", help="Toolsets, separated by commas: core, crew, operator.", metavar="NAMES")

@@ -9,27 +9,26 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.operations.documents import DOCUMENT_WRITE
+from .commands import Argument, Group, Option
 from .connection import client
 from .documents import print_written
 from .foreign_files import file_at, text_of
-from .groups import Fields, grouped
 from .memory_block import block
 from .memory_search import reindex, search
 from .options import Json, Where
 from .output import show
+from .request_options import Fields
 
-memory = typer.Typer(help="Memory documents: AGENT.md, daily logs, topics, pins …", no_args_is_help=True)
+memory = Group(help="Memory documents: AGENT.md, daily logs, topics, pins …")
 memory.command("search")(search)
 memory.command("reindex")(reindex)
 memory.command("block")(block)
 
 
 @memory.command("write")
-@grouped
 def write(
     asked: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content", "source"))],
     content: Annotated[
@@ -45,7 +44,7 @@ def write(
 ) -> None:
     """Write a memory document; returns once the write is durable and can be read."""
     if (content is None) == (file is None):
-        raise typer.BadParameter("give the text, or - for stdin, or --file", param_hint="CONTENT")
+        raise click.BadParameter("give the text, or - for stdin, or --file", param_hint="CONTENT")
     text = content or ""
     if file is not None:
         text = text_of(file_at(file))

@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-from typer import Option
+import click
 
 from ...schemas.operations.memory_block import MEMORY_BLOCK
 from ...schemas.rules.tiers import Scope, tier_of_label
+from .commands import Option
 from .connection import client
 from .documents import print_memory_block
-from .groups import Fields, grouped
 from .options import Json, Where
 from .output import say, show
+from .request_options import Fields
 
 if TYPE_CHECKING:
     from ..memory.documents.owned import OwnedDocuments
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _OF_THE_SERVICE: Final = ("query", "remembered_tokens", "as_of", "min_seq")
 
 
-@grouped
 def block(
     asked: Annotated[dict[str, Any], Fields(MEMORY_BLOCK)],
     path: Annotated[
@@ -53,7 +52,7 @@ def block(
     else:
         for name in _OF_THE_SERVICE:
             if name in asked:
-                raise typer.BadParameter("a directory cannot answer this", param_hint="--" + name.replace("_", "-"))
+                raise click.BadParameter("a directory cannot answer this", param_hint="--" + name.replace("_", "-"))
         answer = block_of_directory(path, crew_dir or path / "crew", asked, lead=lead)
     show(answer, json_output, print_memory_block)
 
@@ -62,7 +61,7 @@ def block_of_directory(path: Path, crew_dir: Path, asked: dict[str, Any], *, lea
     """The block, with the fields of the service's answer.
 
     Raises:
-        typer.BadParameter: If the agent is missing.
+        click.BadParameter: If the agent is missing.
     """
     from ...schemas.principal import Principal, Role
     from ...schemas.rules.memory_block import BUDGET_DEFAULT, build_memory_block
@@ -74,9 +73,9 @@ def block_of_directory(path: Path, crew_dir: Path, asked: dict[str, Any], *, lea
 
     agent, crew = asked.get("agent_id"), asked.get("crew_id")
     if agent is None:
-        raise typer.BadParameter("name the agent of the directory", param_hint="--agent")
+        raise click.BadParameter("name the agent of the directory", param_hint="--agent")
     if lead and crew is None:
-        raise typer.BadParameter("name the crew that it leads", param_hint="--crew")
+        raise click.BadParameter("name the crew that it leads", param_hint="--crew")
     workspace = asked.get("workspace_id") or DEFAULT_WORKSPACE
     role = Role.LEAD if lead else Role.AGENT
     principal = Principal(token_id="directory", role=role, workspace_id=workspace, agent_id=agent, crew_id=crew)

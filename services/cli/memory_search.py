@@ -10,27 +10,29 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-from typer import Argument, Option
+import click
 
-from ...schemas.operations.document_search import SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX
+from ...schemas.operations.document_search import (
+    DOCUMENT_REINDEX,
+    DOCUMENT_SEARCH,
+    SEARCH_LIMIT_DEFAULT,
+    SEARCH_LIMIT_MAX,
+)
+from .commands import Option
 from .connection import client
-from .groups import grouped
-from .options import Json, MinSeq, Where, Workspace
+from .options import Json, Where
 from .output import print_pairs, print_table, safe, say, show
+from .request_options import Fields
 
 Directory = Annotated[
     Path | None,
     Option("--path", "-p", file_okay=False, help="Directory with the documents, or with .memory; no service is asked."),
 ]
 Format = Annotated[Literal["table", "json"], Option("--format", "-F", help="How hits are printed.")]
-Agent = Annotated[str | None, Option("--agent", help="The agent whose documents are searched, for OWNER and ADMIN.")]
-Crew = Annotated[str | None, Option("--crew", help="The crew that --scope crew or both searches, for OWNER and ADMIN.")]
 
 
-@grouped
 def search(
-    query: Annotated[str, Argument(metavar="QUERY", help="A question or words.")],
+    asked: Annotated[dict[str, Any], Fields(DOCUMENT_SEARCH, without=("limit", "scope", "tier"))],
     path: Directory = None,
     scope: Annotated[
         Literal["agent", "crew", "both"],
@@ -40,10 +42,6 @@ def search(
         SEARCH_LIMIT_DEFAULT
     ),
     format_: Format = "table",
-    agent: Agent = None,
-    crew: Crew = None,
-    min_seq: MinSeq = None,
-    workspace: Workspace = None,
     *,
     where: Where,
     json_output: Json = False,
@@ -57,29 +55,18 @@ def search(
         from .directory_index import MemoryDirectory
 
         directory = MemoryDirectory(path, _one(scope))
-        hits = [asdict(hit) for hit in directory.search(query, limit)]
+        hits = [asdict(hit) for hit in directory.search(asked["query"], limit)]
         answer = {"results": hits, "count": len(hits), "quarantined": directory.quarantined}
     else:
         with client(where, embedder="auto") as journal:
-            answer = journal.document_search(
-                query,
-                limit=limit,
-                scope=scope,
-                agent_id=agent,
-                crew_id=crew,
-                min_seq=min_seq,
-                workspace_id=workspace,
-            )
+            answer = journal.document_search(**asked, limit=limit, scope=scope)
     show(answer, json_output or format_ == "json", print_hits)
 
 
-@grouped
 def reindex(
+    asked: Annotated[dict[str, Any], Fields(DOCUMENT_REINDEX, without=("scope", "min_seq"))],
     path: Directory = None,
     scope: Annotated[Literal["agent", "crew"], Option("--scope", "-S", help="Whose documents.")] = "agent",
-    agent: Agent = None,
-    crew: Crew = None,
-    workspace: Workspace = None,
     *,
     where: Where,
     json_output: Json = False,
@@ -95,13 +82,13 @@ def reindex(
         answer = MemoryDirectory(path, scope).status()
     else:
         with client(where) as journal:
-            answer = journal.document_reindex(scope=scope, agent_id=agent, crew_id=crew, workspace_id=workspace)
+            answer = journal.document_reindex(**asked, scope=scope)
     show(answer, json_output, lambda state: print_pairs(state.items()))
 
 
 def _one(scope: str) -> str:
     if scope == "both":
-        raise typer.BadParameter("a directory is of an agent or of a crew", param_hint="--scope")
+        raise click.BadParameter("a directory is of an agent or of a crew", param_hint="--scope")
     return scope
 
 

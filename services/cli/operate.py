@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.errors import (
     CrewJournalError,
@@ -22,23 +21,21 @@ from ...schemas.errors import (
     Unavailable,
     VerificationFailed,
 )
-from ...schemas.operations.letters import RETRY_DEAD_LETTER
+from ...schemas.operations.letters import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
+from .commands import Argument, Group, Option
 from .completing import complete_view
 from .connection import client
-from .groups import Fields, grouped
-from .options import Json, Where, Workspace
+from .options import Json, Where
 from .output import age, counted, emit, plain, print_pairs, progress_bar, safe, say, show
+from .request_options import Fields
 from .status_page import lag_of, status_lines
 
-dlq = typer.Typer(
-    help="Dead letters: events that could not be folded. List, retry or discard them.", no_args_is_help=True
-)
+dlq = Group(help="Dead letters: events that could not be folded. List, retry or discard them.")
 PACE_S: Final = 1.0
 """Seconds between two looks at views that are behind, from which their rate follows."""
 Seqs = Annotated[list[int], Argument(metavar="SEQ…", help="Sequences of the dead letters.")]
 
 
-@grouped
 def status(
     workspace: Annotated[
         str | None, Option("--workspace", "-w", help="Count entries and vectors of this workspace; by default of all.")
@@ -58,7 +55,6 @@ def status(
     show(report, json_output, lambda report: print_pairs(status_lines(report)))
 
 
-@grouped
 def rebuild(
     projections: Annotated[
         list[str] | None,
@@ -81,7 +77,7 @@ def rebuild(
     failed = result.get("failed") or {}
     if json_output:
         emit(result)
-        raise typer.Exit(CrewJournalError.exit_code if failed else 0)
+        raise click.exceptions.Exit(CrewJournalError.exit_code if failed else 0)
     if result["projections"]:
         names = counted(len(result["projections"]), "view")
         if projections:
@@ -97,14 +93,13 @@ def rebuild(
         raise CrewJournalError(reasons, hint="fix the projection, raise its version, and start again")
 
 
-@grouped
 def verify(*, where: Where, json_output: Json = False) -> None:
     """Compare the live views with a fresh rebuild; exit code 6 and the first difference if they are not the same."""
     with client(where) as journal:
         result = follow("verify", journal.verify())
     if json_output:
         emit(result)
-        raise typer.Exit(0 if result["equal"] else VerificationFailed.exit_code)
+        raise click.exceptions.Exit(0 if result["equal"] else VerificationFailed.exit_code)
     for view in result["projections"]:
         verdict = "same" if view["equal"] else "DIFFERS"
         print(f"{safe(view['projection']):<16}  {verdict:<7}  {counted(view['live']['rows'], 'row')} at {view['seq']}")
@@ -145,7 +140,6 @@ def first_difference(result: Mapping[str, Any]) -> str:
 
 
 @dlq.command("retry")
-@grouped
 def dlq_retry(
     seqs: Seqs,
     asked: Annotated[dict[str, Any], Fields(RETRY_DEAD_LETTER, without=("seq",))],
@@ -159,18 +153,16 @@ def dlq_retry(
 
 
 @dlq.command("discard")
-@grouped
 def dlq_discard(
     seqs: Seqs,
     reason: Annotated[str, Option("--reason", help="Why; it is recorded.")],
-    workspace: Workspace = None,
-    *,
+    asked: Annotated[dict[str, Any], Fields(DISCARD_DEAD_LETTER, without=("seq", "reason"))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Discard dead letters; they stay in the stream and are no longer counted as open."""
     with client(where) as journal:
-        _settle(seqs, lambda n: journal.discard_dead_letter(n, reason=reason, workspace_id=workspace), json_output)
+        _settle(seqs, lambda seq: journal.discard_dead_letter(seq, reason=reason, **asked), json_output)
 
 
 def _settle(seqs: Iterable[int], settle: Callable[[int], Any], json_output: bool) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import typer
-
+from .commands import Group
 from .output import listing, print_table
 
-operators = typer.Typer(help="What people said of themselves: models and peer cards.", no_args_is_help=True)
+operators = Group(help="What people said of themselves: models and peer cards.")
 
 
 _STATES: Final = {

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ..client.find import data_dir_of
+from .commands import Argument, Option
 from .completing import complete_workspace
 
 if TYPE_CHECKING:
@@ -96,25 +96,25 @@ def json_value(text: str | bytes, option: str) -> Any:
     """The JSON of an option or of stdin.
 
     Raises:
-        typer.BadParameter: If it is not JSON, naming the option.
+        click.BadParameter: If it is not JSON, naming the option.
     """
     try:
         return json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"is not JSON: {error}", param_hint=option) from None
+        raise click.BadParameter(f"is not JSON: {error}", param_hint=option) from None
     except RecursionError:
-        raise typer.BadParameter("is nested too deeply", param_hint=option) from None
+        raise click.BadParameter("is nested too deeply", param_hint=option) from None
 
 
 def json_object(text: str, option: str) -> dict[str, Any]:
     """The value of an option that takes a JSON object.
 
     Raises:
-        typer.BadParameter: If it is not a JSON object, naming the option.
+        click.BadParameter: If it is not a JSON object, naming the option.
     """
     value = json_value(text, option)
     if not isinstance(value, dict):
-        raise typer.BadParameter("must be a JSON object", param_hint=option)
+        raise click.BadParameter("must be a JSON object", param_hint=option)
     return value
 
 
@@ -122,7 +122,7 @@ def settings_from(**given: Any) -> Settings:
     """Settings of the environment, overridden by the options that were given.
 
     Raises:
-        typer.BadParameter: If a value is not valid, naming the option.
+        click.BadParameter: If a value is not valid, naming the option.
     """
     from pydantic import ValidationError
 
@@ -133,4 +133,4 @@ def settings_from(**given: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         option = "--" + str((first["loc"] or ("setting",))[0]).replace("_", "-")
-        raise typer.BadParameter(first["msg"].removeprefix("Value error, "), param_hint=option) from None
+        raise click.BadParameter(first["msg"].removeprefix("Value error, "), param_hint=option) from None

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.errors import VerificationFailed
+from .commands import Argument, Option
 from .options import Json
 from .output import safe, show
 
@@ -28,7 +28,7 @@ def provider_parity(
     ],
     token: Annotated[
         str | None,
-        Option("--token", envvar="CREW_JOURNAL_TOKEN", help="Token of an OWNER, for a URL.", show_default=False),
+        Option("--token", envvar="CREW_JOURNAL_TOKEN", help="Token of an OWNER, for a URL."),
     ] = None,
     workspace: Annotated[
         str | None,
@@ -65,6 +65,6 @@ async def _check(provider: str, token: str | None, workspace: str | None) -> Rep
         sys.path.insert(0, str(Path.cwd()))
         return await check(World(factory_of(provider), **chosen))
     if not (bearer := (token or "").strip()):
-        raise typer.BadParameter("a URL needs a token", param_hint="--token")
+        raise click.BadParameter("a URL needs a token", param_hint="--token")
     async with http_client(provider, bearer) as http:
         return await check(World(lambda scope: HttpProvider(http, scope), **chosen))

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
+from .commands import Argument, Option
 from .connection import client
-from .groups import grouped
 from .options import Json, Where, Workspace, json_object, json_value
 from .output import plain, safe, say_warnings, show
 
@@ -60,7 +59,6 @@ class EntryOptions:
         return {name: value for name, value in values.items() if value is not None and value != []}
 
 
-@grouped
 def publish(
     text: Annotated[
         str | None, Argument(metavar="[SUMMARY|-]", help="What happened, or - for a JSON object or array from stdin.")
@@ -78,7 +76,7 @@ def publish(
         records = _from_stdin(given, workspace)
     else:
         if text is not None and "summary" in given:
-            raise typer.BadParameter("is given twice: as the argument, and with this option", param_hint="--summary")
+            raise click.BadParameter("is given twice: as the argument, and with this option", param_hint="--summary")
         more = {"summary": text, "workspace_id": workspace}
         if text is not None and "entry_type" not in given:
             given["entry_type"] = NOTE
@@ -104,16 +102,16 @@ def _print_acks(answer: Mapping[str, Any]) -> None:
 
 def _from_stdin(given: Mapping[str, Any], workspace: str | None) -> dict[str, Any] | list[dict[str, Any]]:
     for name in given:  # an entry cannot be changed later, so an option that would be left out is refused
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"not allowed with entries from stdin: put {name} into the JSON", param_hint=_option_of(name)
         )
     records = json_value(sys.stdin.buffer.read(), STDIN)
     listed = records if isinstance(records, list) else [records]
     if not listed or not all(isinstance(record, dict) for record in listed):
-        raise typer.BadParameter("stdin is not a JSON object or an array of objects", param_hint=STDIN)
+        raise click.BadParameter("stdin is not a JSON object or an array of objects", param_hint=STDIN)
     for number, record in enumerate(listed if workspace is not None else (), 1):
         if (record.get("workspace_id") or workspace) != workspace:
-            raise typer.BadParameter(f"entry {number} of stdin names another workspace", param_hint="--workspace")
+            raise click.BadParameter(f"entry {number} of stdin names another workspace", param_hint="--workspace")
         record["workspace_id"] = workspace
     return listed if isinstance(records, list) else listed[0]
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-import typer
-from typer import Option
+import click
 
 from ...schemas.limits import RECALL_K_MAX
 from ...schemas.operations.recall import NO_VECTORS, RENDER
 from ...schemas.rules.evidence_words import confidence_word
+from .commands import Option
 from .connection import client
-from .groups import Fields, grouped
 from .options import Embedder, Json, Where
 from .output import age, counted, print_folded, safe, say, show, who_of
+from .request_options import Fields
 
 _MARGIN: Final = "    "
 _EMPTY_BLOCK: Final = {
@@ -27,7 +27,6 @@ _EMPTY_BLOCK: Final = {
 }
 
 
-@grouped
 def recall(
     asked: Annotated[dict[str, Any], Fields(RENDER, without=("asked_at", "mode"))],
     brief: Annotated[
@@ -45,11 +44,11 @@ def recall(
 ) -> None:
     """Recall what was written about a question, best first."""
     if brief and render:
-        raise typer.BadParameter("does not go with --render", param_hint="--brief")
+        raise click.BadParameter("does not go with --render", param_hint="--brief")
     if "max_chars" in asked and not render:
-        raise typer.BadParameter("goes with --render", param_hint="--max-chars")
+        raise click.BadParameter("goes with --render", param_hint="--max-chars")
     if not 1 <= asked.get("k", 1) <= RECALL_K_MAX:
-        raise typer.BadParameter(f"is an integer from 1 to {RECALL_K_MAX}", param_hint="-k")
+        raise click.BadParameter(f"is an integer from 1 to {RECALL_K_MAX}", param_hint="-k")
     if mode is not None:
         asked["mode"] = mode
     with client(where, embedder=embedder or "auto") as journal:

@@ -10,22 +10,24 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Final
 
-import typer
-from typer import Option
+import click
+from click.shell_completion import shell_complete
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
+from .commands import Group
 from .configuration import configured
 from .output import JSON_FLAG, report_error, safe, say, show
 
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
-_ClickError: Final = typer.BadParameter.__mro__[2]
-"""Root of what typer raises for wrong usage; typer itself exports only this branch of it."""
+_COMPLETE: Final = "_CREW_JOURNAL_COMPLETE"
+"""What a shell that asks for completions sets."""
 
 
 @contextmanager
@@ -40,55 +42,96 @@ def imports() -> Iterator[None]:
         atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected
 
 
-def new_app() -> typer.Typer:
+def new_app() -> Group:
     """The application ``crew-journal`` without commands."""
-    app = typer.Typer(
-        name=NAME,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+    return Group(
+        NAME,
+        params=[
+            _switch("version", _print_version, "Print the version and exit."),
+            _switch("install-completion", _install_completion, "Install completion for the current shell."),
+            _switch(
+                "show-completion",
+                _show_completion,
+                "Show completion for the current shell, to copy it or customize the installation.",
+            ),
+        ],
+        help="Memory for crews of agents: an append-only journal, views folded from it, and recall.",
+        context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     )
-    app.callback()(_root)
-    return app
 
 
-def _print_version(wanted: bool) -> None:
-    if not wanted:
-        return
+def _switch(name: str, action: Callable[[click.Context], None], text: str) -> click.Option:
+    """An option that does something instead of a command."""
+
+    def act(context: click.Context, _option: click.Parameter, given: bool) -> None:
+        if given and not context.resilient_parsing:
+            action(context)
+            context.exit()
+
+    return click.Option([f"--{name}"], is_flag=True, is_eager=True, expose_value=False, callback=act, help=text)
+
+
+def _print_version(_context: click.Context) -> None:
     from importlib.metadata import version
 
     answer = {"name": NAME, "version": version(NAME)}
     show(answer, JSON_FLAG in sys.argv, lambda answer: print(safe(" ".join(answer.values()))))
-    raise typer.Exit
 
 
-def _root(
-    version: Annotated[
-        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Memory for crews of agents: an append-only journal, views folded from it, and recall."""
+def _install_completion(context: click.Context) -> None:
+    """Let the shell ask for completions: bash and zsh from the file that they read at their start, fish from its own."""
+    shell, script = _completion(context)
+    home = Path.home()
+    if shell == "fish":
+        file = home / ".config" / "fish" / "completions" / f"{NAME}.fish"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(script, "utf-8")
+    else:
+        file, line = home / f".{shell}rc", f'eval "$({_COMPLETE}={shell}_source {NAME})"'
+        before = file.read_text("utf-8") if file.exists() else ""
+        if line not in before:
+            file.write_text(f"{before.rstrip()}\n\n{line}\n".lstrip(), "utf-8")
+    print(f"{shell} completion installed in {file}\nCompletion will take effect once you restart the terminal")
 
 
-def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
+def _show_completion(context: click.Context) -> None:
+    print(_completion(context)[1])
+
+
+def _completion(context: click.Context) -> tuple[str, str]:
+    """The name of the user's shell, and the script that lets it complete.
+
+    Raises:
+        InvalidQuery: If completion is not available for the shell.
+    """
+    from click.shell_completion import get_completion_class
+
+    shell = Path(os.environ.get("SHELL", "")).name
+    found = get_completion_class(shell)
+    if found is None:
+        raise InvalidQuery(f"there is no completion for the shell {shell!r}", hint="use bash, zsh or fish")
+    return shell, found(context.command, {}, NAME, _COMPLETE).source()
+
+
+def run(app: click.Group, argv: Sequence[str] | None = None) -> int:
     """Run ``app`` with ``argv``, by default the arguments of the process; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = JSON_FLAG in arguments
     try:
         with configured(arguments):
-            answer = app(args=arguments, prog_name=NAME, standalone_mode=False)
+            if instruction := os.environ.get(_COMPLETE):
+                return shell_complete(app, {}, NAME, _COMPLETE, instruction)
+            with app.make_context(NAME, list(arguments)) as context:
+                answer = app.invoke(context)
         sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
-    except SystemExit as exit_:  # typer's own answer to a closed pipe is 1
-        if isinstance(exit_.__context__, BrokenPipeError):
-            return _reader_left()
-        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
-    except BrokenPipeError:  # when the rest is flushed
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except BrokenPipeError:
         return _reader_left()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except typer.Abort:  # Ctrl-C, or the end of stdin, at a question
+    except click.Abort:  # Ctrl-C, or the end of stdin, at a question
         say("nothing was changed")
         return INTERRUPTED
     except Exception as error:
@@ -96,7 +139,7 @@ def run(app: typer.Typer, argv: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: Exception, as_json: bool) -> int:
-    if isinstance(error, _ClickError):
+    if isinstance(error, click.ClickException):
         return _misused(error, as_json)
     if isinstance(error, OSError) and error.filename is not None:
         hint = "check the path, your permission to write there, and that the disk is neither full nor read-only"
@@ -112,11 +155,12 @@ def _failed(error: Exception, as_json: bool) -> int:
     return error.exit_code
 
 
-def _misused(error: Any, as_json: bool) -> int:
-    if type(error).__name__ == "NoArgsIsHelpError":
+def _misused(error: click.ClickException, as_json: bool) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         print(error.format_message())
     else:
-        path = error.ctx.command_path if getattr(error, "ctx", None) else NAME
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        path = context.command_path if context else NAME
         report_error(InvalidQuery(error.format_message(), hint=f"see `{path} --help`"), as_json=as_json)
     return InvalidQuery.exit_code
 

@@ -11,17 +11,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-import typer
-from typer import Option
+import click
 
 from ...schemas.errors import Unavailable
+from .commands import Option
 from .connection import client
-from .groups import grouped
 from .options import Json, Where
 from .output import counted, emit, plain, say
 
 
-@grouped
 def salvage(
     out: Annotated[
         Path, Option("--out", dir_okay=False, metavar="FILE.jsonl", help="New file to write the entries to.")
@@ -40,7 +38,7 @@ def salvage(
     decisions = out.with_name(f"{out.name.removesuffix('.jsonl')}.decisions.jsonl")
     for path in (out, decisions):
         if path.exists():
-            raise typer.BadParameter(f"{path} exists already; name a new file", param_hint="--out")
+            raise click.BadParameter(f"{path} exists already; name a new file", param_hint="--out")
     counts: dict[str, Any] | None = None
     with ExitStack() as stack, client(where) as journal:
         writing: dict[str, TextIO] = {"entry": stack.enter_context(_new(out))}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument
-
 from ..client.project import settings_text
 from ..client.trust import Trusted
 from ..client.trust import trust as trust_place
 from ..client.trust import untrust as untrust_place
+from .commands import Argument
 from .options import Json
 from .output import safe, show
 

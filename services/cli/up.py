@@ -16,11 +16,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
-from typer import Option
-
 from ...schemas.errors import Unavailable
 from ..client.find import data_dir_of
 from ..data_dir import is_owned
+from .commands import Option
 from .connection import OWNER_TOKEN_FILE, Target, async_client
 from .options import DataDir, Embedder, Json, settings_from
 from .output import emit, plain, safe, say

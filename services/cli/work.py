@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ...schemas.errors import Unavailable
+from .commands import Argument, Option
 from .connection import resolve, sync_client
-from .groups import grouped
 from .options import Embedder, Json, Where, settings_from
 from .output import emit, plain, say
 from .up import stop_on_signals
@@ -49,7 +48,6 @@ class Broker:
     known: Mapping[str, tuple[int | None, int]] = field(default_factory=dict)
 
 
-@grouped
 def work(
     reactors: Annotated[list[str], Argument(metavar="REACTOR…", help="Which, like embed.")],
     nats: Annotated[str | None, Option("--nats", help="URL of the broker; by default that of a running `up`.")] = None,
@@ -70,7 +68,7 @@ def work(
 
     known = discover_reactors()
     if unknown := [name for name in reactors if name not in known]:
-        raise typer.BadParameter(f"no reactor {unknown[0]!r}; there are {', '.join(known)}", param_hint="REACTOR")
+        raise click.BadParameter(f"no reactor {unknown[0]!r}; there are {', '.join(known)}", param_hint="REACTOR")
     settings = settings_from(data_dir=where.folder, embedder=embedder)
     configure_logging(settings.log_level, service=True)
     broker = _named(nats, user, password) if nats else ask_for_broker(where)
@@ -85,11 +83,11 @@ def _named(nats: str, user: str | None, password: str | None) -> Broker:
     try:
         address = broker_address(nats)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--nats") from None
+        raise click.BadParameter(str(error), param_hint="--nats") from None
     if address.user is None:
         return Broker(address.url, user or None, password or None)
     if user or password:
-        raise typer.BadParameter("names a user, and so does --user or --password: give one", param_hint="--nats")
+        raise click.BadParameter("names a user, and so does --user or --password: give one", param_hint="--nats")
     return Broker(address.url, address.user, address.password)
 
 

@@ -18,7 +18,7 @@ from crew_journal.schemas.operations.workspaces import (
     WorkspaceSettingsRequest,
 )
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.cli.groups import Fields
+from crew_journal.services.cli.request_options import Fields
 from crew_journal.services.desk import Caller, parse
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 
@@ -157,7 +157,7 @@ GIVEN: dict[type, Any] = {bool: True, int: 500, float: 0.5, dict: {"recency": 0.
 async def test_every_setting_has_an_option_and_is_answered_and_reset(
     live: MemoryNode, settings: WorkspaceSettingsService
 ) -> None:
-    options = {one.name: one.annotation.__metadata__[0] for one in Fields(CONFIGURE_WORKSPACE).parameters()}
+    options = {one.name: "/".join((*one.opts, *one.secondary_opts)) for one in Fields(CONFIGURE_WORKSPACE).parameters()}
 
     async def answered(name: str) -> Any:
         await caught_up(live)
@@ -167,7 +167,7 @@ async def test_every_setting_has_an_option_and_is_answered_and_reset(
         kinds = [get_origin(kind) or kind for kind in plain_types(field.annotation)]
         [given] = [value for kind, value in GIVEN.items() if kind in kinds]
         word = name.replace("_", "-")
-        assert (f"--{word}/--no-{word}" if isinstance(given, bool) else f"--{word}") in str(vars(options[name]))
+        assert (f"--{word}/--no-{word}" if isinstance(given, bool) else f"--{word}") in options[name]
         default = await answered(name)
         given = (not default) if given is True else given
         assert default != given

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from click import BadParameter
 from pydantic import ValidationError
-from typer import BadParameter
 
 from crew_journal.schemas.broker_address import broker_address
 from crew_journal.schemas.settings import Settings

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import pytest
-import typer
 
 from crew_journal.services.cli import evaluate
 from crew_journal.services.cli.compare_models import _print_measured
@@ -39,7 +39,7 @@ def test_a_named_workspace_goes_before_that(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [{"agent_id": "a"}, [1], 3])
 def test_a_line_that_is_no_question_is_wrong_usage_and_named(tmp_path: Path, line: object) -> None:
-    with pytest.raises(typer.BadParameter, match="line 3"):
+    with pytest.raises(click.BadParameter, match="line 3"):
         read_set(folder(tmp_path, ASKED, line))
 
 
@@ -63,7 +63,7 @@ def test_a_line_that_is_no_question_is_wrong_usage_and_named(tmp_path: Path, lin
 def test_what_a_question_lacks_is_named_and_an_id_is_not_read_letter_by_letter(
     tmp_path: Path, line: object, why: str
 ) -> None:
-    with pytest.raises(typer.BadParameter, match=f"line 1 is not a valid question: {why}") as caught:
+    with pytest.raises(click.BadParameter, match=f"line 1 is not a valid question: {why}") as caught:
         read_set(folder(tmp_path, line))
     assert caught.value.param_hint == "queries.jsonl"
 
@@ -72,7 +72,7 @@ def test_a_question_may_say_when_it_is_asked_and_else_nobody_knows(tmp_path: Pat
     """Figures must not depend on the day they are measured."""
     found = read_set(folder(tmp_path, ASKED, {**ASKED, "asked_at": "2023-05-10T01:00:00+02:00"}))
     assert [one.asked_at for one in found.questions] == ["unknown", "2023-05-10T01:00:00+02:00"]
-    with pytest.raises(typer.BadParameter, match="line 1 is not a valid question: asked_at: not an RFC 3339 time"):
+    with pytest.raises(click.BadParameter, match="line 1 is not a valid question: asked_at: not an RFC 3339 time"):
         read_set(folder(tmp_path, {**ASKED, "asked_at": "yesterday"}))
 
 
@@ -81,7 +81,7 @@ def test_a_file_without_questions_is_wrong_usage_and_named(tmp_path: Path, text:
     """It measured nothing and exited 0."""
     folder(tmp_path)
     (tmp_path / "queries.jsonl").write_text(text)
-    with pytest.raises(typer.BadParameter, match=r"queries\.jsonl holds no question: write one a line"):
+    with pytest.raises(click.BadParameter, match=r"queries\.jsonl holds no question: write one a line"):
         read_set(tmp_path)
 
 
@@ -149,7 +149,7 @@ def test_a_line_that_cannot_be_read_is_wrong_usage_named_with_its_file(
     """Latin-1 was "a defect", and a broken entry was named only by the import."""
     path = folder(tmp_path, ASKED) / name
     path.write_bytes(path.read_bytes().rstrip() + b"\n" + content)
-    with pytest.raises(typer.BadParameter, match="line 2") as caught:
+    with pytest.raises(click.BadParameter, match="line 2") as caught:
         read_set(tmp_path)
     assert caught.value.param_hint == name
 
@@ -166,13 +166,13 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
 
 
 def test_an_entry_that_the_import_would_refuse_is_named_before_anything_is_imported(tmp_path: Path) -> None:
-    with pytest.raises(typer.BadParameter, match="line 2: entry_type"):
+    with pytest.raises(click.BadParameter, match="line 2: entry_type"):
         read_set(folder(tmp_path, ASKED, entries=[ENTRY, {**ENTRY, "id": "a2", "entry_type": "Not A Type"}]))
 
 
 def test_an_id_of_two_entries_is_refused_and_the_same_line_twice_is_not(tmp_path: Path) -> None:
     assert len(read_set(folder(tmp_path, ASKED, entries=[ENTRY, ENTRY])).questions) == 1
-    with pytest.raises(typer.BadParameter, match="line 2: the id a1 is that of another entry, in line 1"):
+    with pytest.raises(click.BadParameter, match="line 2: the id a1 is that of another entry, in line 1"):
         read_set(folder(tmp_path, ASKED, entries=[ENTRY, {**ENTRY, "summary": "another"}]))
 
 
@@ -213,7 +213,7 @@ def test_only_the_first_of_many_questions_left_out_are_named(capsys: pytest.Capt
 
 
 def test_a_set_without_a_question_that_can_be_answered_is_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(typer.BadParameter, match="no question can be answered: line 1: relevant_ids is empty"):
+    with pytest.raises(click.BadParameter, match="no question can be answered: line 1: relevant_ids is empty"):
         read_set(folder(tmp_path, {**ASKED, "relevant_ids": []}))
 
 
@@ -232,7 +232,7 @@ def test_an_agent_in_several_workspaces_is_asked_where_the_answer_is(tmp_path: P
 
 def test_a_question_whose_answers_lie_in_two_workspaces_is_to_name_one(tmp_path: Path) -> None:
     entries = [ENTRY, {**ENTRY, "workspace_id": "default"}]
-    with pytest.raises(typer.BadParameter, match=r"several workspaces \(default and w\).*name it as workspace_id"):
+    with pytest.raises(click.BadParameter, match=r"several workspaces \(default and w\).*name it as workspace_id"):
         read_set(folder(tmp_path, ASKED, entries=entries))
     named = [{**ASKED, "workspace_id": "default"}, {**ASKED, "workspace_id": "w"}]
     assert [one.workspace_id for one in read_set(folder(tmp_path, *named, entries=entries)).questions] == [None, "w"]
@@ -246,7 +246,7 @@ def test_sessions_are_those_of_the_questions_workspace() -> None:
 
 @pytest.mark.parametrize(("names", "why"), [(",", "names no recipe"), ("rrf,robst", "recipe robst is not known")])
 def test_recipes_that_are_not_known_are_wrong_usage(names: str, why: str) -> None:
-    with pytest.raises(typer.BadParameter, match=why):
+    with pytest.raises(click.BadParameter, match=why):
         recipes_named(names, "--recipes")
 
 

@@ -5,34 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import click
 import pytest
-import typer
 
 from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.operations.palace import CHECK_DUPLICATE
 from crew_journal.schemas.operations.palace_filing import UPDATE_DRAWER
-from crew_journal.services.cli.groups import Fields, cli_type, grouped
+from crew_journal.services.cli.commands import Argument, Command, Option
+from crew_journal.services.cli.request_options import Fields, cli_type
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where to."""
 
-    names: Annotated[list[str] | None, typer.Option("--name", "-n", help="Any of these.")] = None
-    depth: Annotated[int, typer.Option("--depth", min=1, help="How deep.")] = 3
+    names: Annotated[list[str] | None, Option("--name", "-n", help="Any of these.")] = None
+    depth: Annotated[int, Option("--depth", min=1, help="How deep.")] = 3
 
 
 def answered(*arguments: str) -> Any:
-    app = typer.Typer()
     told: list[Any] = []
 
-    @app.command()
-    @grouped
-    def ask(what: str, *, place: Place, loud: Annotated[bool, typer.Option("--loud")] = False) -> None:
+    def ask(what: Annotated[str, Argument()], *, place: Place, loud: Annotated[bool, Option("--loud")] = False) -> None:
         """Ask for a thing."""
         told.append((what, place, loud))
 
-    app(args=list(arguments), standalone_mode=False)
+    Command("ask", callback=ask).main(list(arguments), standalone_mode=False)
     return told[0]
 
 
@@ -42,7 +40,7 @@ def test_a_group_arrives_whole_with_its_defaults_where_nothing_was_said() -> Non
 
 
 def test_an_option_of_a_group_fails_by_its_own_name() -> None:
-    with pytest.raises(typer.BadParameter) as caught:
+    with pytest.raises(click.BadParameter) as caught:
         answered("tea", "--depth", "0")
     assert "--depth" in str(caught.value.format_message())
 
@@ -52,19 +50,17 @@ def test_an_option_of_a_group_fails_by_its_own_name() -> None:
     [(UPDATE_DRAWER, "--importance", "importance"), (CHECK_DUPLICATE, "--threshold", "threshold")],
 )
 def test_a_number_with_decimals_is_read_as_it_is_and_a_word_is_refused(operation: Any, option: str, field: str) -> None:
-    app = typer.Typer()
     given: list[Any] = []
 
     def ask(asked: dict[str, Any]) -> None:
         given.append(asked[field])
 
-    ask.__annotations__ = {"asked": Annotated[Any, Fields(operation)]}
-    app.command()(grouped(ask))
+    command = Command("ask", callback=ask, parts={"asked": Fields(operation)})
     for value in ("0.7", "4"):
-        app(args=["d1", option, value], standalone_mode=False)
+        command.main(["d1", option, value], standalone_mode=False)
     assert given == [0.7, 4.0]
-    with pytest.raises(typer.BadParameter, match="number"):
-        app(args=["d1", option, "high"], standalone_mode=False)
+    with pytest.raises(click.BadParameter, match="float"):
+        command.main(["d1", option, "high"], standalone_mode=False)
 
 
 def test_no_option_reads_a_number_with_decimals_as_an_integer() -> None:

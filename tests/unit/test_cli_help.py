@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-import typer.main
 
 from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.settings import Settings
@@ -21,12 +21,16 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
 def leaves() -> Iterator[tuple[str, Any]]:
     """Every command by its full name."""
-    root: Any = typer.main.get_command(app)
-    for name, command in root.commands.items():
-        if hasattr(command, "commands"):
+    for name, command in app.commands.items():
+        if isinstance(command, click.Group):
             yield from ((f"{name} {below}", it) for below, it in command.commands.items())
         else:
             yield name, command
+
+
+def parameters(command: click.Command) -> list[Any]:
+    """The arguments and options of a command, ``--help`` among them."""
+    return command.get_params(click.Context(command))
 
 
 COMMANDS = dict(leaves())
@@ -41,7 +45,7 @@ def test_every_command_has_its_section_and_every_option_is_in_it(name: str) -> N
     own = [section for section in sections if re.match(rf"`{re.escape(name)}[ `]", section)]
     assert own, f"docs/cli.md has no section for `{name}`"
     shared = sections[0]
-    for parameter in COMMANDS[name].params:
+    for parameter in parameters(COMMANDS[name]):
         if parameter.param_type_name == "option":
             longest = max(parameter.opts, key=len)
             assert longest in own[0] + shared, f"{longest} of `{name}` is not documented"
@@ -52,7 +56,7 @@ def test_every_command_and_option_explains_itself(name: str) -> None:
     command = COMMANDS[name]
     assert command.help
     assert main([*name.split(), "--help"]) == 0
-    assert all(getattr(parameter, "help", None) for parameter in command.params)
+    assert all(getattr(parameter, "help", None) for parameter in parameters(command))
 
 
 @pytest.mark.parametrize("group", ["", *GROUPS])
@@ -68,7 +72,7 @@ def test_a_list_of_commands_cuts_no_line_in_80_columns(
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_takes_json(name: str) -> None:
-    assert any("--json" in parameter.opts for parameter in COMMANDS[name].params)
+    assert any("--json" in parameter.opts for parameter in parameters(COMMANDS[name]))
 
 
 def test_the_page_names_no_command_that_is_not_there() -> None:
@@ -88,13 +92,38 @@ def test_help_needs_none_of_the_heavy_libraries() -> None:
 def test_shell_completion_knows_the_commands() -> None:
     environment = {
         **os.environ,
-        "_CREW_JOURNAL_COMPLETE": "complete_bash",
+        "_CREW_JOURNAL_COMPLETE": "bash_complete",
         "COMP_WORDS": "crew-journal re",
         "COMP_CWORD": "1",
     }
     code = "import sys; sys.argv = ['crew-journal']; from crew_journal.services.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
-    assert {"recall", "rebuild"} <= set(done.stdout.split())
+    assert {"recall", "rebuild"} <= {line.partition(",")[2] for line in done.stdout.split()}
+
+
+@pytest.mark.parametrize(
+    ("shell", "file"), [("bash", ".bashrc"), ("fish", ".config/fish/completions/crew-journal.fish")]
+)
+def test_installing_completion_twice_writes_it_once(
+    shell: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    (tmp_path / ".bashrc").write_text("export EDITOR=vi\n")
+    assert main(["--install-completion"]) == 0
+    first = (tmp_path / file).read_text()
+    assert main(["--install-completion"]) == 0
+    assert (tmp_path / file).read_text() == first
+    assert f"_CREW_JOURNAL_COMPLETE={shell}_" in first
+    assert (tmp_path / ".bashrc").read_text().startswith("export EDITOR=vi\n")
+
+
+def test_completion_of_an_unknown_shell_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHELL", "/bin/csh")
+    assert main(["--show-completion"]) == 2
+    assert "use bash, zsh or fish" in capsys.readouterr().err
 
 
 def test_the_default_data_directory_is_the_settings_one(monkeypatch: pytest.MonkeyPatch) -> None:

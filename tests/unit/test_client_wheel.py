@@ -108,7 +108,7 @@ def test_it_imports_the_client_and_nothing_else_is_there(environment: Path) -> N
 import importlib.util
 from crew_journal import AsyncCrewJournal, CrewJournal, NotFound
 from crew_journal.services.client.adapters import openai_session
-for heavy in ("orjson", "duckdb", "numpy", "nats", "pydantic_settings", "typer", "crew_journal.consumers"):
+for heavy in ("orjson", "duckdb", "numpy", "nats", "pydantic_settings", "click", "crew_journal.consumers"):
     assert importlib.util.find_spec(heavy) is None, heavy
 with CrewJournal("http://127.0.0.1:9", "token") as journal:
     print(journal.recall.__name__)

@@ -98,7 +98,7 @@ def test_a_file_that_changes_while_a_person_is_asked_is_left_as_it_is(
                 path.symlink_to(tmp_path / "other")
         return True
 
-    monkeypatch.setattr("typer.confirm", confirm)
+    monkeypatch.setattr("click.confirm", confirm)
     assert main(["connect", "claude-code", "--home", str(tmp_path)]) == (3 if change == "linked" else 1)
     assert ("not followed" if change == "linked" else "changed by another program") in capsys.readouterr().err
     if change == "removed":

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
-import typer
 
 from crew_journal.services.cli.main import app
 
@@ -47,11 +46,13 @@ def test_the_pages_hold_commands_to_check() -> None:
 @pytest.mark.parametrize("line", TYPED)
 def test_a_command_of_the_docs_exists_with_its_options(line: str) -> None:
     words = shlex.split(line.replace("…", ""), comments=True)[1:]
-    command: Any = typer.main.get_command(app)
-    while hasattr(command, "commands") and words:
+    command: click.Command = app
+    while isinstance(command, click.Group) and words:
         assert words[0] in command.commands, f"there is no command {words[0]!r}"
         command = command.commands[words.pop(0)]
-    known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    known = {
+        name for param in command.get_params(click.Context(command)) for name in (*param.opts, *param.secondary_opts)
+    }
     words = words[: words.index("--")] if "--" in words else words
     assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
-import typer.main
 
 from crew_journal.schemas.entry import JournalEntry
 from crew_journal.schemas.settings import Settings
@@ -35,9 +34,8 @@ def routes() -> Iterator[str]:
 
 def commands() -> Iterator[str]:
     """Every command by its full name."""
-    root: Any = typer.main.get_command(app)
-    for name, command in root.commands.items():
-        if hasattr(command, "commands"):
+    for name, command in app.commands.items():
+        if isinstance(command, click.Group):
             yield from (f"{name} {below}" for below in command.commands)
         else:
             yield name

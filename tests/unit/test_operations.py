@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -15,7 +16,6 @@ from typing import Any, cast
 
 import httpx
 import pytest
-import typer
 from pydantic import Field, StrictInt
 
 from crew_journal.schemas.operations import ALL
@@ -24,6 +24,7 @@ from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services import generate
 from crew_journal.services.cli import operations as cli_operations
+from crew_journal.services.cli.commands import Group
 from crew_journal.services.client.core import Request as Wire
 from crew_journal.services.client.core import request_of
 from crew_journal.services.client.generated import AsyncOperations, Operations
@@ -196,24 +197,7 @@ async def test_a_new_operation_is_one_model_and_one_handler(
         yield Client()
 
     monkeypatch.setattr(cli_operations, "client", client)
-    commands = typer.Typer()
-    groups = [
-        "dlq",
-        "agent",
-        "crew",
-        "memory",
-        "embeddings",
-        "token",
-        "workspace",
-        "kg",
-        "palace",
-        "layered",
-        "consolidate",
-        "lesson",
-        "proposal",
-        "operator",
-        "bundle",
-    ]
-    cli_operations.add_commands(commands, dict.fromkeys(groups, typer.Typer()))
-    commands(["echo", "hello", "--times", "2", "--json"], standalone_mode=False)
+    commands = Group()
+    cli_operations.add_commands(commands, defaultdict(Group))
+    commands.main(["echo", "hello", "--times", "2", "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out) == {"said": "hi"}

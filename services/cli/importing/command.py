@@ -16,13 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final
 
-import typer
-from typer import Argument, Option
+import click
 
 from ....schemas.errors import EntryConflict
+from ..commands import Argument, Option
 from ..completing import complete_workspace
 from ..connection import Target, sync_client, target
-from ..groups import grouped
 from ..options import Json, Where, settings_from
 from ..output import Progress, counted, progress_bar, say, show
 from .lines import MAX_LINE_BYTES, LineBatch, read_batches, refusal
@@ -149,7 +148,6 @@ class Import:
             self.kept.save(self.state, self.source, now=True)
 
 
-@grouped
 def import_command(
     file: Annotated[
         str | None,
@@ -241,7 +239,7 @@ def _behind(there: Target, where: Where, last_seq: int) -> int | None:
 
 def _check_file(file: str | None, options: ImportOptions) -> None:
     if file is None:
-        raise typer.BadParameter("name a file, or - for stdin", param_hint="FILE")
+        raise click.BadParameter("name a file, or - for stdin", param_hint="FILE")
     for name, given in {
         "--dry-run": options.dry_run,
         "--agent": options.agent,
@@ -249,13 +247,13 @@ def _check_file(file: str | None, options: ImportOptions) -> None:
         "--promote": options.promote,
     }.items():
         if given:
-            raise typer.BadParameter("goes with --from", param_hint=name)
+            raise click.BadParameter("goes with --from", param_hint=name)
     if file != STDIN and not Path(file).exists():
-        raise typer.BadParameter(f"there is no file {file}", param_hint="FILE")
+        raise click.BadParameter(f"there is no file {file}", param_hint="FILE")
     if file != STDIN and not Path(file).is_file():
-        raise typer.BadParameter(f"{file} is not a regular file; a pipe is read with `import -`", param_hint="FILE")
+        raise click.BadParameter(f"{file} is not a regular file; a pipe is read with `import -`", param_hint="FILE")
     if file != STDIN and not _holds_lines(Path(file)):
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"{file} is an archive or one JSON array, not one entry a line: name its format, such as --from chatgpt",
             param_hint="FILE",
         )
@@ -270,13 +268,13 @@ def _selection(file: str | None, options: ImportOptions) -> Selection:
     """What ``--from`` and FILE name; without FILE the place where that program keeps its files."""
     name = str(options.source)
     if name not in SOURCES:
-        raise typer.BadParameter(f"{name} is not one of {', '.join(SOURCES)}", param_hint="--from")
+        raise click.BadParameter(f"{name} is not one of {', '.join(SOURCES)}", param_hint="--from")
     source = SOURCES[name]
     if file is None and source.usual is None:
-        raise typer.BadParameter(f"name the file that {name} exported", param_hint="FILE")
+        raise click.BadParameter(f"name the file that {name} exported", param_hint="FILE")
     path = Path(file) if file is not None else Path.home() / str(source.usual)
     if not path.exists():
-        raise typer.BadParameter(f"there is no file or directory {path}", param_hint="FILE")
+        raise click.BadParameter(f"there is no file or directory {path}", param_hint="FILE")
     return Selection(name, source, path, options.agent, options.crew, options.promote)
 
 

@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from typer import Argument, Option
-
 from ....schemas.errors import NotAllowed, NotFound, Unavailable
 from ....schemas.rules.tiers import Scope, owner_of
+from ..commands import Argument, Option
 from ..connection import client, resolve, sync_client
-from ..groups import grouped
 from ..options import Json, Where, Workspace
 from ..output import print_pairs, say, show
 from ..stopping import stopping
@@ -32,7 +30,6 @@ CREW_DIR: Final = "crew"
 LEAD: Final = "lead"
 
 
-@grouped
 def mirror(
     directory: Annotated[
         Path, Argument(metavar="DIR", file_okay=False, help="The agent's directory; files are in DIR/.memory.")

@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from typer import Argument, Option
-
+from ..commands import Argument, Option
 from ..connection import client
-from ..groups import grouped
 from ..options import Json, Where, Workspace
 from ..output import counted, progress_bar, safe, say, show
 
@@ -28,7 +26,6 @@ BATCH_CHARS: Final = 400_000
 PAGE: Final = 200
 
 
-@grouped
 def palace_import(
     path: Annotated[Path, Argument(exists=True, help="A MemPalace store, or a folder of notes in Markdown.")],
     *,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Annotated, Final
 
-from typer import Option
-
 from ....schemas.errors import Unavailable
+from ..commands import Option
 from ..connection import resolve
-from ..groups import grouped
 from ..options import Json, Where, Workspace
 from ..output import show
 from ..stopping import stopping
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN: Final = "127.0.0.1:9120"
 
 
-@grouped
 def sidecar(
     agent: Annotated[str, Option("--agent", help="The agent in whose name requests are sent.")],
     crew: Annotated[str | None, Option("--crew", help="Its crew.")] = None,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -64,6 +65,15 @@ class PullConsumer:
         self._inbox = ""
         self._requests = 0
         self._interrupted = False
+
+    async def take_only(self, filter_subjects: tuple[str, ...]) -> None:
+        """``open`` with other filters: from now on, messages that were not delivered yet are taken of these subjects only.
+
+        Raises:
+            BrokerUnavailable, StreamMismatch: As ``open``.
+        """
+        self._durable = replace(self._durable, filter_subjects=filter_subjects)
+        await self.open()
 
     async def open(self) -> None:
         """Declare the durable, read it back, and listen; may be called again at any time.
@@ -119,6 +129,17 @@ class PullConsumer:
                 f"the consumer {self._durable.name} is gone", hint="the next request for messages creates it again"
             )
         return (info.num_pending or 0) + (info.num_ack_pending or 0)
+
+    async def last_seq(self) -> int:
+        """The stream's last sequence.
+
+        Raises:
+            BrokerUnavailable: If the broker does not answer or has no JOURNAL.
+        """
+        try:
+            return int((await self._client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)).state.last_seq)
+        except (NatsError, TimeoutError) as error:
+            raise unavailable(error) from error
 
     async def subject_at(self, seq: int) -> str | None:
         """The subject of the message at ``seq``; None if it was deleted.

@@ -33,7 +33,7 @@ from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.rules.chunks import indexed_text
 from ...schemas.rules.embed_text import cap_bytes
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES
-from ...schemas.subjects import JOURNAL_STREAM, Family
+from ...schemas.subjects import Family
 from ...schemas.views import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,
@@ -52,7 +52,6 @@ from ...schemas.views import (
 )
 from ...schemas.views.entity_texts import entity_texts
 from ...schemas.views.table import PRESENT
-from ..feed.jetstream import API_TIMEOUT_S
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .embed_batch import Embedded, Failed, embed_in_pieces
 from .index_rows import known
@@ -126,8 +125,7 @@ class EmbedChunksReactor(ViewsReactor):
     async def turn(self) -> None:
         """Handle a batch; before the first one, embed the missing texts of all workspaces."""
         if not self._filled_all:
-            stream = await self._context.client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)
-            await self.caught_up(stream.state.last_seq)
+            await self.caught_up(await self._source.last_seq())
             await self._fill_all()
             self._filled_all = True
         await super().turn()

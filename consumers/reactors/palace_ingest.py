@@ -8,7 +8,9 @@ nothing. Turns that are not filed (the workspace does not file chat, or its pala
 filed later on request. Without a model, drawers are filed without vectors, which ``embed_chunks`` adds.
 
 Durable: ack policy explicit, ack wait ``PullLimits.ack_wait_s`` (renewed while it works), unlimited deliveries; in stream
-order, except for exchanges that have not ended.
+order, except for exchanges that have not ended. It delivers the turns of workspaces that file them: a choice
+(``workspace.configured``) changes its filters, and is acked once the turns are filed that came between the choice and the
+change.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from nats.aio.msg import Msg
 from pydantic_core import from_json
 
 from ...schemas.events.drawers import PalaceIngestAsked
+from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.rules.palace.exchanges import AGENT_TURN, QUIET_MS, USER_TURN, Exchange, Thresholds, exchanges_of
 from ...schemas.settings import Settings
 from ...schemas.subjects import Family, parse_subject
@@ -31,11 +34,14 @@ from ..feed.positions import position_of
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from ..reactor import ReactorStatus
 from .palace_filing import Filing
-from .palace_reads import NEEDS, files_chat, turns_around, turns_since
+from .palace_reads import NEEDS, filing_chat, seqs_of_turns, turns_around, turns_since
 
 CLOCKS_DIFFER_MS: Final = 5_000
 """How much the clocks of this process and of the broker may differ."""
 EXCHANGES_AT_ONCE: Final = 128
+FILTERED_WORKSPACES: Final = 256
+"""Workspaces that the durable filters by name; with more of them it delivers the turns of all. A request to the broker
+holds 1 MiB, and the broker compares every filter with every other."""
 DONE_KEPT: Final = 16_384
 """Exchanges remembered as done, about 2 MB; for others the views are read."""
 
@@ -60,9 +66,8 @@ class PalaceIngestReactor(ViewsReactor):
 
     name = "palace_ingest"
     version = 1
-    filter_subjects = (
-        *(f"{Family.JOURNAL.value}.*.*.*.{entry_type}" for entry_type in (USER_TURN, AGENT_TURN)),
-        f"{Family.CONTROL.value}.*.{PalaceIngestAsked.ENTRY_TYPE}",
+    filter_subjects = tuple(
+        f"{Family.CONTROL.value}.*.{payload.ENTRY_TYPE}" for payload in (PalaceIngestAsked, WorkspaceConfigured)
     )
     description = "turns of conversations to file as drawers"
     needs = NEEDS
@@ -78,37 +83,82 @@ class PalaceIngestReactor(ViewsReactor):
         self._filing = Filing(self._views, self.publish, self._context.embedder_for, thresholds, self.identity)
         self._done: OrderedDict[str, None] = OrderedDict()
         self._running = 0
+        self._followed: dict[str, int] = {}
+        """Workspaces whose turns the durable delivers, with the sequence behind which it certainly does."""
 
     async def status(self) -> ReactorStatus:
         """The status, with the exchanges that are being filed and the turns that wait."""
         status = await super().status()
         return replace(status, counts={**status.counts, "running": self._running, "waiting": status.pending})
 
+    async def open(self) -> None:
+        """Declare the durable, with the turns of the workspaces that file them as the views know it at the stream's end.
+
+        It is never declared with fewer turns before: the broker passes over those that no filter takes.
+        """
+        await self.caught_up(await self._source.last_seq())
+        await self._follow(await asyncio.to_thread(filing_chat, self._views))
+
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
         """File the exchanges that have ended, and put off those that have not."""
         turns = []
         for message in messages:
-            if parse_subject(message.subject).family is Family.CONTROL:
+            subject = parse_subject(message.subject)
+            if subject.family is not Family.CONTROL:
+                turns.append(message)
+            elif subject.kind == PalaceIngestAsked.ENTRY_TYPE:
                 await self._replay(workspace_id, message)
             else:
-                turns.append(message)
+                await self._choose(workspace_id, message)
         if turns:
             await self._take(workspace_id, turns)
 
+    async def _follow(self, filing: frozenset[str]) -> None:
+        """Let the durable deliver the turns of these workspaces, and of no others."""
+        names = sorted(filing) if len(filing) <= FILTERED_WORKSPACES else ["*"]
+        kinds = (USER_TURN, AGENT_TURN)
+        turns = [f"{Family.JOURNAL.value}.{name}.*.*.{kind}" for name in names for kind in kinds]
+        await self._source.take_only((*self.filter_subjects, *turns))
+        end = await self._source.last_seq()
+        self._followed = {name: self._followed.get(name, end) for name in filing}
+
+    async def _choose(self, workspace_id: str, message: Msg) -> None:
+        """Follow the choice of a workspace; file the turns that came between it and the change of the filters."""
+        filing = await asyncio.to_thread(filing_chat, self._views)
+        if (workspace_id in filing) != (workspace_id in self._followed):
+            await self._follow(filing)
+        until = self._followed.get(workspace_id, 0)
+        await self.caught_up(until)
+        seqs = await asyncio.to_thread(seqs_of_turns, self._views, workspace_id, position_of(message.reply).seq, until)
+        if left_ms := await self._file_around(workspace_id, seqs):
+            await self._leases.put_off(message, min(left_ms.values()) / 1_000)
+
     async def _take(self, workspace_id: str, messages: Sequence[Msg]) -> None:
-        if not await asyncio.to_thread(files_chat, self._views, workspace_id):
+        if workspace_id not in await asyncio.to_thread(filing_chat, self._views):
             self._counts["skipped"] += len(messages)
             return
-        seqs = [position_of(one.reply).seq for one in messages]
+        of = {position_of(message.reply).seq: message for message in messages}
+        for seq, left_ms in (await self._file_around(workspace_id, list(of))).items():
+            await self._leases.put_off(of[seq], left_ms / 1_000)
+
+    async def _file_around(self, workspace_id: str, seqs: Sequence[int]) -> dict[int, int]:
+        """File the exchanges around some turns that have ended; the others by the turn that begins them.
+
+        Returns:
+            Sequence of the turn → milliseconds until its exchange ends.
+        """
+        if not seqs:
+            return {}
         now_ms = to_ms(self._clock()) - self._limits.clocks_differ_ms
         sessions = await asyncio.to_thread(turns_around, self._views, workspace_id, seqs, self._limits.quiet_ms)
         found = [one for turns in sessions for one in exchanges_of(turns, now_ms, self._limits.quiet_ms)]
         await self._file(workspace_id, [one for one in found if one.ended])
-        going_on = {one.head.seq: one for one in found if not one.ended}
-        for message, seq in zip(messages, seqs, strict=True):
-            if exchange := going_on.get(seq):
-                left_ms = exchange.turns[-1].published_ms + self._limits.quiet_ms + 1 - now_ms
-                await self._leases.put_off(message, max(left_ms, 1) / 1_000)
+        taken = set(seqs)
+        return {
+            one.head.seq: max(one.turns[-1].published_ms + self._limits.quiet_ms + 1 - now_ms, 1)
+            for one in found
+            if not one.ended and one.head.seq in taken
+        }
 
     async def _replay(self, workspace_id: str, message: Msg) -> None:
         """File the exchanges of a workspace that are not filed yet."""

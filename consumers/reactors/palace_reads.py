@@ -45,7 +45,8 @@ _AROUND: Final = f"""WITH taken AS (SELECT {_SESSION} AS session, published_ms F
     SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND {_SESSION} IN (SELECT session FROM taken)
         AND published_ms >= (SELECT min(published_ms) FROM taken) - {LOOK_BACK_MS} ORDER BY seq"""
 _SINCE: Final = f"SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND seq >= $since ORDER BY seq"
-_SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
+_SETTINGS: Final = f"SELECT workspace_id, settings FROM {WORKSPACE_SETTINGS}"
+_BETWEEN: Final = f"SELECT seq FROM {ENTRIES} WHERE {_OF_TYPE} AND seq > $after AND seq <= $until"
 _CENTROIDS: Final = f"SELECT memory_type, vector FROM {DRAWER_CENTROIDS} WHERE workspace_id = ? AND model = ?"
 _DRAWERS: Final = f"""SELECT drawer_id, entry_id, d.text_hash, {LIVE_DRAWER} AS live, v.vector FROM {DRAWERS} d
     LEFT JOIN {CHUNK_VECTORS} v ON v.workspace_id = d.workspace_id AND v.model = $model AND v.text_hash = d.text_hash
@@ -72,10 +73,10 @@ class Filed:
     embedded: tuple[str, ...] = ()
 
 
-def files_chat(views: ViewReader, workspace_id: str) -> bool:
-    """Whether a workspace has chosen that its conversations are filed."""
-    found = views.rows(_SETTINGS, [workspace_id])
-    return bool(found) and WorkspaceConfigured(settings=json.loads(found[0][0])).files_chat
+def filing_chat(views: ViewReader) -> frozenset[str]:
+    """The workspaces that have chosen that their conversations are filed."""
+    rows = views.rows(_SETTINGS)
+    return frozenset(name for name, settings in rows if WorkspaceConfigured(settings=json.loads(settings)).files_chat)
 
 
 def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[Turn]]:
@@ -85,9 +86,16 @@ def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quie
     """
     rows = views.rows(_AROUND, {"workspace": workspace_id, "seqs": list(seqs)})
     sessions = _by_session(rows)
-    taken = [turn.published_ms for turns in sessions for turn in turns if turn.seq in set(seqs)]
+    asked = set(seqs)
+    taken = [turn.published_ms for turns in sessions for turn in turns if turn.seq in asked]
     begin = min(taken, default=0) - LOOK_BACK_MS
     return [turns[_first_whole(turns, begin, quiet_ms) :] for turns in sessions]
+
+
+def seqs_of_turns(views: ViewReader, workspace_id: str, after: int, until: int) -> list[int]:
+    """The sequences of the turns of a workspace behind one sequence, up to another."""
+    rows = views.rows(_BETWEEN, {"workspace": workspace_id, "after": after, "until": until})
+    return [int(seq) for (seq,) in rows]
 
 
 def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Turn]]:

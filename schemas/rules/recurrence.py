@@ -28,6 +28,9 @@ MIN_DAYS: Final = 2
 SMOOTHING: Final = 2
 """The confidence of ``n`` occurrences is their mean similarity times ``n / (n + 2)``: three count 0.6, eight 0.8."""
 
+_ROUNDING: Final = 1 + 1e-9
+"""Sums of the same weights in another order differ by less."""
+
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
@@ -74,10 +77,19 @@ def recurrences(entries: Sequence[Occurrence]) -> list[Recurrence]:
         distinct.setdefault(one.entry_id, one)
     told = [one for one in distinct.values() if len(one.terms) >= MIN_TERMS]
     weights = _weights(told)
+    whole = {one.entry_id: sum(weights[term] for term in one.terms) for one in told}
+
+    def may_be_similar(one: Occurrence, other: Occurrence) -> bool:
+        # whether ``_similarity`` may reach SIMILAR, at a tenth of its cost
+        common = sum([weights[term] for term in one.terms & other.terms]) * _ROUNDING
+        return common >= SIMILAR * (whole[one.entry_id] + whole[other.entry_id] - common)
+
     groups: list[list[Occurrence]] = []
     for one in told:
         best, chosen = SIMILAR, None
         for group in groups:
+            if not any(may_be_similar(one, other) for other in group):
+                continue
             mean = sum(_similarity(one, other, weights) for other in group) / len(group)
             if mean > best or (mean == best and chosen is None):
                 best, chosen = mean, group

@@ -33,8 +33,8 @@ async def start(
     )
 
 
-async def choose(live: MemoryNode) -> None:
-    payload = WorkspaceConfigured(settings={"palace_ingest": True})
+async def choose(live: MemoryNode, *, files: bool = True) -> None:
+    payload = WorkspaceConfigured(settings={"palace_ingest": files})
     done = await live.journal.record(WORKSPACE, payload, summary="chosen")
     await live.caught_up(done.seq)
 
@@ -74,6 +74,18 @@ async def until_counted(reactor: PalaceIngestReactor, **wanted: int) -> None:
         return await counted() is True
 
     await until(reached, str(wanted))
+
+
+async def until_settled(reactor: PalaceIngestReactor) -> None:
+    async def settled() -> object:
+        status = await reactor.status()
+        return status.state == "running" and not status.pending
+
+    await until(settled, "every message to be settled")
+
+
+async def consumer(live: MemoryNode) -> Any:
+    return await live.client.jetstream().consumer_info("JOURNAL", "palace-ingest-v1")
 
 
 async def test_an_exchange_is_filed_once_the_next_begins_without_its_noise(live: MemoryNode) -> None:
@@ -187,7 +199,8 @@ async def test_a_workspace_files_nothing_unless_it_chose_to_and_then_what_was_sa
     reactor = await start(live, HASTY)
     await say(live, "u1", "the disk of the importer is full")
     await say(live, "u2", "a token of the parser expired")
-    await until_counted(reactor, skipped=2)
+    await until_settled(reactor)
+    assert (await consumer(live)).delivered.consumer_seq == 0
     assert drawers(live) == []
     live.advance(seconds=600)
     for _ in range(2):
@@ -258,3 +271,54 @@ async def test_wherever_it_is_killed_every_chunk_is_filed_once_and_none_is_cut(l
     pieces = [row[0] for row in drawers(live)]
     assert all(len(one) <= 800 for one in pieces)
     assert all(any(sentence in one for one in pieces) for sentence in (f"number {n} of the list." for n in range(12)))
+
+
+async def test_turns_after_the_choice_are_filed_even_if_the_broker_passed_over_them_before(live: MemoryNode) -> None:
+    await say(live, "u0", "a token of the parser expired", session="s0")
+    reactor = await start(live, HASTY)
+    await until_settled(reactor)
+    await reactor.stop()
+    await choose(live)  # nobody follows the choice, so the filters leave out what comes
+    await say(live, "u1", "the disk of the importer is full")
+    await live.append("n1", "a note", "peer.conversation")
+    reactor = await start(live, HASTY)
+    live.advance(seconds=600)
+    assert [row[0] for row in await until_filed(live, 1)] == ["User: the disk of the importer is full"]
+    await say(live, "u2", "a queue of unread files from last week")
+    live.advance(seconds=600)
+    assert len(await until_filed(live, 2)) == 2
+
+
+async def test_turns_between_a_choice_and_the_change_of_the_filters_are_filed_once_they_have_ended(
+    live: MemoryNode,
+) -> None:
+    reactor = await start(live, replace(HASTY, quiet_ms=3_000))
+    await until_settled(reactor)
+    await say(live, "u1", "a token of the parser expired", session="s0")
+    payload = WorkspaceConfigured(settings={"palace_ingest": True})
+    await live.journal.record(WORKSPACE, payload, summary="chosen")
+    for name in ("u2", "a2"):
+        await say(live, name, f"the disk of {name} is full")
+    live.advance(seconds=600)
+    [(content, *_)] = await until_filed(live, 1)
+    assert content == "User: the disk of u2 is full\n\nAgent: the disk of a2 is full"
+
+
+async def test_a_workspace_that_files_no_longer_is_left_out_and_followed_again_after_its_next_choice(
+    live: MemoryNode,
+) -> None:
+    await choose(live)
+    reactor = await start(live, HASTY)
+    await say(live, "u1", "the disk of the importer is full")
+    live.advance(seconds=600)
+    await until_filed(live, 1)
+    await choose(live, files=False)
+    await until_settled(reactor)
+    before = (await consumer(live)).delivered.consumer_seq
+    await say(live, "u2", "a token of the parser expired", session="s2")
+    await until_settled(reactor)
+    assert (await consumer(live)).delivered.consumer_seq == before
+    await choose(live)
+    await say(live, "u3", "a queue of unread files from last week")
+    live.advance(seconds=600)
+    assert [row[0] for row in await until_filed(live, 2)][1] == "User: a queue of unread files from last week"

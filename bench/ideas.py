@@ -20,9 +20,9 @@ from crew_journal.schemas.rules.text import STOP_WORDS, indexed_text, tokens_of
 from crew_journal.schemas.rules.turns import question_of
 from crew_journal.services.query.arms.late_interaction import distances
 from crew_journal.services.query.arms.lexical import K1, B, idf_of
+from crew_journal.services.query.asking import Query
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.ranking.fusion import z_scores
-from crew_journal.services.query.search import Query
 
 Floats = npt.NDArray[np.float64]
 Docs = npt.NDArray[np.int32]

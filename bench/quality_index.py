@@ -26,7 +26,7 @@ from crew_journal.schemas.rules.embed_text import embedded_text
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.asking import Query, query_of
 from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.hot.extend import extend
 from crew_journal.services.query.hot.index import HotIndex
@@ -34,7 +34,7 @@ from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.hot.vector_matrix import VectorMatrix, query_vector
 from crew_journal.services.query.measures.evaluation import Ranking
 from crew_journal.services.query.recipes import Fusion, Recipe
-from crew_journal.services.query.search import Query, search
+from crew_journal.services.query.search import search
 
 K: Final = 10
 DEPTH: Final = 50

@@ -19,10 +19,9 @@ from bench.quality import LOCOMO, PROJECT
 from bench.quality_index import ANALYZER, Asked, K, Set, index_of, lines_of, own, rankings, recorded
 from crew_journal.schemas.rules.text import STOP_WORDS
 from crew_journal.services.query.arms.wording import PLAIN
-from crew_journal.services.query.asking import query_of
+from crew_journal.services.query.asking import Query, query_of
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.recipes import LEXICAL
-from crew_journal.services.query.search import Query
 
 SEED: Final = 7
 _WORD: Final = re.compile(r"[A-Za-z]{5,}")

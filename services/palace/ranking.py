@@ -26,8 +26,8 @@ from ...schemas.operations.palace import PalaceRecipe
 from ...schemas.rules.text import Analyzer
 from ...schemas.timestamps import DAY_MS
 from ..query.arms.lexical import K1
+from ..query.asking import Query
 from ..query.chunks.search import Floats, Words, best_of, cosine_floor, cosines_of
-from ..query.search import Query
 from .drawer_index import UNREAD, DrawerIndex, HotDrawer
 
 IMPORTANCE_SHARE: Final = 0.02

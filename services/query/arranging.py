@@ -1,5 +1,7 @@
 """Arranges hits: repeats become one hit, what does not count stands below what replaced it, rules above their evidence.
 
+Neighbours of hits, and what holds in their place, join them before.
+
 Two entries repeat each other if they are of one type, agent and actor, and either their texts are equal after folding, or
 one has all content words of the other in their order and few more: none of them a number, a name or a negation, so that
 neither "approved" and "rejected" nor two invoices become one. The newest entry that counts stands for the others.
@@ -15,11 +17,21 @@ from ...schemas.operations.recall import ArmShare, HitExplanation, Via
 from ...schemas.operations.retractions import Standing, State
 from ...schemas.rules.consolidation import LEARNED
 from ...schemas.rules.marks import marks_of
+from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.text import STOP_WORDS, Analyzer, fold, tokens_of
 from ...schemas.timestamps import format_ms
+from .arms.walk import Walked
+from .evidence.judging import Judgement
+from .hot.index import HotIndex
 from .hot.records import EntryRecord
-from .search import Explanation
+from .hot.scoped import ScopedDocuments
+from .search import Explanation, RankedHit
 
+NO_EVIDENCE: Final = "near"
+"""Reason of a hit without evidence."""
+REPLACES: Final = 0.69
+"""Most confidence that an entry takes over from the hit that it replaced: it is likely that it answers, not sure, because a
+rule decided that it speaks of the same thing."""
 NEAR: Final = 0.75
 """Least share of common content words, so that a text of seven words may have two more."""
 FEWEST_WORDS: Final = 3
@@ -29,6 +41,122 @@ _TEXTS: Final = ("text", "question", "reason")
 COMPARED_CHARS: Final = 2_000
 """Characters that are compared by their words; what follows has to be equal."""
 _LAST: Final = frozenset({State.RETRACTED, State.STALE})
+
+
+class Candidate(NamedTuple):
+    """What may become a hit: it was found, is a neighbour of a hit, or holds in the place of one.
+
+    Attributes:
+        doc: The document.
+        score: Its score; for a neighbour the weight of the edge.
+        holder: The document that holds in its place at the time asked about; itself if none does.
+        live_priority: The priority that operators gave it; None if they gave none.
+        standing: Why it does not count any more; None if it counts.
+        explanation: Of its rank, on request.
+        neighbour_of: The hit whose neighbour it is.
+        via: How it was reached from there.
+    """
+
+    doc: int
+    score: float
+    holder: int
+    live_priority: str | None
+    standing: Standing | None
+    explanation: Explanation | None = None
+    neighbour_of: int | None = None
+    via: Via | None = None
+
+
+def candidates_of(
+    index: HotIndex, scoped: ScopedDocuments, found: Sequence[RankedHit], walked: Sequence[Walked], as_of_ms: int
+) -> list[Candidate]:
+    """The hits that were found, their neighbours, and what holds in their place and is in scope; in this order.
+
+    What holds in the place of hits has the score of the first of these.
+    """
+    docs = [*(hit.doc for hit in found), *(neighbour.doc for neighbour in walked)]
+    holders = {doc: index.standings.holder(doc, as_of_ms) for doc in docs}
+
+    def candidate(
+        doc: int,
+        score: float,
+        explanation: Explanation | None = None,
+        neighbour_of: int | None = None,
+        via: Via | None = None,
+    ) -> Candidate:
+        live = index.priorities.get(index.documents.id_of(doc)) if index.priorities else None
+        standing = index.standings.of(doc)
+        return Candidate(doc, score, holders.get(doc, doc), live, standing, explanation, neighbour_of, via)
+
+    candidates = [candidate(hit.doc, hit.score, hit.explanation) for hit in found]
+    for doc, of, weight in ((neighbour.doc, neighbour.via, neighbour.weight) for neighbour in walked):
+        via = Via(entry_id=index.documents.id_of(of), relation=SIMILAR, weight=weight)
+        candidates.append(candidate(doc, weight, None, of, via))
+    brought: dict[int, float] = {}
+    for hit in found:
+        holder = holders[hit.doc]
+        in_scope = scoped.mask is None or (holder < scoped.count and bool(scoped.mask[holder]))
+        if holder not in holders and in_scope:
+            brought.setdefault(holder, hit.score)
+    return candidates + [candidate(doc, score) for doc, score in brought.items()]
+
+
+def hits_of(
+    index: HotIndex,
+    candidates: Sequence[Candidate],
+    records: Sequence[tuple[int, int, EntryRecord | None]],
+    judgement: Judgement,
+    *,
+    near: bool,
+) -> list[Shown]:
+    """The candidates that are shown, in the order in which they were found.
+
+    Args:
+        index: The workspace's index.
+        candidates: The hits that were judged, and others behind them.
+        records: Sequence, time and entry of each; None for one that is gone.
+        judgement: Of the hits.
+        near: Show also hits without evidence.
+    """
+    judged = len(judgement.confidence)
+    evidence = {at: (round(judgement.confidence[at], 3), judgement.reasons[at]) for at in judgement.kept}
+    if near:
+        evidence |= {at: (judgement.confidence[at], NO_EVIDENCE) for at in range(judged) if at not in evidence}
+    of_holder = {candidates[place].holder: place for place in reversed(judgement.kept)}
+    for at, candidate in enumerate(candidates):
+        place = of_holder.get(candidate.doc)
+        if place is not None and at not in evidence:
+            own = judgement.confidence[at] if at < judged else 0.0
+            replaced = records[place][2]
+            in_place = "a hit" if replaced is None else replaced.entry_id
+            evidence[at] = (max(own, min(evidence[place][0], REPLACES)), f"holds in the place of {in_place}")
+    kept = {candidates[at].doc for at in judgement.kept}
+    beside = [at for at, candidate in enumerate(candidates) if candidate.neighbour_of in kept and at not in evidence]
+    hits: list[Shown] = []
+    for at in (*evidence, *beside):
+        candidate, (seq, ts_ms, record) = candidates[at], records[at]
+        if record is None:  # erased between the search and now: it must not be shown
+            continue
+        confidence, reason = evidence.get(at, (None, "similar to a hit"))
+        standing = candidate.standing
+        below = index.documents.id_of(candidate.holder) if candidate.holder != candidate.doc else None
+        hits.append(
+            Shown(
+                record,
+                seq,
+                ts_ms,
+                candidate.score,
+                confidence,
+                reason,
+                candidate.live_priority or record.priority,
+                candidate.explanation,
+                None if at in evidence else candidate.via,
+                standing,
+                below=below,
+                held_then=below is None and standing is not None and standing.state is State.SUPERSEDED,
+            )
+        )
+    return hits
 
 
 class Shown(NamedTuple):

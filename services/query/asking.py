@@ -1,29 +1,34 @@
-"""Prepares a query for the arms: terms, word pieces, vector and bits in context.
+"""Prepares a query: terms, word pieces, vector and bits in context for the arms, and what its text asks for.
 
 Invariant: queries and entries are split into words by the same rules. Function words of other languages than English
-are left out of queries only; the analyser leaves out English stop words everywhere.
+are left out of queries only; the analyser leaves out English stop words everywhere. The text of a query is read here alone:
+arms, fusion and evidence take what they need of it from ``Query``.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ...schemas.ports import TokenBits
 from ...schemas.rules.dates import days_asked
 from ...schemas.rules.languages import language_of, languages
+from ...schemas.rules.prompts import Kind, asked_kind, asks_for_all, asks_nothing, is_question
 from ...schemas.rules.statements import Told, parts_of, told_by
 from ...schemas.rules.stop_words import foreign_language
-from ...schemas.rules.text import Analyzer, fold, with_named_months, words_of
+from ...schemas.rules.text import Analyzer, fold, tokens_of, with_named_months, words_of
+from ...schemas.rules.turns import Question, question_of
 from ...schemas.rules.updates import with_english_months
 from ...schemas.rules.word_forms import pairs_of, without_marks
 from ...schemas.rules.word_pieces import pieces_of
-from .arms.late import LateQuery
-from .arms.wording import Wording
+from .arms.wording import PLAIN, Wording
 from .hot.token_store import Words
 from .hot.vector_matrix import Vectors
-from .search import Query
 
 MAX_QUERY_TERMS: Final = 128
 """Distinct terms of a query that count; bounds the cost of very long queries."""
@@ -31,6 +36,99 @@ MAX_QUERY_PIECES: Final = 64
 """Word pieces of a query that late interaction compares."""
 AROUND_QUOTED: Final = 0.3
 """Weight in late interaction of the words around a quotation (docs/conversational.md)."""
+
+
+class Word(NamedTuple):
+    """A folded word and its term key; a stop word is its own."""
+
+    text: str
+    key: int | str
+
+
+def keyed_words(tokens: list[str], analyzer: Analyzer) -> list[Word]:
+    """Folded words with their term keys, in order."""
+    return [Word(word, key or word) for word, key in zip(tokens, analyzer.keys_of(tokens), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class LateQuery:
+    """The parts of a query that late interaction compares.
+
+    Attributes:
+        pieces: (t,) int64 word pieces of the query, stop words left out.
+        terms: Term key of each piece's word.
+        table: (pieces, w) uint64, the static table; None if it is not installed.
+        tokens: The query's bits in context; None if the model computes none.
+        emphasis: Weight of each piece beside its idf; empty for 1 throughout.
+    """
+
+    pieces: npt.NDArray[np.int64]
+    terms: tuple[int, ...]
+    table: Words | None
+    tokens: TokenBits | None
+    emphasis: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)  # no slots: what few searches need of the text is computed once, when it is first needed
+class Query:
+    """A prepared query.
+
+    Attributes:
+        text: Text of the query.
+        vector: (d,) float32, L2-normalised, of the index's model; None if there is none.
+        late: What late interaction compares; None if it takes no part.
+        day: The day of the question, days since 1970-01-01 (UTC), for relative dates; None if not known.
+        words: Term key → the folded word of the query that it stands for.
+        told: Whether it asks, states or quotes.
+        queries: (d,) float32 mean vector of all sorts of queries under the same model; None if it was not measured.
+        as_of_day: The day that the question is about, if it names one; days since 1970-01-01.
+    """
+
+    text: str
+    terms: Sequence[int]
+    vector: Vectors | None
+    late: LateQuery | None = None
+    day: int | None = None
+    wording: Wording = PLAIN
+    words: Mapping[int, str] = field(default_factory=dict)
+    told: Told = Told.ASKS
+    queries: Vectors | None = None
+    as_of_day: int | None = None
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """The folded words of the text in order."""
+        return tokens_of(self.text)
+
+    @cached_property
+    def keyed(self) -> list[Word]:
+        """The folded words of the text with their term keys; none without an analyser."""
+        return [] if self.wording.analyzer is None else keyed_words(self.tokens, self.wording.analyzer)
+
+    @cached_property
+    def asks(self) -> bool:
+        """Whether the text is a question."""
+        return is_question(self.text)
+
+    @cached_property
+    def asks_nothing(self) -> bool:
+        """Whether the text is a courtesy, or a request about what is at hand only."""
+        return asks_nothing(self.text)
+
+    @cached_property
+    def asks_for_all(self) -> bool:
+        """Whether many entries answer the question together."""
+        return asks_for_all(self.text)
+
+    @cached_property
+    def kind(self) -> Kind | None:
+        """The kind of answer that the question asks for; None if any will do."""
+        return asked_kind(self.text)
+
+    @cached_property
+    def of_turns(self) -> Question:
+        """What the question asks of turns of conversations: who said them, and when."""
+        return question_of(self.text, self.day)
 
 
 def no_table() -> Words | None:
@@ -95,7 +193,7 @@ def query_of(
         np.array([piece for piece, _, _ in pieces], np.int64),
         tuple(key for _, key, _ in pieces),
         table,
-        _capped(tokens),
+        None if tokens is None else replace(tokens, bits=tokens.bits[: MAX_QUERY_PIECES * tokens.dim // 8]),
         tuple(weight for _, _, weight in pieces) if told is Told.QUOTES else (),
     )
     forms = {form: key for form, key in forms.items() if form and form not in terms and key in terms}
@@ -109,11 +207,3 @@ def query_of(
     as_of = None if day is None or told is not Told.ASKS else days_asked(dated, day, spoken)
     as_of_day = None if as_of is None else (as_of.first + as_of.last) // 2
     return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told, queries, as_of_day)
-
-
-def _capped(tokens: TokenBits | None) -> TokenBits | None:
-    if tokens is None:
-        return None
-    return TokenBits(
-        tokens.quantiser, tokens.bits[: MAX_QUERY_PIECES * tokens.dim // 8], tokens.dim, tokens.first_passage
-    )

@@ -7,9 +7,9 @@ model, recall answers without the dense arm.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
@@ -22,33 +22,25 @@ from ...schemas.operations.recall import (
     Degraded,
     RecallAnswer,
     RecallRequest,
-    Via,
 )
-from ...schemas.operations.retractions import Standing, State
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal
-from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.text import Analyzer
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import DAY_MS, to_ms
 from ...schemas.views import NUDGES_PROJECTION
-from .arms.walk import Walked, walk
-from .arranging import Shown, arranged, in_order
+from .arms.walk import walk
+from .arranging import NO_EVIDENCE, arranged, candidates_of, hits_of, in_order
 from .asking import no_table, query_of
 from .evidence.calibrating import Calibrations, no_embedder
-from .evidence.calibration import Calibration
 from .evidence.floors import kept_floors
-from .evidence.judging import Judgement, judgement, weighed
-from .evidence.names import names_in
+from .evidence.judging import judged
 from .hot.cache import HotCache
 from .hot.index import HotIndex
 from .hot.load import INDEXED_PROJECTIONS
 from .hot.records import FETCH_SQL, EntryRecord
 from .hot.scope import Scope, ScopeKind, resolve_scope
-from .hot.scope_names import refuse_unknown
-from .hot.scoped import ScopedDocuments
 from .hot.token_store import Words
-from .hot.vector_matrix import Vectors
 from .query_embedding import (
     QUERY_TIMEOUT_S,
     EmbedderOf,
@@ -57,8 +49,9 @@ from .query_embedding import (
     QueryVector,
     ignore_outcome,
 )
-from .recipes import Recipe, default_recipe, recipe_named
-from .search import Found, Query, Searched, searched
+from .recipes import default_recipe, recipe_named
+from .search import searched
+from .unknown_names import refuse_unknown
 
 SEARCHED_MOST: Final = 256
 """Most hits that are searched where repeats take the places of others."""
@@ -67,11 +60,6 @@ AMONG_EVIDENCE: Final = 64
 be dozens of entries, and is returned above it."""
 DEEPER: Final = 4
 """Factor by which more hits are searched if repeats left too few."""
-NEAR: Final = "near"
-"""Reason of a hit without evidence."""
-REPLACES: Final = 0.69
-"""Most confidence that an entry takes over from the hit that it replaced: it is likely that it answers, not sure, because a
-rule decided that it speaks of the same thing."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
@@ -141,7 +129,7 @@ class RecallService:
         static_table: Callable[[], Words | None] = no_table,
         calibrations: Calibrations | None = None,
     ) -> None:
-        self._static_table = static_table
+        self.static_table = static_table
         self._views = views
         self.record = record
         self._cache = HotCache(views, budget_bytes)
@@ -216,21 +204,18 @@ class RecallService:
             ViewsBehind: If ``min_seq`` was not reached in time.
         """
         workspace_id = principal.workspace(request.workspace_id)
-        scope = resolve_scope(
-            principal, ScopeKind(request.scope) if request.scope else None, request.agent_id, request.crew_id
-        )
-        scope = replace(scope, current=request.mode == INJECT)
+        injects = request.mode == INJECT
+        kind = ScopeKind(request.scope) if request.scope else None
+        scope = resolve_scope(principal, kind, request.agent_id, request.crew_id, current=injects)
         named = recipe_named(request.recipe)
         model = self._cache.model_of(workspace_id) if named.uses_vectors else None
         embedded = self._queries.remembered(request.query, model)
         min_seq = request.min_seq or 0
-        injects = request.mode == INJECT
         embedding = None
         await self._take_turns()
         if model is not None and embedded is None:
-            if min_seq or not self._cache.at_hand(
-                workspace_id
-            ):  # it works while the views catch up and the index is loaded
+            if min_seq or not self._cache.at_hand(workspace_id):
+                # the model works while the views catch up and the index is loaded
                 embedding = asyncio.create_task(self._queries.embed(request.query, model))
             else:
                 embedded = await self._queries.embed(request.query, model)
@@ -251,113 +236,76 @@ class RecallService:
                 embedding.cancel()
         floor = await self._floors.of(workspace_id) if injects else None
         await refuse_unknown(self._views, principal, request, index)
-        recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
-        vector = _vector_for(index, embedded)
-        tokens = embedded.tokens if embedded is not None and vector is not None else None
+        if embedded is not None and embedded.model != index.model:  # vectors of two models are never compared
+            embedded = None
+
         now = self._clock()
-        day = request.asked_day(now)
-        calibration = self._calibrations.of(index.model, len(vector)) if vector is not None else None
-        usual = None if calibration is None else calibration.usual
-        query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day, queries=usual)
+        now_ms, day = to_ms(now), request.asked_day(now)
+        calibration = None if embedded is None else self._calibrations.of(index.model, len(embedded.vector))
+        query = query_of(
+            request.query,
+            self._analyzer,
+            None if embedded is None else embedded.vector,
+            None if embedded is None else embedded.tokens,
+            self.static_table(),
+            day=day,
+            queries=None if calibration is None else calibration.usual,
+        )
+        recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
+        as_of_day = day if query.as_of_day is None else query.as_of_day
+        as_of_ms = now_ms if as_of_day is None else (as_of_day + 1) * DAY_MS - 1  # the end of that day
+        walks = request.walk_depth
+        if walks is None and scope.agent_id is not None:
+            walks = index.walk_depths.get(scope.agent_id, (0, 0))[0]
+
         most = max(request.k, near)
-        asked, now_ms = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
-        moment = Moment.of(query.as_of_day, day, now_ms)
+        wanted = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0)
         while True:
-            result = searched(index, scope, query, recipe, asked, explain=request.explain)
-            found, view_seq, lacking = result.hits, index.seq, index.without_vectors(scope)
-            judged, shown = await self._hits(
-                index, workspace_id, scope, request, query, result, calibration, floor, moment, near=near > 0
-            )
+            found = searched(index, scope, query, recipe, wanted, explain=request.explain)
+            view_seq, lacking = index.seq, index.without_vectors(scope)
+            docs = [hit.doc for hit in found.hits]
+            walked = walk(index, scope, docs, max(request.k, len(docs))) if walks else []
+            candidates = candidates_of(index, found.scoped, found.hits, walked, as_of_ms)
+            records = await self._records(index, workspace_id, [candidate.doc for candidate in candidates])
+            entries = [record for _, _, record in records[: len(docs)]]
+            judgement = judged(index, query, found, entries, calibration, floor, request.mode)
+            shown = hits_of(index, candidates, records, judgement, near=near > 0)
             hits = in_order(shown) if near else arranged(shown, self._analyzer)
-            if request.mode == INJECT:
+            if injects:
                 hits = [hit for hit in hits if hit.below is None]
             direct = [hit for hit in hits if hit.via is None][:most]
-            if near or len(direct) == most or len(found) < asked or not any(hit.repeats for hit in hits):
+            if near or len(direct) == most or len(docs) < wanted or not any(hit.repeats for hit in hits):
                 break
-            if asked >= SEARCHED_MOST:
+            if wanted >= SEARCHED_MOST:
                 break
-            asked = min(DEEPER * asked, SEARCHED_MOST)
+            wanted = min(DEEPER * wanted, SEARCHED_MOST)
         if len(direct) < len(hits):
             ids = {hit.record.entry_id for hit in direct}
             direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][:most]
+
+        degraded: Degraded | None = None
+        if recipe.needs_vectors:  # the dense arm finds something wherever there is a vector in scope
+            degraded = NO_VECTORS if embedded is None or (found.scoped.size and not docs) else None
+        elif recipe.uses_vectors and embedded is None:
+            degraded = LEXICAL_ONLY
         response = RecallAnswer(
             receipt=None,
             hits=[hit.fields(now_ms) for hit in direct],
-            confidence=judged.answer,
-            no_evidence=not judged.kept,
+            confidence=judgement.answer,
+            no_evidence=not judgement.kept,
             recipe=recipe.name,
             scope=scope.kind.value,
-            model=embedded.model if embedded is not None and vector is not None else None,
-            degraded=_degraded(recipe, vector, result),
+            model=None if embedded is None else embedded.model,
+            degraded=degraded,
             without_vectors=lacking.entries,
             awaiting_vectors=lacking.awaiting if self._queries.runs(index.model) else None,
             view_seq=view_seq,
         )
-        cosine = _mean_cosine([found[at] for at in judged.kept[: request.k]])
-        without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NEAR)
-        return Answered(principal, workspace_id, request, scope, response, cosine, floor, without)
-
-    async def _hits(
-        self,
-        index: HotIndex,
-        workspace_id: str,
-        scope: Scope,
-        request: RecallRequest,
-        query: Query,
-        result: Searched,
-        calibration: Calibration | None,
-        floor: float | None,
-        moment: Moment,
-        *,
-        near: bool = False,
-    ) -> tuple[Judgement, list[Shown]]:
-        """What was found and has evidence, what holds in its place, and its neighbours, with their records.
-
-        ``near``: also what was found without evidence.
-        """
-        found = result.hits
-        walked = _neighbours(index, scope, request, found)
-        direct, beside = [hit.doc for hit in found], [hit.doc for hit in walked]
-        holders = {doc: index.standings.holder(doc, moment.ms) for doc in (*direct, *beside)}
-        brought = _brought(index.scoped(scope), found, holders)
-        every: list[Found | Walked] = [*found, *walked, *brought]
-        live = _live_priorities(index, every)
-        standings = [index.standings.of(hit.doc) for hit in every]
-        ways = [_via(index, neighbour) for neighbour in walked]
-        shown = await self._records(index, workspace_id, [hit.doc for hit in every])
-        records = [record for _, _, record in shown[: len(found)]]
-        evidence = weighed(index, query, result, records, calibration, floor)
-        payloads = [None if record is None else record.payload for record in records]
-        judged = judgement(evidence, request.mode, names_in(request.query, payloads, self._analyzer))
-        speaks: dict[int, tuple[float | None, str, Via | None]] = {
-            at: (confidence, reason, None)
-            for at, confidence, reason in zip(judged.kept, judged.confidence, judged.reasons, strict=True)
-        }
-        kept = {found[at].doc for at in judged.kept}
-        if near:
-            speaks |= {at: (evidence.confidence[at], NEAR, None) for at in range(len(found)) if at not in speaks}
-        of_holder = {holders[found[place].doc]: place for place in reversed(judged.kept)}
-        for at, hit in enumerate(every):
-            if at not in speaks and hit.doc in of_holder:
-                place = of_holder[hit.doc]
-                own = evidence.confidence[at] if at < len(found) else 0.0
-                replaced = shown[place][2]
-                in_place = "a hit" if replaced is None else replaced.entry_id
-                sure = max(own, min(speaks[place][0] or 0.0, REPLACES))
-                speaks[at] = (sure, f"holds in the place of {in_place}", None)
-        for at, (neighbour, via) in enumerate(zip(walked, ways, strict=True), len(found)):
-            if neighbour.via in kept and at not in speaks:
-                speaks[at] = (None, "similar to a hit", via)
-        hits: list[Shown] = []
-        for at in speaks:
-            doc, record, standing = every[at].doc, shown[at][2], standings[at]
-            if record is None:  # erased between the search and now: it must not be shown
-                continue
-            holder = holders.get(doc, doc)
-            below = index.documents.id_of(holder) if holder != doc else None
-            one = _shown(shown[at][0], shown[at][1], record, every[at], live[at], speaks[at], standing)
-            hits.append(one._replace(below=below, held_then=below is None and _is_superseded(standing)))
-        return judged, hits
+        best = [found.hits[at].cosine for at in judgement.kept[: request.k]]
+        cosines = [cosine for cosine in best if cosine is not None]
+        mean_cosine = sum(cosines) / len(cosines) if cosines else None
+        without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NO_EVIDENCE)
+        return Answered(principal, workspace_id, request, scope, response, mean_cosine, floor, without)
 
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.
@@ -389,84 +337,3 @@ class RecallService:
         rows = await loop.run_in_executor(self._executor, self._views.rows, FETCH_SQL, [missing, workspace_id])
         fetched = {int(seq): EntryRecord.parse(text) for seq, text in rows}
         return [(seq, ts_ms, record or fetched.get(seq)) for seq, ts_ms, record in shown]
-
-
-def _vector_for(index: HotIndex, embedded: QueryVector | None) -> Vectors | None:
-    """The query's vector, if it is of the workspace's active model: vectors of two models are never compared."""
-    if embedded is None or index.vectors is None or index.vectors.model != embedded.model:
-        return None
-    return embedded.vector
-
-
-def _mean_cosine(found: Sequence[Found]) -> float | None:
-    cosines = [hit.cosine for hit in found if hit.cosine is not None]
-    return sum(cosines) / len(cosines) if cosines else None
-
-
-def _degraded(recipe: Recipe, vector: Vectors | None, found: Searched) -> Degraded | None:
-    if recipe.needs_vectors:  # the dense arm finds something wherever there is a vector in scope
-        return NO_VECTORS if vector is None or (found.scoped.size and not found.hits) else None
-    return LEXICAL_ONLY if vector is None and recipe.uses_vectors else None
-
-
-def _neighbours(index: HotIndex, scope: Scope, request: RecallRequest, found: Sequence[Found]) -> list[Walked]:
-    """What a hop along edges adds, if the request or, failing that, the agent's registration wants one."""
-    depth = request.walk_depth
-    if depth is None and scope.agent_id is not None:
-        depth = index.walk_depths.get(scope.agent_id, (0, 0))[0]
-    most = max(request.k, len(found))
-    return walk(index, scope, [hit.doc for hit in found], most) if depth else []
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The time as of which a question is meant: milliseconds since 1970-01-01."""
-
-    ms: int
-
-    @classmethod
-    def of(cls, as_of_day: int | None, asked_day: int | None, now_ms: int) -> Moment:
-        """The end of the day that the question names or, failing that, of the day on which it is asked."""
-        day = asked_day if as_of_day is None else as_of_day
-        return cls(now_ms if day is None else (day + 1) * DAY_MS - 1)
-
-
-def _is_superseded(standing: Standing | None) -> bool:
-    return standing is not None and standing.state is State.SUPERSEDED
-
-
-def _brought(scoped: ScopedDocuments, found: Sequence[Found], holders: Mapping[int, int]) -> list[Walked]:
-    """What holds in the place of hits and is in scope, but was not found; with the score of the first such hit."""
-    brought: dict[int, Walked] = {}
-    for hit in found:
-        holder = holders[hit.doc]
-        in_scope = scoped.mask is None or (holder < scoped.count and bool(scoped.mask[holder]))
-        if holder not in holders and in_scope:
-            brought.setdefault(holder, Walked(holder, hit.doc, hit.score))
-    return list(brought.values())
-
-
-def _via(index: HotIndex, neighbour: Walked) -> Via:
-    return Via(entry_id=index.documents.id_of(neighbour.via), relation=SIMILAR, weight=neighbour.weight)
-
-
-def _live_priorities(index: HotIndex, hits: Sequence[Found | Walked]) -> list[str | None]:
-    """The priority that operators gave each hit, None where they gave none."""
-    if not index.priorities:
-        return [None] * len(hits)
-    return [index.priorities.get(index.documents.id_of(hit.doc)) for hit in hits]
-
-
-def _shown(
-    seq: int,
-    ts_ms: int,
-    record: EntryRecord,
-    found: Found | Walked,
-    live_priority: str | None,
-    evidence: tuple[float | None, str, Via | None],
-    standing: Standing | None,
-) -> Shown:
-    confidence, reason, via = evidence
-    explanation, score = (found.explanation, found.score) if isinstance(found, Found) else (None, found.weight)
-    live = live_priority or record.priority
-    return Shown(record, seq, ts_ms, score, confidence, reason, live, explanation, via, standing)

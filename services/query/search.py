@@ -5,8 +5,8 @@ Invariant: a pure function of index, scope and query; no ``await`` and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import Final, NamedTuple
 
@@ -16,22 +16,15 @@ import numpy.typing as npt
 from ...schemas.rules.statements import Told
 from .arms.dense import DenseResult, DenseScores, search_dense
 from .arms.lane import EMPTY_LANE, Lane, ranked
-from .arms.late_lane import late_lane, shares_behind
-from .arms.lexical import LexicalResult, idf_of, search_lexical, words_in_scope
-from .arms.wording import PLAIN, Wording
+from .arms.late import search_late
+from .arms.lexical import LexicalResult, search_lexical, words_in_scope
+from .asking import Query
 from .hot.index import HotIndex
 from .hot.lists import Docs, place_among, union
 from .hot.scope import Scope
 from .hot.scoped import ScopedDocuments
-from .hot.vector_matrix import Vectors
 from .ranking.conflicts import latest_first
-from .ranking.conversational import (
-    AskedOf,
-    LateQuery,
-    Seen,
-    conversation_shares,
-    with_next_turns,
-)
+from .ranking.conversational import Seen, conversation_shares, with_next_turns
 from .ranking.features import features_of
 from .ranking.fusion import reciprocal_ranks, weighted_z, z_scores
 from .ranking.session_rules import rule_shares
@@ -41,33 +34,6 @@ Floats = npt.NDArray[np.float64]
 
 JUDGED: Final = 10
 """Hits by which an answer as a whole is judged, however few are wanted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A prepared query.
-
-    Attributes:
-        text: Text of the query, in which speakers' names are searched.
-        vector: (d,) float32, L2-normalised, of the index's model; None if there is none.
-        late: What late interaction compares; None if it takes no part.
-        day: The day of the question, days since 1970-01-01 (UTC), for relative dates; None if not known.
-        words: Term key → the folded word of the query that it stands for.
-        told: Whether it asks, states or quotes.
-        queries: (d,) float32 mean vector of all sorts of queries under the same model; None if it was not measured.
-        as_of_day: The day that the question is about, if it names one; days since 1970-01-01.
-    """
-
-    text: str
-    terms: Sequence[int]
-    vector: Vectors | None
-    late: LateQuery | None = None
-    day: int | None = None
-    wording: Wording = PLAIN
-    words: Mapping[int, str] = field(default_factory=dict)
-    told: Told = Told.ASKS
-    queries: Vectors | None = None
-    as_of_day: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +56,7 @@ class Explanation:
     meant: Mapping[str, tuple[str, ...]]
 
 
-class Found(NamedTuple):
+class RankedHit(NamedTuple):
     """A hit: document, reported score, cosine (None without a vector) and, on request, the explanation."""
 
     doc: int
@@ -107,7 +73,6 @@ class Searched:
         hits: The best ``k``, best first.
         docs: (m,) intp candidates, ascending.
         order: (n,) int64 place among the candidates of the hits, and of those that follow as far as ``JUDGED``.
-        total: (m,) float64 what the candidates are ranked by.
         shares: Name → (m,) float64: what each arm and rule adds to it.
         static: (m,) float64 late interaction by word pieces; NaN where there is none.
         context: (m,) float64 late interaction in context, likewise.
@@ -117,10 +82,9 @@ class Searched:
         scoped: The rows in scope.
     """
 
-    hits: list[Found]
+    hits: list[RankedHit]
     docs: Docs
     order: npt.NDArray[np.int64]
-    total: Floats
     shares: Mapping[str, Floats]
     static: Floats
     context: Floats
@@ -130,85 +94,105 @@ class Searched:
     scoped: ScopedDocuments
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidates:
-    docs: Docs  # ascending
-    lexical: LexicalResult
-    dense: DenseResult | None
-    bm25: npt.NDArray[np.float32]
-    vectors: DenseScores
-
-
 def search(
     index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int, *, explain: bool = False
-) -> list[Found]:
-    """The best ``k`` entries in scope: score descending, then newer ts, then id.
-
-    If one arm has no input (no vector, only stop words), the other alone decides.
-    """
+) -> list[RankedHit]:
+    """The best ``k`` entries in scope: score descending, then newer ts, then id."""
     return searched(index, scope, query, recipe, k, explain=explain).hits
 
 
 def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int, *, explain: bool = False) -> Searched:
-    """The same search with the values by which its hits are judged."""
+    """The best ``k`` entries in scope, with the values by which they are judged.
+
+    If one arm has no input (no vector, only stop words), the other alone decides.
+    """
     recipe = told_recipe(recipe, query.told)
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
+    speaker = None
+    if recipe.rules is not None or recipe.turns is not None:
+        speaker = index.names.speaker_named(query.tokens, scoped.speakers)
+
     if recipe.fusion is Fusion.DENSE:
         lexical = words_in_scope(index, scoped, query.terms)
     else:
         lexical = search_lexical(index, scoped, query.terms, depth, query.wording)
     dense = None
     if recipe.uses_vectors and query.vector is not None:
-        dense = search_dense(index, scoped, query.vector, depth)
-    dense_docs = dense.lane.docs if dense is not None else EMPTY_LANE.docs
-    docs = lane_docs = union(lexical.lane.docs, dense_docs)
-    beside = None
+        if recipe.covered and (coverage := lexical.coverage(query.terms, scoped.size)) < recipe.covered:
+            # no text holds much of the query: its words say little, and their weight goes to meaning
+            recipe = replace(recipe, dense_weight=1.0 - (1.0 - recipe.dense_weight) * coverage / recipe.covered)
+        usual = query.queries if recipe.fusion in (Fusion.Z_SCORE, Fusion.CONVERSATION) else None
+        dense = search_dense(index, scoped, query.vector, depth, usual)
+    lanes = lexical.lane, dense.lane if dense is not None else EMPTY_LANE
+    docs = found = union(lanes[0].docs, lanes[1].docs)
+    late = None
     if recipe.turns is not None:
-        docs, beside = with_next_turns(index, scoped, docs)
-    usual = query.queries if recipe.fusion in (Fusion.Z_SCORE, Fusion.CONVERSATION) else None
-    found = _candidates(docs, lexical, dense, usual)
-    if recipe.covered and dense is not None:
-        recipe = _as_covered(recipe, query, found, scoped.size)
+        docs, around = with_next_turns(index, scoped, found, recipe.turns.max_words)
+        too_few = docs if len(docs) < k else None
+        late = search_late(index, scoped, query.late, lexical.idf, around, recipe.turns, too_few)
+
+    bm25, vectors = _scores(docs, lexical, dense)
     static = context = np.full(len(docs), np.nan)
-    if beside is not None:
-        seen = Seen(docs, place_among(lane_docs, docs), lexical.lane.docs, found.bm25, found.vectors.weighted)
-        question = AskedOf(query.text, query.late, lexical.idf, scoped.size, query.day)
-        ranking = conversation_shares(index, scoped, question, seen, beside, recipe)
-        shares, static, context = ranking.shares, ranking.static, ranking.context
+    if late is not None:
+        seen = Seen(docs, place_among(found, docs), lexical.lane.docs, bm25, vectors.weighted)
+        shares = conversation_shares(index, scoped, seen, around, late, query.of_turns, speaker, recipe)
+        static, context = (_of_turns(values, scoped.turns[docs]) for values in (late.static, late.context))
+        if len(late.added):
+            shares = shares_behind(shares, docs, late.added, late.values)
+            static = _widened(static, docs, late.added, late.values)
+            context = _widened(context, docs, late.added, np.full(len(late.added), np.nan))
+            docs = union(docs, late.added)
+            bm25, vectors = _scores(docs, lexical, dense)
     elif recipe.fusion is Fusion.Z_SCORE:
-        shares = _z_shares(found, recipe)
+        of_words, of_meaning = weighted_z(z_scores(bm25), z_scores(vectors.weighted), recipe.dense_weight)
+        shares = {"lexical": of_words, "dense": of_meaning}
         if recipe.rules is not None:
-            features = features_of(index, scoped, query.text, docs)
-            shares |= rule_shares(shares["lexical"] + shares["dense"], features, recipe.rules)
+            shares |= rule_shares(of_words + of_meaning, features_of(index, scoped, speaker, docs), recipe.rules)
     elif recipe.fusion is Fusion.RECIPROCAL_RANK:
-        shares = _rank_shares(found, recipe)
+        names = ("lexical", "dense")
+        ranks = (_ranks(lane, docs) for lane in lanes)
+        shares = {name: reciprocal_ranks(own, recipe.rank_constant) for name, own in zip(names, ranks, strict=True)}
     elif recipe.fusion is Fusion.DENSE:
-        shares = {"dense": found.vectors.weighted.astype(np.float64)}
+        shares = {"dense": vectors.weighted.astype(np.float64)}
     else:
-        shares = {"lexical": found.bm25.astype(np.float64)}
-    if recipe.turns is not None and len(docs) < k:
-        added, values = late_lane(index, scoped, query.late, lexical.idf, docs, recipe.turns)
-        if len(added):
-            shares = shares_behind(shares, docs, added, values)
-            static = _widened(static, docs, added, values)
-            context = _widened(context, docs, added, np.full(len(added), np.nan))
-            docs = union(docs, added)
-            found = _candidates(docs, lexical, dense, usual)
+        shares = {"lexical": bm25.astype(np.float64)}
+
     total = sum(shares.values(), np.zeros(len(docs)))
     order = ranked(index.documents, docs, total, max(k, JUDGED))
     if query.told is not Told.ASKS and recipe.rules is not None:
         first = min(k, JUDGED)
         order = np.concatenate((latest_first(index, docs, order[:first]), order[first:]))
     best = order[:k]
-    reported = _reported(recipe, total[best], found.vectors.cosine[best])
-    why = _explanations(found, shares, best) if explain else [None] * len(best)
-    cosines = found.vectors.cosine[best].tolist()
+    reported: npt.NDArray[np.floating] = total[best]
+    if recipe.fusion is Fusion.DENSE:  # contract §4
+        reported = vectors.cosine[best]
+    elif recipe.fusion is Fusion.LEXICAL:  # into (0, 1), contract §5
+        reported = reported / (1.0 + reported)
     hits = [
-        Found(int(docs[i]), float(score), one, None if isnan(cosine) else cosine)
-        for i, score, one, cosine in zip(best, reported, why, cosines, strict=True)
+        RankedHit(int(docs[i]), float(score), None, None if isnan(cosine) else cosine)
+        for i, score, cosine in zip(best, reported, vectors.cosine[best].tolist(), strict=True)
     ]
-    return Searched(hits, docs, order, total, shares, static, context, found.vectors.cosine, lexical, dense, scoped)
+    if explain:
+        why = _explanations(docs, best, shares, lexical, lanes, bm25, vectors)
+        hits = [hit._replace(explanation=own) for hit, own in zip(hits, why, strict=True)]
+    return Searched(hits, docs, order, shares, static, context, vectors.cosine, lexical, dense, scoped)
+
+
+def _scores(
+    docs: Docs, lexical: LexicalResult, dense: DenseResult | None
+) -> tuple[npt.NDArray[np.float32], DenseScores]:
+    """BM25, and cosine and importance, of the candidates."""
+    nothing = np.full(len(docs), np.nan, np.float32)
+    return lexical.scores_of(docs), DenseScores(nothing, nothing) if dense is None else dense.scores_of(docs)
+
+
+def _of_turns(values: Floats | None, is_turn: npt.NDArray[np.bool_]) -> Floats:
+    """Values of the candidates that are turns, NaN for the others."""
+    every = np.full(len(is_turn), np.nan)
+    if values is not None:
+        every[is_turn] = values
+    return every
 
 
 def _widened(values: Floats, docs: Docs, added: Docs, own: Floats) -> Floats:
@@ -217,46 +201,29 @@ def _widened(values: Floats, docs: Docs, added: Docs, own: Floats) -> Floats:
     return every
 
 
-def _candidates(docs: Docs, lexical: LexicalResult, dense: DenseResult | None, queries: Vectors | None) -> _Candidates:
-    nothing = np.full(len(docs), np.nan, np.float32)
-    vectors = dense.scores_of(docs, queries) if dense is not None else DenseScores(nothing, nothing)
-    return _Candidates(docs, lexical, dense, lexical.scores_of(docs), vectors)
+def shares_behind(shares: Mapping[str, Floats], docs: Docs, added: Docs, values: Floats) -> dict[str, Floats]:
+    """The shares of the candidates and of the added turns, which rank below them.
 
+    An added turn's value (below 1) is its share ``late``; its share ``place`` puts it one unit below the last
+    candidate.
 
-def _z_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:
-    lexical, dense = weighted_z(z_scores(found.bm25), z_scores(found.vectors.weighted), recipe.dense_weight)
-    return {"lexical": lexical, "dense": dense}
+    Args:
+        shares: Name → (m,) float64, of the candidates.
+        docs: (m,) intp candidates, ascending.
+        added: (a,) intp turns, ascending, not among the candidates.
+        values: (a,) float64 by word pieces.
 
-
-def _as_covered(recipe: Recipe, query: Query, found: _Candidates, size: int) -> Recipe:
-    """The recipe; if no text holds much of the query, its words say little, and their weight goes to meaning."""
-    coverage = _coverage(query, found, size)
-    if coverage >= recipe.covered:
-        return recipe
-    return replace(recipe, dense_weight=1.0 - (1.0 - recipe.dense_weight) * coverage / recipe.covered)
-
-
-def _coverage(query: Query, found: _Candidates, size: int) -> float:
-    """Share of the weight of the query's words that the best text of the lexical arm holds."""
-    lane = found.lexical.lane.docs
-    if not len(lane):
-        return 0.0
-    unheard = idf_of(0, size)
-    weights = {term: found.lexical.idf.get(term, unheard) for term in query.terms}
-    held: set[int] = set()
-    for part in found.lexical.parts:
-        at = int(part.docs.searchsorted(lane[0]))
-        if at < len(part.docs) and part.docs[at] == lane[0]:
-            held.add(found.lexical.stands_for.get(part.term, part.term))
-    whole = sum(weights.values())
-    return sum(weights.get(term, 0.0) for term in held) / whole if whole else 1.0
-
-
-def _rank_shares(found: _Candidates, recipe: Recipe) -> dict[str, Floats]:
-    dense = found.dense.lane if found.dense is not None else EMPTY_LANE
+    Returns:
+        Name → (m + a,) float64, in ascending order of document.
+    """
+    nothing = np.zeros(len(added))
+    extra = {"late": values}
+    if len(docs):
+        lowest = sum(shares.values(), np.zeros(len(docs))).min()
+        extra["place"] = np.full(len(added), lowest - 1.0)
+    none = np.zeros(len(docs))
     return {
-        "lexical": reciprocal_ranks(_ranks(found.lexical.lane, found.docs), recipe.rank_constant),
-        "dense": reciprocal_ranks(_ranks(dense, found.docs), recipe.rank_constant),
+        name: _widened(shares.get(name, none), docs, added, extra.get(name, nothing)) for name in {**shares, **extra}
     }
 
 
@@ -268,31 +235,27 @@ def _ranks(lane: Lane, docs: Docs) -> npt.NDArray[np.int64]:
 
 
 def _explanations(
-    found: _Candidates, shares: dict[str, Floats], best: npt.NDArray[np.int64]
-) -> list[Explanation | None]:
-    lexical_ranks = _ranks(found.lexical.lane, found.docs)
-    dense_ranks = _ranks(found.dense.lane if found.dense is not None else EMPTY_LANE, found.docs)
-    explanations: list[Explanation | None] = []
+    docs: Docs,
+    best: npt.NDArray[np.int64],
+    shares: Mapping[str, Floats],
+    lexical: LexicalResult,
+    lanes: tuple[Lane, Lane],
+    bm25: npt.NDArray[np.float32],
+    vectors: DenseScores,
+) -> list[Explanation]:
+    lexical_ranks, dense_ranks = (_ranks(lane, docs) for lane in lanes)
+    explanations: list[Explanation] = []
     for i in best.tolist():
-        has_vector = not np.isnan(found.vectors.cosine[i])
+        has_vector = not np.isnan(vectors.cosine[i])
         explanations.append(
             Explanation(
                 int(lexical_ranks[i]) or None,
-                float(found.bm25[i]),
+                float(bm25[i]),
                 int(dense_ranks[i]) or None,
-                float(found.vectors.cosine[i]) if has_vector else None,
-                float(found.vectors.importance[i]) if has_vector else None,
+                float(vectors.cosine[i]) if has_vector else None,
+                float(vectors.importance[i]) if has_vector else None,
                 {name: float(values[i]) for name, values in shares.items()},
-                found.lexical.meant,
+                lexical.meant,
             )
         )
     return explanations
-
-
-def _reported(recipe: Recipe, total: Floats, cosine: npt.NDArray[np.float32]) -> npt.NDArray[np.floating]:
-    """The reported scores: cosine for ``dense`` (contract §4), BM25 mapped into (0, 1) for ``lexical`` (§5)."""
-    if recipe.fusion is Fusion.DENSE:
-        return cosine
-    if recipe.fusion is Fusion.LEXICAL:
-        return total / (1.0 + total)
-    return total

@@ -10,10 +10,13 @@ import asyncio
 from typing import Final
 
 from ...schemas.errors import NotFound
+from ...schemas.operations.recall import RecallRequest
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal
 from ...schemas.settings import DEFAULT_WORKSPACE
 from ...schemas.views import AGENTS, CREWS, ENTRIES, TOKENS
+from .hot.documents import ABSENT
+from .hot.index import HotIndex
 
 NAMES_LISTED: Final = 20
 """Names in an error message."""
@@ -62,3 +65,22 @@ async def refuse_unknown_workspace(views: ViewReader, principal: Principal, work
     """
     if principal.workspace_id is None and workspace_id != DEFAULT_WORKSPACE:  # a token's own need not have an entry
         await refuse_unknown_name(views, "workspace_id", workspace_id, workspace_id)
+
+
+async def refuse_unknown(views: ViewReader, principal: Principal, request: RecallRequest, index: HotIndex) -> None:
+    """Refuse a recall that names a workspace, agent or crew that does not exist; a name in the index needs no query.
+
+    Raises:
+        NotFound: Naming the field, and what there is instead.
+    """
+    if not principal.role.administers:
+        return  # may name only the agent and crew of the token
+    documents = index.documents
+    workspace = request.workspace_id if principal.workspace_id is None else None
+    for field, named, exists in (
+        ("workspace_id", workspace, len(index) > 0 or workspace == DEFAULT_WORKSPACE),
+        ("agent_id", request.agent_id, documents.agents.find(request.agent_id or "") != ABSENT),
+        ("crew_id", request.crew_id, documents.crews.find(request.crew_id or "") != ABSENT),
+    ):
+        if named and not exists:
+            await refuse_unknown_name(views, field, named, index.workspace_id)

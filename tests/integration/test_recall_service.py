@@ -22,13 +22,14 @@ from crew_journal.schemas.events.workspaces import AgentRegistered
 from crew_journal.schemas.operations.recall import RECALL, RenderRequest
 from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.desk import parse
+from crew_journal.services.query.asking import Query
 from crew_journal.services.query.hot.cache import HotCache
 from crew_journal.services.query.hot.load import load
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.hot.token_store import TokenStore
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.render import RenderService
-from crew_journal.services.query.search import Query, search
+from crew_journal.services.query.search import search
 
 
 def told(entry_id, summary="the parser broke", **fields):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, extend_by, index_of, recorded, vector_fact
 
+from crew_journal.services.query.asking import Query
 from crew_journal.services.query.hot.arrow import Texts
 from crew_journal.services.query.hot.documents import Documents
 from crew_journal.services.query.hot.growable import GrowableArray
@@ -14,7 +15,7 @@ from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.hot.sessions import EMPTY_ORDER, neighbours, sort_sessions
 from crew_journal.services.query.hot.vector_matrix import normalised, query_vector
 from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.search import Query, search
+from crew_journal.services.query.search import search
 
 WORDS = ["deploy", "checkout", "parser", "rollback", "memory", "night", "shift", "billing", "Ada", "maria"]
 ROWS = st.lists(

@@ -13,13 +13,13 @@ from crew_journal.services.query.entries.phrase import Phrase
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.search import Found, search
+from crew_journal.services.query.search import RankedHit, search
 
 EVERYTHING = Scope(ScopeKind.WORKSPACE)
 COMMIT = "3f2a9bc1d0e4f5a6b7c8d9e0f1a2b3c4d5e6f708"
 
 
-def found(texts: list[str], query: str, scope: Scope = EVERYTHING) -> list[Found]:
+def found(texts: list[str], query: str, scope: Scope = EVERYTHING) -> list[RankedHit]:
     index = HotIndex("w1")
     extend_by(index, [recorded(seq, text) for seq, text in enumerate(texts, 1)])
     asked = query_of(query, ANALYZER, None, None, None)

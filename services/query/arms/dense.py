@@ -62,6 +62,7 @@ class DenseResult:
         matrix: The vectors; None if there are none.
         importances: The importance of every document.
         query: The query's vector.
+        usual: (d,) float32 mean vector of all sorts of queries, for the hubness; None for none.
         cosines: (rows,) float32 cosine of every row of the matrix; None if only rows in scope were computed.
         in_scope: (s,) float32 cosine of the rows in scope; None if there are none.
     """
@@ -70,16 +71,12 @@ class DenseResult:
     matrix: VectorMatrix | None
     importances: HotColumn
     query: Vectors
+    usual: Vectors | None = None
     cosines: Scores | None = None
     in_scope: Scores | None = None
 
-    def scores_of(self, docs: Docs, queries: Vectors | None = None) -> DenseScores:
-        """Cosine and importance of any documents.
-
-        Args:
-            docs: The documents.
-            queries: (d,) float32 mean vector of all sorts of queries, for the hubness; None for none.
-        """
+    def scores_of(self, docs: Docs) -> DenseScores:
+        """Cosine and importance of any documents."""
         cosine = np.full(len(docs), np.nan, np.float32)
         importance = np.full(len(docs), np.nan, np.float32)
         hubness = None
@@ -89,9 +86,9 @@ class DenseResult:
             rows = rows[have]
             cosine[have] = self.cosines[rows] if self.cosines is not None else _cosines(self.matrix, rows, self.query)
             importance[have] = self.importances.of(docs[have])
-            if queries is not None and len(queries) == self.matrix.dim:
+            if self.usual is not None and len(self.usual) == self.matrix.dim:
                 hubness = np.zeros(len(docs), np.float32)
-                hubness[have] = HUBS * _cosines(self.matrix, rows, queries)
+                hubness[have] = HUBS * _cosines(self.matrix, rows, self.usual)
         return DenseScores(cosine, importance, hubness)
 
 
@@ -104,7 +101,9 @@ def _cosines(matrix: VectorMatrix, rows: npt.NDArray[np.integer] | None, query: 
     return cosines
 
 
-def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth: int) -> DenseResult:
+def search_dense(
+    index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth: int, usual: Vectors | None = None
+) -> DenseResult:
     """Rank the documents in scope by ``query``, (d,) float32, L2-normalised, of the index's model."""
     matrix = index.vectors
     if matrix is None or not len(matrix):
@@ -127,4 +126,5 @@ def search_dense(index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth
             cosines = (every := _cosines(matrix, None, query))[rows]
     scores = cosines * index.importances.of(docs)
     best = ranked(index.documents, docs, scores, depth)
-    return DenseResult(Lane(docs[best].astype(np.intp), scores[best]), matrix, index.importances, query, every, cosines)
+    lane = Lane(docs[best].astype(np.intp), scores[best])
+    return DenseResult(lane, matrix, index.importances, query, usual, every, cosines)

@@ -1,4 +1,7 @@
-"""Late interaction over the hot index: gathers the bits of query and documents and compares them.
+"""The arm of late interaction: compares the word pieces of a query with those of turns, by the bits of both.
+
+It gives values to the turns that other arms found. If these are fewer than requested hits, it also finds turns that share no
+word with the query: ``chat.*`` entries have no vectors, so no other arm can find such a turn.
 
 Invariant: bits in context are compared only with bits of the same model and quantiser; word pieces are compared through
 the static table.
@@ -7,15 +10,17 @@ the static table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ....schemas.ports import TokenBits
+from ..asking import LateQuery
 from ..hot.index import HotIndex
 from ..hot.lists import Docs, union
-from ..hot.token_store import TokenStore, Words, words_of
+from ..hot.scoped import ScopedDocuments
+from ..hot.token_store import TokenStore, words_of
 from ..recipes import ConversationWeights
 from .late_interaction import NO_TURN, Tokens, Turns, interact
 from .lexical import idf_of
@@ -24,37 +29,20 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class LateQuery:
-    """The parts of a query that late interaction compares.
-
-    Attributes:
-        pieces: (t,) int64 word pieces of the query, stop words left out.
-        terms: Term key of each piece's word.
-        table: (pieces, w) uint64, the static table; None if it is not installed.
-        tokens: The query's bits in context; None if the model computes none.
-        emphasis: Weight of each piece beside its idf; empty for 1 throughout.
-    """
-
-    pieces: npt.NDArray[np.int64]
-    terms: tuple[int, ...]
-    table: Words | None
-    tokens: TokenBits | None
-    emphasis: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Around:
-    """The turns around m candidates in their sessions.
+    """The turns around m turns in their sessions.
 
     Attributes:
+        docs: (m,) intp the turns, ascending.
         previous: (m,) intp previous turn; -1 for none.
-        previous_at: (m,) int64 its index among the candidates; -1 for none, -2 if it is not a candidate.
+        previous_at: (m,) int64 its index among ``docs``; -1 for none, -2 if it is not among them.
         following_at: (m,) int64 the same for the next turn.
         helper: (m,) intp previous turn if both are short, else -1.
         helper_before: (m,) intp the turn before ``helper``, under the same condition.
-        long: (m,) bool: candidates too long to use previous turns.
+        long: (m,) bool: turns too long to use previous turns.
     """
 
+    docs: Docs
     previous: Docs
     previous_at: npt.NDArray[np.int64]
     following_at: npt.NDArray[np.int64]
@@ -63,26 +51,89 @@ class Around:
     long: npt.NDArray[np.bool_]
 
 
-def late_values(
+@dataclass(frozen=True, slots=True)
+class LateResult:
+    """The values of the candidates that are turns, and the turns that the arm adds.
+
+    Attributes:
+        static: (m,) float64 by word pieces, NaN for a turn without any; None if the query has none.
+        context: (m,) float64 in context, likewise.
+        added: (a,) intp turns that are no candidates, ascending.
+        values: (a,) float64 their values by word pieces.
+    """
+
+    static: Floats | None
+    context: Floats | None
+    added: Docs
+    values: Floats
+
+
+def search_late(
     index: HotIndex,
+    scoped: ScopedDocuments,
     query: LateQuery | None,
     idf: Mapping[int, float],
-    size: int,
-    docs: Docs,
+    around: Around,
+    weights: ConversationWeights,
+    candidates: Docs | None,
+) -> LateResult:
+    """Compare a query with turns.
+
+    Args:
+        index: The workspace's index.
+        scoped: The rows in scope.
+        query: The query's part; None if it takes no part.
+        idf: Of the query's terms in scope.
+        around: The candidates that are turns.
+        weights: The recipe's constants.
+        candidates: All candidates, ascending, if they are fewer than requested hits; None adds no turn. Each lane is longer
+            than that, so every turn with a comparable vector is a candidate already.
+    """
+    nothing = LateResult(None, None, around.docs[:0], np.empty(0))
+    if query is None:
+        return nothing
+    compared = [(query, around)]
+    if candidates is not None and query.table is not None:
+        newest = _newest(scoped.turns, weights.alone_turns + len(candidates))
+        alone = newest[np.isin(newest, candidates, assume_unique=True, invert=True)][-weights.alone_turns :]
+        none = np.full(len(alone), -1)  # without previous turns: only a turn's own words may add it
+        long = index.documents.words[alone] > weights.max_words
+        compared.append((replace(query, tokens=None), Around(alone, none, none, none, none, none, long)))
+    (static, context), *further = [_values(index, scoped, late, idf, turns, weights) for late, turns in compared]
+    if not further or (values := further[0][0]) is None:
+        return replace(nothing, static=static, context=context)
+    kept = values >= weights.alone_floor  # NaN (a turn without pieces) compares as below
+    return LateResult(static, context, alone[kept], values[kept])
+
+
+def _newest(turns: npt.NDArray[np.bool_], wanted: int) -> Docs:
+    """The last ``wanted`` rows that are turns, ascending; reads backwards only as far as needed."""
+    span = wanted
+    while True:
+        first = max(0, len(turns) - span)
+        docs = np.flatnonzero(turns[first:])[-wanted:]
+        if len(docs) == wanted or not first:
+            return docs + first
+        span *= 4
+
+
+def _values(
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    query: LateQuery,
+    idf: Mapping[int, float],
     around: Around,
     weights: ConversationWeights,
 ) -> tuple[Floats | None, Floats | None]:
-    """Values by word pieces and in context: (m,) float64, NaN for a candidate without bits; None if the query has none."""
-    if query is None:
-        return None, None
+    """Values by word pieces and in context: (m,) float64, NaN for a turn without bits; None if the query has none."""
     store = index.vectors.tokens if index.vectors is not None else None
     bits = query.tokens
     by_pieces = query.table is not None and len(query.pieces) > 0
     in_context = weights.in_context and store is not None and bits is not None and _match(store, bits)
-    if not by_pieces and not in_context:
+    if not len(around.docs) or (not by_pieces and not in_context):
         return None, None
-    needed, turns = _needed(docs, around)
-    unheard = idf_of(0, size)  # a word that does not occur in scope
+    needed, turns = _needed(around)
+    unheard = idf_of(0, scoped.size)  # a word that does not occur in scope
     of_piece = np.array([idf.get(term, unheard) for term in query.terms]) ** weights.idf_power
     if query.emphasis:
         of_piece *= np.array(query.emphasis)
@@ -129,11 +180,11 @@ def _match(store: TokenStore, bits: TokenBits) -> bool:
     return bool(bits.bits) and store.quantiser == bits.quantiser and store.dim == bits.dim
 
 
-def _needed(docs: Docs, around: Around) -> tuple[Docs, Turns]:
-    """Documents whose bits are needed, ascending, and the indices of candidates and helpers among them."""
+def _needed(around: Around) -> tuple[Docs, Turns]:
+    """Documents whose bits are needed, ascending, and the indices of turns and helpers among them."""
     helpers = np.concatenate((around.helper, around.helper_before))
-    needed = union(docs, helpers[helpers >= 0])
-    candidate = needed.searchsorted(docs)
+    needed = union(around.docs, helpers[helpers >= 0])
+    candidate = needed.searchsorted(around.docs)
 
     def place(some: Docs) -> npt.NDArray[np.int64]:
         return np.where(some >= 0, needed.searchsorted(some), NO_TURN)

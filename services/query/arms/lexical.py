@@ -69,6 +69,35 @@ class LexicalResult:
         """(m,) float32 BM25 of documents in scope. Valid until the next search of the index."""
         return np.zeros(len(docs), np.float32) if self.sums is None else self.sums[docs]
 
+    @property
+    def frequencies(self) -> dict[int, int]:
+        """Rows in scope that hold each term of the query; one that was replaced, or has other forms, by these."""
+        found: dict[int, int] = {}
+        for part in self.parts:
+            term = self.stands_for.get(part.term, part.term)
+            found[term] = max(found.get(term, 0), len(part.docs))
+        return found
+
+    def coverage(self, terms: Sequence[int], size: int) -> float:
+        """Share of the weight of the query's terms that the best text of the lane holds.
+
+        Args:
+            terms: The terms.
+            size: Rows in scope.
+        """
+        if not len(self.lane.docs):
+            return 0.0
+        best = self.lane.docs[0]
+        unheard = idf_of(0, size)
+        weights = {term: self.idf.get(term, unheard) for term in terms}
+        held: set[int] = set()
+        for part in self.parts:
+            at = int(part.docs.searchsorted(best))
+            if at < len(part.docs) and part.docs[at] == best:
+                held.add(self.stands_for.get(part.term, part.term))
+        whole = sum(weights.values())
+        return sum(weights.get(term, 0.0) for term in held) / whole if whole else 1.0
+
 
 NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 

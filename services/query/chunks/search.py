@@ -21,12 +21,12 @@ import numpy.typing as npt
 from ....schemas.rules.text import Analyzer
 from ..arms.lexical import K1, B, idf_of
 from ..arms.wording import MAX_MEANT, SHARE
+from ..asking import Query
 from ..evidence.calibration import known_calibration
 from ..evidence.figures import LEAST_VECTORS
 from ..hot.lists import floor_of
 from ..hot.postings import TermPostings
 from ..hot.vector_matrix import Vectors
-from ..search import Query
 from .owner import OwnerChunks, tier_code
 
 RANK_CONSTANT: Final = 60

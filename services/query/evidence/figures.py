@@ -20,15 +20,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....schemas.rules.prompts import asked_kind, asks_for_all, holds_kind
-from ....schemas.rules.text import tokens_of
+from ....schemas.rules.prompts import holds_kind
 from ....schemas.rules.word_rarity import weight_of
 from ..arms.lexical import LexicalResult
+from ..asking import Query
 from ..hot.index import HotIndex
 from ..hot.lists import Docs
 from ..hot.sessions import neighbours
 from ..hot.vector_matrix import NO_ROW
-from ..search import Query, Searched
+from ..search import Searched
 from .calibration import Calibration
 
 Floats = npt.NDArray[np.float64]
@@ -66,6 +66,7 @@ class Figures:
         turns: Whether each is a turn of a conversation.
         shared: Of each hit, which of ``terms`` it holds: their places.
         terms: The query's terms. Turns of conversations hold no names of speakers: who speaks is judged by itself.
+        words: Of each term.
         weights: Of each term.
         uncertain: Whether each has a cosine whose meaning is not known: the model is not measured, and few vectors are in
             scope.
@@ -75,6 +76,7 @@ class Figures:
     turns: Sequence[bool]
     shared: Sequence[set[int]]
     terms: tuple[int, ...]
+    words: Sequence[str]
     weights: Sequence[float]
     uncertain: Sequence[bool]
 
@@ -100,7 +102,15 @@ def figures_of(
     count = len(texts)
     order = found.order
     docs = found.docs[order[:count]]
-    terms, weights, names = _weights(index, query, found)
+    terms = tuple(query.terms)
+    words_of_terms = [query.words.get(term, "") for term in terms]
+    said = index.names.name_words(words_of_terms, found.scoped.speakers)
+    names = frozenset(at for at, word in enumerate(words_of_terms) if word in said)
+    if len(names) == len(terms):
+        names = _NO_NAMES
+    frequency = found.lexical.frequencies
+    size = found.scoped.size
+    weights = [weight_of(word, frequency.get(term, 0), size) for word, term in zip(words_of_terms, terms, strict=True)]
     previous, _ = neighbours(index.order, index.documents, found.scoped.count, docs, found.scoped.mask)
     either = _shared(found.lexical, terms, np.concatenate((docs, previous)))
     turns = found.scoped.turns[docs].tolist()
@@ -111,12 +121,23 @@ def figures_of(
     near = [held | (before - out) for held, before, out in zip(shared, either[count:], left_out, strict=True)]
     words = [sum([weights[at] for at in held]) / of for held, of in zip(shared, whole, strict=True)]
     words_near = [sum([weights[at] for at in held]) / of for held, of in zip(near, whole, strict=True)]
-    meaning, distance = _meaning(index, query, found, count, calibration)
+    cosines = found.cosine[order].astype(np.float64)
+    if calibration is None or query.vector is None or index.vectors is None:
+        distances = _in_scope(found, cosines)
+        means = UNMEASURED_SLOPE * distances[:count] + UNMEASURED_BIAS
+    else:
+        rows = index.vectors.rows_of(docs)
+        have = (rows != NO_ROW).nonzero()[0]
+        means = np.full(count, np.nan)
+        if len(have):
+            means[have] = calibration.meaning(cosines[have], query.vector, index.vectors.vectors[rows[have]])
+        distances = calibration.distance(cosines)
+    meaning: list[float] = np.clip(means, LOWEST_MEANING, HIGHEST_MEANING).tolist()
     only_turns = all(turns)  # whose rows weigh neither the kind of answer nor the margin
-    kind = None if only_turns else asked_kind(query.text)
-    asked = frozenset(tokens_of(query.text)) if kind is not None else frozenset[str]()
+    kind = None if only_turns else query.kind
+    asked = frozenset(query.tokens) if kind is not None else frozenset[str]()
     holds = [None if kind is None or text is None else holds_kind(kind, text, asked) for text in texts]
-    most = ALL_PLACES if asks_for_all(query.text) else count
+    most = ALL_PLACES if query.asks_for_all else count
     hits = {
         "meaning": meaning,
         "words": words,
@@ -127,7 +148,7 @@ def figures_of(
         "meaning_near": [one * value for one, value in zip(meaning, words_near, strict=True)],
         "margin": [0.0] * count
         if only_turns
-        else _margins(distance, _alike(index, found, calibration), echoes)[:count],
+        else _margins(distances, _alike(index, found, calibration), echoes)[:count],
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
         "terms": [float(min(len(terms) - len(out), MOST_TERMS)) for out in left_out],
@@ -138,21 +159,7 @@ def figures_of(
     uncertain = [
         isnan(one) and cosine > 0 for one, cosine in zip(meaning, found.cosine[order[:count]].tolist(), strict=True)
     ]
-    return Figures(hits, turns, shared, terms, weights, uncertain)
-
-
-def _weights(index: HotIndex, query: Query, found: Searched) -> tuple[tuple[int, ...], list[float], frozenset[int]]:
-    """The query's terms, their weights, and the places of those that name speakers; none if every term is a name."""
-    terms = tuple(query.terms)
-    said = index.names.name_words(query.words.values(), found.scoped.speakers)
-    names = frozenset(at for at, term in enumerate(terms) if query.words.get(term) in said)
-    frequency: dict[int, int] = {}
-    for part in found.lexical.parts:
-        term = found.lexical.stands_for.get(part.term, part.term)
-        frequency[term] = max(frequency.get(term, 0), len(part.docs))
-    size = found.scoped.size
-    weights = [weight_of(query.words.get(term, ""), frequency.get(term, 0), size) for term in terms]
-    return terms, weights, names if len(names) < len(terms) else _NO_NAMES
+    return Figures(hits, turns, shared, terms, words_of_terms, weights, uncertain)
 
 
 def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[set[int]]:
@@ -166,27 +173,6 @@ def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[
             for place in matches.nonzero()[0].tolist():
                 held[place].add(at)
     return held
-
-
-def _meaning(
-    index: HotIndex, query: Query, found: Searched, count: int, calibration: Calibration | None
-) -> tuple[list[float], list[float]]:
-    """Log odds by meaning of the first hits, and the distances of all that are judged; NaN without a vector."""
-    cosines = found.cosine[found.order].astype(np.float64)
-    matrix = index.vectors
-    if calibration is None or query.vector is None or matrix is None:
-        distance = _in_scope(found, cosines)
-        meaning = np.clip(UNMEASURED_SLOPE * distance[:count] + UNMEASURED_BIAS, LOWEST_MEANING, HIGHEST_MEANING)
-        return meaning.tolist(), distance.tolist()
-    rows = matrix.rows_of(found.docs[found.order[:count]])
-    meaning = np.full(count, np.nan)
-    have = (rows != NO_ROW).nonzero()[0]
-    if len(have):
-        meaning[have] = calibration.meaning(cosines[have], query.vector, matrix.vectors[rows[have]])
-    return (
-        np.clip(meaning, LOWEST_MEANING, HIGHEST_MEANING).tolist(),
-        calibration.distance(cosines).tolist(),
-    )
 
 
 def _in_scope(found: Searched, cosines: Floats) -> Floats:
@@ -215,11 +201,11 @@ def _alike(index: HotIndex, found: Searched, calibration: Calibration | None) ->
     return alike
 
 
-def _margins(distance: Sequence[float], alike: npt.NDArray[np.bool_], echoes: Sequence[bool]) -> list[float]:
+def _margins(distance: Floats, alike: npt.NDArray[np.bool_], echoes: Sequence[bool]) -> list[float]:
     """How far each is from the best of those that say something else, bounded; 0 without a vector."""
-    others = np.array(distance)
+    others = distance.copy()
     others[: len(echoes)][list(echoes)] = np.nan
     rivals = np.where(alike | np.isnan(others)[None, :], UNRELATED_BEST, others[None, :])
     best = np.maximum(rivals.max(1, initial=UNRELATED_BEST), UNRELATED_BEST)
-    margins: list[float] = np.nan_to_num(np.clip(np.array(distance) - best, BEHIND, CLEAR)).tolist()
+    margins: list[float] = np.nan_to_num(np.clip(distance - best, BEHIND, CLEAR)).tolist()
     return margins

@@ -16,16 +16,17 @@ from typing import Final
 from ....schemas.operations.recall import INJECT, Mode
 from ....schemas.rules.embed_policy import REMEMBERED
 from ....schemas.rules.evidence import OVERHEARD, JudgedHit, judge
-from ....schemas.rules.prompts import asks_nothing, is_question
 from ....schemas.rules.stop_words import foreign_words
 from ....schemas.rules.text import date_prefix, fold, tokens_of
 from ....schemas.rules.turns import ends_with_question
 from ....schemas.rules.word_rarity import weight_of
+from ..asking import Query
 from ..hot.index import HotIndex
 from ..hot.records import EntryRecord
-from ..search import Query, Searched
+from ..search import Searched
 from .calibration import Calibration
 from .figures import Figures, figures_of
+from .names import names_in
 
 NEAR: Final = -0.5
 """Log odds by meaning from which ``search`` returns a hit that shares no word. Of the answers to paraphrased questions, one
@@ -46,48 +47,35 @@ _LEAST_SAID: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
-    """The evidence of a search's k hits, before any is left out.
+class Judgement:
+    """The evidence of a search's k hits, and which of them are returned.
 
     Attributes:
         confidence: Probability that each is relevant.
-        enough: Whether each has enough evidence for ``inject``.
-        something: Whether each has any evidence.
         reasons: The evidence of each, in words.
+        kept: Places of the hits that are returned, in order.
     """
 
     confidence: list[float]
-    enough: list[bool]
-    something: list[bool]
     reasons: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The hits that are returned.
-
-    Attributes:
-        kept: Their places, in order.
-        confidence: Probability that each of these is relevant.
-        reasons: The evidence of each, in words.
-        answer: The confidence of the best hit, returned or not; None if nothing was found.
-    """
-
     kept: list[int]
-    confidence: list[float]
-    reasons: list[str]
-    answer: float | None
+
+    @property
+    def answer(self) -> float | None:
+        """The confidence of the best hit, returned or not; None if nothing was found."""
+        return round(max(self.confidence), 3) if self.confidence else None
 
 
-def weighed(
+def judged(
     index: HotIndex,
     query: Query,
     found: Searched,
     records: Sequence[EntryRecord | None],
     calibration: Calibration | None,
     floor: float | None,
-) -> Weighed:
-    """Weigh what a search found.
+    mode: Mode,
+) -> Judgement:
+    """Judge what a search found.
 
     Args:
         index: The workspace's index.
@@ -96,51 +84,34 @@ def weighed(
         records: The entry of each hit; None for one that is gone.
         calibration: Of the vectors' model; None if it is not measured yet.
         floor: The workspace's floor for ``inject``; None for those of the constants.
+        mode: ``inject`` is strict.
     """
-    count = len(records)
-    if not count:
-        return Weighed([], [], [], [])
-    asks = is_question(query.text)
-    echo = _Echo(query.text, asks)
-    echoes = [record is not None and echo.of(record.summary) for record in records]
+    if not records:
+        return Judgement([], [], [])
+    echoes = _echoes(query, records)
     texts = [None if record is None else record.summary for record in records]
     figures = figures_of(index, query, found, texts, calibration, echoes)
-    judged = [
-        judge(figures.hits, at, turn=turn, asks=asks, shares=bool(held))
+    judgements = [
+        judge(figures.hits, at, turn=turn, asks=query.asks, shares=bool(held))
         for at, (turn, held) in enumerate(zip(figures.turns, figures.shared, strict=True))
     ]
-    confidence = [0.0 if echo and asks else one.confidence for one, echo in zip(judged, echoes, strict=True)]
-    if asks_nothing(query.text):
-        enough = [False] * count
-    elif floor is not None:
-        enough = [one >= floor for one in confidence]
-    else:
-        enough = _enough(figures, judged, records)
-    something = [has and not (echo and asks) for echo, has in zip(echoes, _something(figures), strict=True)]
-    enough = [one and has and not echo for one, has, echo in zip(enough, something, echoes, strict=True)]
-    return Weighed(confidence, enough, something, _reasons(index, query, found, figures, count))
-
-
-def judgement(of: Weighed, mode: Mode, names: Sequence[str | None] = ()) -> Judgement:
-    """Leave out hits by the rule of the mode.
-
-    Args:
-        of: The hits.
-        mode: ``inject`` is strict.
-        names: Of each hit the name by which the query names it, None if it does not; empty for none.
-    """
-    confidence, reasons = list(of.confidence), list(of.reasons)
-    chosen = list(of.enough if mode == INJECT else of.something)
-    for at, name in enumerate(names):
-        if name is not None:
-            confidence[at], reasons[at], chosen[at] = max(confidence[at], NAMED), f"named: {name}", True
-    kept = [at for at, is_chosen in enumerate(chosen) if is_chosen]
-    return Judgement(
-        kept,
-        [round(confidence[at], 3) for at in kept],
-        [reasons[at] for at in kept],
-        round(max(confidence), 3) if confidence else None,
-    )
+    confidence = [0.0 if echo and query.asks else hit.confidence for hit, echo in zip(judgements, echoes, strict=True)]
+    chosen = [has and not (echo and query.asks) for echo, has in zip(echoes, _something(figures), strict=True)]
+    if mode == INJECT:
+        if query.asks_nothing:
+            enough = [False] * len(records)
+        elif floor is not None:
+            enough = [value >= floor for value in confidence]
+        else:
+            enough = _enough(figures, judgements, records)
+        chosen = [has and so and not echo for has, so, echo in zip(enough, chosen, echoes, strict=True)]
+    reasons = _reasons(index, found, figures)
+    if query.wording.analyzer is not None:
+        payloads = [None if record is None else record.payload for record in records]
+        for at, name in enumerate(names_in(query.keyed, payloads, query.wording.analyzer)):
+            if name is not None:
+                confidence[at], reasons[at], chosen[at] = max(confidence[at], NAMED), f"named: {name}", True
+    return Judgement(confidence, reasons, [at for at, is_chosen in enumerate(chosen) if is_chosen])
 
 
 def _enough(figures: Figures, judged: Sequence[JudgedHit], records: Sequence[EntryRecord | None]) -> list[bool]:
@@ -168,42 +139,40 @@ def _something(figures: Figures) -> list[bool]:
     ]
 
 
-class _Echo:
-    """Recognises texts that only ask what a prompt asks, or are the prompt itself.
-
-    Args:
-        prompt: The prompt.
-        asks: Whether it is a question.
-    """
-
-    def __init__(self, prompt: str, asks: bool) -> None:
-        self._prompt = fold(prompt).strip()
-        self._asks = asks
-        self._ends = (f": {self._prompt}", f"] {self._prompt}")
-        self._words = frozenset(tokens_of(self._prompt))
-
-    def of(self, text: str) -> bool:
-        """Whether a text is one of these."""
-        if self._asks and ends_with_question(text):
-            return self._same(fold(text).strip())
-        if len(text) < len(self._prompt) or not (self._asks or len(self._words) >= _LEAST_SAID):
-            return False
-        said = fold(text).strip()
-        return said == self._prompt or said.endswith(self._ends)
-
-    def _same(self, said: str) -> bool:
-        words, own = set(tokens_of(said)), self._words
-        if len(words) > max(LONGER * len(own), len(own) + _WORDS_MORE):
-            return False
-        weight = sum(weight_of(word, 0, 0) for word in own)
-        return sum(weight_of(word, 0, 0) for word in own & words) >= ECHOED * weight
+def _echoes(query: Query, records: Sequence[EntryRecord | None]) -> list[bool]:
+    """Which entries only ask what the query asks, or are the query itself."""
+    prompt, words = fold(query.text).strip(), frozenset(query.tokens)
+    ends = (f": {prompt}", f"] {prompt}")
+    recognised = query.asks or len(words) >= _LEAST_SAID
+    echoes = []
+    for record in records:
+        text = "" if record is None else record.summary
+        if not text:
+            echoes.append(False)
+        elif query.asks and ends_with_question(text):
+            echoes.append(_same_question(words, fold(text).strip()))
+        elif len(text) < len(prompt) or not recognised:
+            echoes.append(False)
+        else:
+            folded = fold(text).strip()
+            echoes.append(folded == prompt or folded.endswith(ends))
+    return echoes
 
 
-def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, count: int) -> list[str]:
-    """Of each of the first hits, like ``same words: checkout, denied; said on 8 May 2026``."""
+def _same_question(own: frozenset[str], other: str) -> bool:
+    words = set(tokens_of(other))
+    if len(words) > max(LONGER * len(own), len(own) + _WORDS_MORE):
+        return False
+    weight = sum(weight_of(word, 0, 0) for word in own)
+    return sum(weight_of(word, 0, 0) for word in own & words) >= ECHOED * weight
+
+
+def _reasons(index: HotIndex, found: Searched, figures: Figures) -> list[str]:
+    """Of each of the judged hits, like ``same words: checkout, denied; said on 8 May 2026``."""
+    count = len(figures.shared)
     places = found.order[:count]
     rarest = sorted(range(len(figures.terms)), key=lambda row: -figures.weights[row])
-    words = [(row, query.words.get(figures.terms[row], "")) for row in rarest]
+    words = [(row, figures.words[row]) for row in rarest]
     foreign = foreign_words()  # function words count where a query hardly shows its language
     speaks = {
         name: (found.shares[name][places] > 0).tolist()
@@ -215,7 +184,7 @@ def _reasons(index: HotIndex, query: Query, found: Searched, figures: Figures, c
     time, interval = speaks.get("time", nothing), speaks.get("interval", nothing)
     cosine, near = found.cosine[places].tolist(), figures.hits["words_near"]
     reasons = []
-    for at, held in enumerate(figures.shared[:count]):
+    for at, held in enumerate(figures.shared):
         shared = [word for row, word in words if row in held]
         if shared:
             named = [word for word in shared if word not in foreign] or shared

@@ -9,9 +9,10 @@ one may miss a letter, have one too many or two swapped, as typing does; another
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ....schemas.rules.text import Analyzer, tokens_of
+from ..asking import Word, keyed_words
 
 NAMES: Final = "aliases"
 """Where an entry's payload has its names: a string or an array of strings."""
@@ -20,37 +21,32 @@ LEAST_MISTYPED: Final = 5
 """Letters of the shortest word that counts though it is mistyped: shorter ones are too often another word."""
 
 
-class _Word(NamedTuple):
-    text: str
-    key: int | str
-
-
-def names_in(query: str, payloads: Sequence[Mapping[str, Any] | None], analyzer: Analyzer) -> list[str | None]:
+def names_in(
+    asked: Sequence[Word], payloads: Sequence[Mapping[str, Any] | None], analyzer: Analyzer
+) -> list[str | None]:
     """Of each payload the longest of its names that the query has, None if it has none.
 
     Args:
-        query: The query's text.
+        asked: The words of the query.
         payloads: Of the hits; None for one that is gone.
         analyzer: Brings words to their stems.
     """
-    if not any(payload and NAMES in payload for payload in payloads):
-        return [None] * len(payloads)
-    asked = _words(query, analyzer)
     return [None if payload is None else _named(asked, payload.get(NAMES), analyzer) for payload in payloads]
 
 
-def _named(asked: Sequence[_Word], names: Any, analyzer: Analyzer) -> str | None:
+def _named(asked: Sequence[Word], names: Any, analyzer: Analyzer) -> str | None:
     known = [names] if isinstance(names, str) else names if isinstance(names, list) else []
-    found = [name for name in known[:MOST_NAMES] if isinstance(name, str) and _holds(asked, _words(name, analyzer))]
+    texts = [name for name in known[:MOST_NAMES] if isinstance(name, str)]
+    found = [name for name in texts if _holds(asked, keyed_words(tokens_of(name), analyzer))]
     return max(found, key=len, default=None)
 
 
-def _holds(asked: Sequence[_Word], name: Sequence[_Word]) -> bool:
+def _holds(asked: Sequence[Word], name: Sequence[Word]) -> bool:
     length = len(name)
     return bool(name) and any(all(map(_same, name, asked[at : at + length])) for at in range(len(asked) - length + 1))
 
 
-def _same(one: _Word, other: _Word) -> bool:
+def _same(one: Word, other: Word) -> bool:
     return one.key == other.key or _slips(one.text, other.text)
 
 
@@ -67,9 +63,3 @@ def _slips(name: str, word: str) -> bool:
         return name[:at] + name[at : at + 2][::-1] + name[at + 2 :] == word
     long, short = sorted((name, word), key=len, reverse=True)
     return len(long) - len(short) == 1 and any(long[:at] + long[at + 1 :] == short for at in range(1, len(long)))
-
-
-def _words(text: str, analyzer: Analyzer) -> list[_Word]:
-    """The words with their term keys; a stop word is its own."""
-    words = tokens_of(text)
-    return [_Word(word, key or word) for word, key in zip(words, analyzer.keys_of(words), strict=True)]

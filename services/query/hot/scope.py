@@ -40,7 +40,12 @@ class Scope:
 
 
 def resolve_scope(
-    principal: Principal, kind: ScopeKind | None, agent_id: str | None = None, crew_id: str | None = None
+    principal: Principal,
+    kind: ScopeKind | None,
+    agent_id: str | None = None,
+    crew_id: str | None = None,
+    *,
+    current: bool = False,
 ) -> Scope:
     """The scope of a request.
 
@@ -73,14 +78,14 @@ def resolve_scope(
             raise InvalidQuery(
                 f"scope workspace takes no {field}", hint=f"leave {field} out, or choose another scope", field=field
             )
-        return Scope(kind)
+        return Scope(kind, current=current)
     if kind is ScopeKind.OWN:
         if not agent:
             raise InvalidQuery("scope own needs an agent_id", hint="name the agent in agent_id", field="agent_id")
-        return Scope(kind, agent, crew)
+        return Scope(kind, agent, crew, current)
     if not crew:
         raise InvalidQuery("scope crew_shared needs a crew_id", hint="name the crew in crew_id", field="crew_id")
-    return Scope(kind, agent, crew)
+    return Scope(kind, agent, crew, current)
 
 
 def _refuse_other(field: str, named: str | None, bound: str | None) -> None:

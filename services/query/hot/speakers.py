@@ -5,7 +5,7 @@ Invariant: only names of speakers in scope count, so that a query reveals no oth
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from ....schemas.entry import ActorType
@@ -24,17 +24,17 @@ class SpeakerNames:
         self._by_first_word: dict[str, list[tuple[tuple[str, ...], int]]] = {}
         self._by_word: dict[str, set[int]] = {}
         self._seen = 0
-        self._last: tuple[str, Collection[int], int | None] | None = None
 
-    def named(self, query: str, speakers: Collection[int]) -> int | None:
+    def speaker_named(self, words: Sequence[str], speakers: Collection[int]) -> int | None:
         """The speaker that a query names; None if it names none or several.
 
         A name matches as a whole or by its first word.
+
+        Args:
+            words: The folded words of the query in order.
+            speakers: Codes of the actors who speak in scope.
         """
         self._learn()
-        if self._last is not None and self._last[0] == query and self._last[1] is speakers:
-            return self._last[2]  # both rankings of a query need it
-        words = tokens_of(query)
         whole: set[int] = set()
         first: set[int] = set()
         for at, word in enumerate(words):
@@ -42,9 +42,7 @@ class SpeakerNames:
                 if code in speakers:
                     (whole if tuple(words[at : at + len(name)]) == name else first).add(code)
         found = whole or first
-        named = next(iter(found)) if len(found) == 1 else None
-        self._last = query, speakers, named
-        return named
+        return next(iter(found)) if len(found) == 1 else None
 
     def name_words(self, words: Collection[str], speakers: frozenset[int]) -> frozenset[str]:
         """Those of ``words`` that are part of the name of a speaker in scope: they say who, and not what.
@@ -59,7 +57,6 @@ class SpeakerNames:
     def _learn(self) -> None:
         if self._seen == len(self._actors):
             return
-        self._last = None
         for code, name in enumerate(self._actors.names()[self._seen :], self._seen):
             words = tuple(tokens_of(name))
             for word in words:

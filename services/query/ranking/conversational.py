@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ....schemas.rules.dates import Days
-from ....schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, question_of
+from ....schemas.rules.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, Question
 from ....schemas.timestamps import DAY_MS
-from ..arms.late import Around, LateQuery, late_values
+from ..arms.late import Around, LateResult
 from ..hot.documents import ABSENT, SPOKEN_BY_USER, USERS
 from ..hot.index import HotIndex
 from ..hot.lists import Docs, union
@@ -29,27 +29,11 @@ from .features import features_of, place_among_candidates
 from .fusion import weighted_z, z_scores
 from .session_rules import rule_shares
 
-__all__ = ["AskedOf", "LateQuery", "Ranked", "Seen", "conversation_shares", "with_next_turns"]
-
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 OUTSIDE: float = -1.0
 """z of a neighbour that is not a candidate."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskedOf:
-    """The query: its text, what late interaction compares (None if nothing), the idf of its terms, the rows in scope.
-
-    ``day``: the day it was asked on, days since 1970-01-01; None if it is not known.
-    """
-
-    text: str
-    late: LateQuery | None
-    idf: Mapping[int, float]
-    size: int
-    day: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,40 +61,18 @@ class Seen:
         return Seen(self.docs[kept], self.found[kept], self.lexical_lane, self.bm25[kept], self.dense[kept])
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """How m candidates are ranked.
+def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs, max_words: int) -> tuple[Docs, Around]:
+    """The candidates and, for each turn among them, the next turn of its session, as an answer follows its question.
 
-    Attributes:
-        shares: Name → (m,) float64: what each arm and rule adds to the score.
-        static: (m,) float64 late interaction by word pieces; NaN where there is none.
-        context: (m,) float64 late interaction in context, likewise.
+    Args:
+        index: The workspace's index.
+        scoped: The rows in scope.
+        docs: (m,) intp candidates, ascending.
+        max_words: Words of the longest turn that uses the turns before it.
+
+    Returns:
+        The candidates, ascending, and the turns around those that are turns.
     """
-
-    shares: dict[str, Floats]
-    static: Floats
-    context: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """The turns around some turns, each (m,) intp by ascending ``docs``; -1 where there is none.
-
-    Attributes:
-        docs: The turns.
-        previous: The turn before each.
-        before_that: The turn before that one.
-        following: The turn behind each.
-    """
-
-    docs: Docs
-    previous: Docs
-    before_that: Docs
-    following: Docs
-
-
-def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs) -> tuple[Docs, Beside]:
-    """The candidates and, for each turn among them, the next turn of its session, as an answer follows its question."""
     turns = docs[scoped.turns[docs]]
     previous, following = _turns_beside(index, scoped, turns)
     behind = following[following >= 0]
@@ -127,7 +89,21 @@ def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs) -> tup
     before_that = before.take(known.searchsorted(previous), mode="clip")
     before_that[previous < 0] = ABSENT
     joined = docs if len(every) == len(turns) else union(docs, behind)
-    return joined, Beside(every, previous, before_that, after[place])
+    words = index.documents.words
+    short = words[every] <= max_words
+    leans = short & (previous >= 0)
+    leans &= words[previous] <= max_words
+    leans_far = leans & (before_that >= 0)
+    leans_far &= words[before_that] <= max_words
+    return joined, Around(
+        every,
+        previous,
+        place_among_candidates(every, previous),
+        place_among_candidates(every, after[place]),
+        np.where(leans, previous, ABSENT),
+        np.where(leans_far, before_that, ABSENT),
+        ~short,
+    )
 
 
 def _turns_beside(index: HotIndex, scoped: ScopedDocuments, turns: Docs) -> tuple[Docs, Docs]:
@@ -139,58 +115,53 @@ def _turns_beside(index: HotIndex, scoped: ScopedDocuments, turns: Docs) -> tupl
 def conversation_shares(
     index: HotIndex,
     scoped: ScopedDocuments,
-    asked: AskedOf,
     seen: Seen,
-    beside: Beside,
+    around: Around,
+    late: LateResult,
+    question: Question,
+    speaker: int | None,
     recipe: Recipe,
-) -> Ranked:
-    """What each arm and rule adds to each candidate's score.
+) -> dict[str, Floats]:
+    """What each arm and rule adds to each candidate's score: name → (m,) float64.
 
     Args:
         index: The workspace's index.
         scoped: The rows in scope.
-        asked: The query.
         seen: The candidates.
-        beside: The turns before and behind those that are turns.
+        around: The turns around those that are turns.
+        late: The values of these by late interaction.
+        question: What the query asks of turns.
+        speaker: Code of the speaker that the query names; None if it names none.
         recipe: ``turns`` ranks turns among themselves, ``dense_weight`` and ``rules`` everything.
     """
     assert recipe.turns is not None
     is_turn = scoped.turns[seen.docs]
-    none = np.full(len(seen.docs), np.nan)
-    ranked = Ranked({}, none, none)
+    of_turns: dict[str, Floats] = {}
     if is_turn.any():
-        ranked = _turn_shares(index, scoped, asked, seen.only(is_turn), beside, recipe.turns)
+        of_turns = _turn_shares(index, seen.only(is_turn), around, late, recipe.turns)
+        of_turns |= _asked_shares(index, around.docs, question, speaker, recipe.turns)
     if is_turn.all():
-        return ranked
-    shares = _in_their_places(index, scoped, asked.text, seen, is_turn, ranked.shares, recipe)
-    static, context = none.copy(), none.copy()
-    if ranked.shares:
-        static[is_turn], context[is_turn] = ranked.static, ranked.context
-    return Ranked(shares, static, context)
+        return of_turns
+    found = seen.found
+    lexical, dense = weighted_z(z_scores(seen.bm25[found]), z_scores(seen.dense[found]), recipe.dense_weight)
+    as_ever = {"lexical": lexical, "dense": dense}
+    if recipe.rules is not None:
+        as_ever |= rule_shares(lexical + dense, features_of(index, scoped, speaker, seen.docs[found]), recipe.rules)
+    return _in_their_places(found, is_turn, of_turns, as_ever)
 
 
 def _in_their_places(
-    index: HotIndex,
-    scoped: ScopedDocuments,
-    text: str,
-    seen: Seen,
-    is_turn: Mask,
-    of_turns: Mapping[str, Floats],
-    recipe: Recipe,
+    found: Mask, is_turn: Mask, of_turns: Mapping[str, Floats], as_ever: Mapping[str, Floats]
 ) -> dict[str, Floats]:
     """Everything as ``robust`` has it; the turns, in the order of their own scores, take the places they hold in it.
 
     ``place`` is what brings a turn's score to that of its place. Turns that no arm found stand behind all others.
     """
-    found = seen.found
-    lexical, dense = weighted_z(z_scores(seen.bm25[found]), z_scores(seen.dense[found]), recipe.dense_weight)
-    as_ever = {"lexical": lexical, "dense": dense}
-    if recipe.rules is not None:
-        as_ever |= rule_shares(lexical + dense, features_of(index, scoped, text, seen.docs[found]), recipe.rules)
-    plain = np.empty(len(seen.docs))
-    plain[found] = sum(as_ever.values(), np.zeros(len(lexical)))
+    count = len(found)
+    plain = np.empty(count)
+    plain[found] = sum(as_ever.values(), np.zeros(int(np.count_nonzero(found))))
     plain[~found] = plain[found].min() - 1.0
-    shares = {name: np.zeros(len(seen.docs)) for name in (*as_ever, *of_turns)}
+    shares = {name: np.zeros(count) for name in (*as_ever, *of_turns)}
     others, of_found = (found & ~is_turn).nonzero()[0], (~is_turn[found]).nonzero()[0]
     for name, values in as_ever.items():
         shares[name][others] = values[of_found]
@@ -204,21 +175,19 @@ def _in_their_places(
     places.sort()
     placed = np.empty(len(own))
     placed[(-own).argsort(kind="stable")] = places[::-1]
-    shares["place"] = np.zeros(len(seen.docs))
+    shares["place"] = np.zeros(count)
     shares["place"][turns] = placed - own
     return shares
 
 
 def _turn_shares(
-    index: HotIndex, scoped: ScopedDocuments, asked: AskedOf, seen: Seen, beside: Beside, weights: ConversationWeights
-) -> Ranked:
+    index: HotIndex, seen: Seen, around: Around, of_late: LateResult, weights: ConversationWeights
+) -> dict[str, Floats]:
     documents, docs = index.documents, seen.docs
     flags = index.turns.flags[docs]
-    short = documents.words[docs] <= weights.max_words
-    around = _around(index, beside, short, weights.max_words)
+    short = ~around.long
     lexical = _lexical_z(seen)
-    static, context = late_values(index, asked.late, asked.idf, asked.size, docs, around, weights)
-    dense, late = _arms(static, context, seen, lexical, weights)
+    dense, late = _arms(of_late.static, of_late.context, seen, lexical, weights)
     base = weights.base_lexical * lexical + weights.base_dense * dense + weights.base_late * late
     previous = np.where(short, _lent(base, around.previous_at), 0.0)
     following = np.where(short, _lent(base, around.following_at), 0.0)
@@ -226,7 +195,7 @@ def _turn_shares(
     has_previous = (around.previous >= 0) & short
     answers[has_previous] = (index.turns.flags[around.previous[has_previous]] & QUESTION) != 0
     lent = base + weights.session_previous * previous + weights.session_following * following
-    shares = {
+    return {
         "lexical": weights.lexical * lexical,
         "dense": weights.dense * dense,
         "late": weights.late * late,
@@ -237,27 +206,17 @@ def _turn_shares(
         "first_person": np.where(flags & FIRST_PERSON, weights.first_person, 0.0),
         "question": np.where((flags & QUESTION).astype(bool) & short, weights.question, 0.0),
     }
-    shares |= _asked_shares(index, scoped, asked, docs, flags, weights)
-    none = np.full(len(docs), np.nan)
-    return Ranked(shares, none if static is None else static, none if context is None else context)
 
 
 def _asked_shares(
-    index: HotIndex,
-    scoped: ScopedDocuments,
-    asked: AskedOf,
-    docs: Docs,
-    flags: npt.NDArray[np.uint8],
-    weights: ConversationWeights,
+    index: HotIndex, docs: Docs, question: Question, speaker: int | None, weights: ConversationWeights
 ) -> dict[str, Floats]:
     """What a turn gets for being what the query asks for; only what the query asks at all."""
-    documents = index.documents
-    question = question_of(asked.text, asked.day)
-    by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
+    documents, flags = index.documents, index.turns.flags[docs]
     users = (documents.flags[docs] & USERS) != 0
     shares: dict[str, Floats] = {}
-    speaker = index.names.named(asked.text, scoped.speakers)
     if speaker is not None:
+        by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
         shares["speaker"] = np.where((documents.actor[docs] == speaker) & by_user, weights.speaker, 0.0)
     if question.asks_assistant:
         shares["assistant"] = np.where(users, 0.0, weights.assistant)
@@ -342,22 +301,6 @@ def _filled(values: Floats) -> Floats:
     if unknown.all():
         return np.zeros(len(values))
     return np.where(unknown, values[~unknown].min(), values) if unknown.any() else values
-
-
-def _around(index: HotIndex, beside: Beside, short: Mask, max_words: int) -> Around:
-    words, docs, previous = index.documents.words, beside.docs, beside.previous
-    leans = short & (previous >= 0)
-    leans &= words[previous] <= max_words
-    leans_far = leans & (beside.before_that >= 0)
-    leans_far &= words[beside.before_that] <= max_words
-    return Around(
-        previous,
-        place_among_candidates(docs, previous),
-        place_among_candidates(docs, beside.following),
-        np.where(leans, previous, ABSENT),
-        np.where(leans_far, beside.before_that, ABSENT),
-        ~short,
-    )
 
 
 def _lent(base: Floats, at: npt.NDArray[np.int64]) -> Floats:

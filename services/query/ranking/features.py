@@ -42,18 +42,17 @@ class Features:
     named: npt.NDArray[np.bool_]
 
 
-def features_of(index: HotIndex, scoped: ScopedDocuments, query: str, docs: Docs) -> Features:
+def features_of(index: HotIndex, scoped: ScopedDocuments, speaker: int | None, docs: Docs) -> Features:
     """The features of candidates.
 
     Args:
         index: The workspace's index.
         scoped: The rows in scope.
-        query: The query's text.
+        speaker: Code of the speaker that the query names; None if it names none.
         docs: (m,) intp, ascending, in scope.
     """
     documents = index.documents
     previous, following = neighbours(index.order, documents, scoped.count, docs, scoped.mask)
-    speaker = index.names.named(query, scoped.speakers)
     if speaker is None:
         named = np.zeros(len(docs), bool)
     else:

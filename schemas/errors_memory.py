@@ -9,8 +9,13 @@ from .errors_core import CrewJournalError, Unavailable
 
 
 class DocumentError(CrewJournalError):
-    """A memory document cannot be read or written as requested; base class of errors of memory providers."""
+    """A memory document cannot be read or written as requested; base class of errors of memory providers.
 
+    Attributes:
+        finding: What was found in the text, as ``category/pattern``; recorded with the refusal and not answered.
+    """
+
+    finding: str | None = None
     title = "The memory request is not valid"
     status = 422
     exit_code = 2

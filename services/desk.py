@@ -99,11 +99,20 @@ class Desk:
 
     Args:
         views: Waits until projections have passed a sequence.
+        require_journal: Raises if a workspace keeps its documents elsewhere than in the journal; takes the workspace and
+            what is refused.
         wait_s: Seconds to wait at most.
     """
 
-    def __init__(self, views: ViewReader, *, wait_s: float = MIN_SEQ_WAIT_S) -> None:
+    def __init__(
+        self,
+        views: ViewReader,
+        require_journal: Callable[[str, str], None] | None = None,
+        *,
+        wait_s: float = MIN_SEQ_WAIT_S,
+    ) -> None:
         self._views = views
+        self._require_journal = require_journal
         self._wait_s = wait_s
         self._handlers: dict[str, Handler[Any, Any]] = {}
 
@@ -124,6 +133,7 @@ class Desk:
             InvalidQuery: If a field of an operation that reads is wrong; ``InvalidRequest`` for the others.
             ViewsBehind: If the views do not pass ``min_seq`` in time.
             OverBudget: If it changes something and the token has used up a budget.
+            NotByProvider: If it needs the journal and the workspace keeps its documents elsewhere.
             CrewJournalError: What the handler raises.
         """
         check_access(operation.access, principal)
@@ -133,6 +143,8 @@ class Desk:
             await self._views.wait_for(min_seq, self._wait_s, *operation.views)
         if operation.effect is not Effect.READS and (spender := SPENDER.get()) is not None:
             spender.admit()  # before anything is done: what is stored is not answered with an error
+        if operation.needs_journal and self._require_journal is not None:
+            self._require_journal(caller.workspace_id, operation.needs_journal)
         answer: A = await self._handlers[operation.name](caller, asked)
         return answer
 

@@ -107,6 +107,7 @@ EXPORT_BUNDLE: Final = Operation(
     access=Access.ADMINISTRATOR,
     views=(DOCUMENTS_PROJECTION, LEARNING_PROJECTION),
     errors=(501,),
+    needs_journal="a bundle",
 )
 IMPORT_BUNDLE: Final = Operation(
     name="import_bundle",
@@ -116,5 +117,6 @@ IMPORT_BUNDLE: Final = Operation(
     effect=Effect.CHANGES,
     access=Access.ADMINISTRATOR,
     errors=(501,),
+    needs_journal="a bundle",
 )
 OPERATIONS: Final = (EXPORT_BUNDLE, IMPORT_BUNDLE)

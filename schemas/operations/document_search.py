@@ -215,6 +215,7 @@ DOCUMENT_INDEX: Final = Operation(
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION,),
     errors=OF_PROVIDERS,
+    needs_journal="the state of the search index",
 )
 DOCUMENT_REINDEX: Final = Operation(
     name="document_reindex",
@@ -224,6 +225,7 @@ DOCUMENT_REINDEX: Final = Operation(
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION,),
     errors=OF_PROVIDERS,
+    needs_journal="loading the search index",
 )
 SEARCH_MEMORY: Final = Operation(
     name="search_memory",
@@ -233,5 +235,6 @@ SEARCH_MEMORY: Final = Operation(
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION,),
     errors=(404, *OF_PROVIDERS),
+    needs_journal="searching documents and entries",
 )
 OPERATIONS: Final = (DOCUMENT_SEARCH, DOCUMENT_INDEX, DOCUMENT_REINDEX, SEARCH_MEMORY)

@@ -306,6 +306,7 @@ DOCUMENTS: Final = Operation(
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
     errors=OF_PROVIDERS,
     command="memory list",
+    needs_journal="a list of documents",
 )
 DOCUMENT_VERSIONS: Final = Operation(
     name="document_versions",
@@ -316,6 +317,7 @@ DOCUMENT_VERSIONS: Final = Operation(
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
     errors=OF_PROVIDERS,
     command="memory versions",
+    needs_journal="versions",
 )
 DOCUMENT_DIFF: Final = Operation(
     name="document_diff",
@@ -326,6 +328,7 @@ DOCUMENT_DIFF: Final = Operation(
     views=(DOCUMENTS_PROJECTION, AGENTS_PROJECTION),
     errors=(404, 410, *OF_PROVIDERS),
     command="memory diff",
+    needs_journal="a diff of versions",
 )
 DOCUMENT_RESTORE: Final = Operation(
     name="document_restore",
@@ -337,6 +340,7 @@ DOCUMENT_RESTORE: Final = Operation(
     errors=(404, 409, 410, *OF_PROVIDERS),
     command="memory restore",
     repeatable=False,
+    needs_journal="restoring a version",
 )
 DOCUMENT_RETRACT: Final = Operation(
     name="document_retract",

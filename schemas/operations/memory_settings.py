@@ -165,6 +165,7 @@ MEMORY_STATS: Final = Operation(
     views=(DOCUMENTS_PROJECTION,),
     errors=(404, 501),
     command="memory stats",
+    needs_journal="figures of documents",
 )
 SWEEP_VERSIONS: Final = Operation(
     name="sweep_versions",
@@ -176,5 +177,6 @@ SWEEP_VERSIONS: Final = Operation(
     errors=(501,),
     command="memory versions-sweep",
     repeatable=False,
+    needs_journal="a sweep of versions",
 )
 OPERATIONS: Final = (MEMORY_CONFIG, CONFIGURE_MEMORY, MEMORY_STATS, SWEEP_VERSIONS)

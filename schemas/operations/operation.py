@@ -99,6 +99,8 @@ class Operation(Generic[Q, A]):
         errors: HTTP status codes in addition to those of every operation.
         command: Name of the command, ``dlq list``; None if there is none or it is written by hand.
         repeatable: Whether a client may repeat the request if the answer was lost.
+        needs_journal: What it does, for the refusal in a workspace that keeps its documents elsewhere than in the
+            journal; empty if every document store can answer.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Operation(Generic[Q, A]):
     errors: tuple[int, ...] = ()
     command: str | None = None
     repeatable: bool = True
+    needs_journal: str = ""
 
     @property
     def method(self) -> str:

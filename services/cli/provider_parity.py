@@ -56,8 +56,9 @@ def provider_parity(
 
 
 async def _check(provider: str, token: str | None, workspace: str | None) -> Report:
+    from ..memory.providers.bound import StoreProvider
     from ..memory.providers.choosing import factory_of
-    from ..memory.providers.http import HttpProvider, http_client
+    from ..memory.providers.http import HttpStore, http_client
     from ..memory.providers.parity import World, check
 
     chosen = {} if workspace is None else {"workspace_id": workspace}
@@ -67,4 +68,4 @@ async def _check(provider: str, token: str | None, workspace: str | None) -> Rep
     if not (bearer := (token or "").strip()):
         raise click.BadParameter("a URL needs a token", param_hint="--token")
     async with http_client(provider, bearer) as http:
-        return await check(World(lambda scope: HttpProvider(http, scope), **chosen))
+        return await check(World(lambda scope: StoreProvider(HttpStore(http), scope), **chosen))

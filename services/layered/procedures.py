@@ -34,14 +34,14 @@ class Procedures:
     """The use-cases.
 
     Args:
-        documents: Where they are.
+        documents: Where they are: those of the journal, for every workspace.
     """
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
 
     async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
-        """Write a version; raises as ``documents.writing``."""
+        """Write a version; raises as ``Documents.write``."""
         given = WriteDocumentRequest(
             tier=TIER,
             key=asked.name,
@@ -51,7 +51,7 @@ class Procedures:
             agent_id=asked.agent_id,
             crew_id=asked.crew_id,
         )
-        written = await self._documents.writing.write(caller, given)
+        written = await self._documents.write(caller, given)
         return LayeredWriteAnswer(kind="procedure", id=written.id, added=True, seq=written.seq)
 
     async def read(self, caller: Caller, asked: LayeredReadRequest) -> LayeredReadAnswer:
@@ -68,7 +68,7 @@ class Procedures:
             agent_id=asked.agent_id,
             crew_id=asked.crew_id,
         )
-        found = await self._documents.reading.read(caller, given)
+        found = await self._documents.read(caller, given)
         if not found.content:
             hint = "list them with `layered query procedure`; scope says whose it is"
             raise NotFound(f"no procedure {asked.name[:64]!r}", hint=hint)
@@ -90,7 +90,7 @@ class Procedures:
                 agent_id=owner if scope is Scope.AGENT else None,
                 crew_id=owner if scope is Scope.CREW else None,
             )
-            shown.append(_shown(await self._documents.reading.read(caller, request)))
+            shown.append(_shown(await self._documents.read(caller, request)))
         more = len(named) > asked.limit
         return LayeredQueryAnswer(kind="procedure", procedures=tuple(shown), truncated=more, view_seq=listed.view_seq)
 

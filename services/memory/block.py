@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from typing import Final, Protocol
 
 from ...schemas.errors import InvalidQuery
-from ...schemas.operations.memory_block import MemoryBlockAnswer, MemoryBlockRequest, SectionShown
+from ...schemas.operations.memory_block import MEMORY_BLOCK, MemoryBlockAnswer, MemoryBlockRequest, SectionShown
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
 from ...schemas.rules.memory_block import BUDGET_DEFAULT, build_memory_block, crew_may_overflow
@@ -43,6 +43,10 @@ class DocumentsByOwner(Protocol):
 
     async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:
         """The documents of an owner."""
+        ...
+
+    def check_past(self, workspace_id: str) -> None:
+        """Refuse documents as of a sequence where they are not in the journal."""
         ...
 
 
@@ -101,6 +105,7 @@ class MemoryBlocks:
         if asked.as_of is None:
             state = await self._now(workspace_id, agent_id, crew_id)
         else:
+            self._documents.check_past(workspace_id)
             state = await asyncio.to_thread(self._then, workspace_id, agent_id, crew_id, asked.as_of)
             view_seq = min(view_seq, asked.as_of)
         if state.agent is not None and not state.agent.memory_enabled:
@@ -204,3 +209,6 @@ def _budget(asked: int | None, agent: AgentRow | None) -> int:
         return asked
     registered = agent.memory_budget_chars if agent is not None else None
     return BUDGET_DEFAULT if registered is None else registered
+
+
+ANSWERS: Final = ((MEMORY_BLOCK, MemoryBlocks.build),)

@@ -14,6 +14,8 @@ from typing import Final, Literal
 
 from ...schemas.errors import CrewJournalError, EntryTooLarge, FieldProblem, InvalidQuery, InvalidRequest
 from ...schemas.operations.bundles import (
+    EXPORT_BUNDLE,
+    IMPORT_BUNDLE,
     BundleAnswer,
     BundleText,
     ExportBundleRequest,
@@ -42,7 +44,7 @@ from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION
 from ...schemas.views.documents import DocumentRow
 from ..desk import Caller
-from .documents.writing import Writing
+from .documents.use_cases import Documents
 from .learned import Learned
 from .operators import Operators
 
@@ -58,13 +60,13 @@ class Bundles:
 
     Args:
         views: The views.
-        writing: Writes documents.
+        documents: Writes documents.
         operators: Names the documents about people.
     """
 
-    def __init__(self, views: ViewReader, writing: Writing, operators: Operators) -> None:
+    def __init__(self, views: ViewReader, documents: Documents, operators: Operators) -> None:
         self._views = views
-        self._writing = writing
+        self._documents = documents
         self._operators = operators
         self._learned = Learned(views)
 
@@ -163,7 +165,7 @@ class Bundles:
             status = "unchanged"
         elif asked.apply:
             try:
-                await self._writing.write(caller, _write(asked, target, one.content, reason), IMPORT)
+                await self._documents.write(caller, _write(asked, target, one.content, reason), IMPORT)
                 status = "written"
             except CrewJournalError as error:
                 status, kind, detail = "failed", type(error).__name__, error.message
@@ -227,3 +229,6 @@ def _digest(files: list[BundleFile]) -> str:
     for one in sorted(files, key=lambda one: one.path):
         hashed.update(f"{one.path}\0{len(one.content)}\0{one.content}".encode())
     return hashed.hexdigest()[:_DIGEST_DIGITS]
+
+
+ANSWERS: Final = ((EXPORT_BUNDLE, Bundles.export), (IMPORT_BUNDLE, Bundles.load))

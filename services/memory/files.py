@@ -20,9 +20,8 @@ from ...schemas.errors import (
     InvalidRequest,
     Quarantined,
 )
-from ...schemas.events.documents import DocumentAction
 from ...schemas.operations.documents import DocumentWrittenAnswer
-from ...schemas.operations.files import MemoryFileAnswer, MemoryFileRequest
+from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer, MemoryFileRequest
 from ...schemas.ports import ViewReader
 from ...schemas.rules.file_paths import ROOT, Place, inner_path, path_of, path_problem, place_of
 from ...schemas.rules.file_texts import inserted, listing, numbered, replaced
@@ -32,10 +31,10 @@ from ...schemas.views.documents import DocumentRow
 from ..desk import Caller
 from .documents.addressing import Address, address_of, check_may_write
 from .documents.answers import CONSOLIDATE, shown
-from .documents.drafts import api_draft
+from .documents.drafts import replacement, retraction
+from .documents.journal_store import JournalStore
 from .documents.moving import Moving
 from .documents.ports import Enabled, check_enabled
-from .documents.storing import Storing
 
 _NEEDS: Final = {
     "view": ("path",),
@@ -72,17 +71,19 @@ class Files:
 
     Args:
         views: The views of documents.
-        storing: Stores writes.
+        store: Where the documents are: the journal, for every workspace.
         enabled: Which agents have a memory.
         clock: The time now, UTC.
     """
 
-    def __init__(self, views: ViewReader, storing: Storing, enabled: Enabled, *, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, views: ViewReader, store: JournalStore, enabled: Enabled, *, clock: Callable[[], datetime]
+    ) -> None:
         self._views = views
-        self._storing = storing
+        self._store = store
         self._enabled = enabled
         self._clock = clock
-        self._moving = Moving(views, storing)
+        self._moving = Moving(views, store)
 
     async def run(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
         """Run one command.
@@ -136,9 +137,9 @@ class Files:
             raise exists
         address = self._target(caller, asked, path, inner, sizes)
         row = await self._moving.row(address)
-        draft = api_draft(address, DocumentAction.REPLACE, asked.file_text or "", row.seq if row else 0)
+        draft = replacement(address, asked.file_text or "", row.seq if row else 0)
         try:
-            written = await self._storing.store(caller, draft)
+            written = await self._store.write(caller, draft)
         except DocumentConflict:
             raise exists from None
         return _answer(f"File created successfully at: {path}", written)
@@ -169,9 +170,9 @@ class Files:
                     shown(caller, file.address.label, "", file.row.finding), hint="delete it, or ask an operator"
                 )
             text, message = change(file.row.content)
-            draft = api_draft(file.address, DocumentAction.REPLACE, text, file.row.seq)
+            draft = replacement(file.address, text, file.row.seq)
             try:
-                return _answer(message, await self._storing.store(caller, draft))
+                return _answer(message, await self._store.write(caller, draft))
             except DocumentConflict:
                 if last:
                     raise
@@ -186,10 +187,7 @@ class Files:
         if not names:
             raise FileRefused(f"The path {path} does not exist", field="path")
         addresses = [self._writable(caller, asked, place_of(name)) for name in names]
-        written = [
-            await self._storing.store(caller, api_draft(address, DocumentAction.RETRACT, "", None))
-            for address in addresses
-        ]
+        written = [await self._store.retract(caller, retraction(address)) for address in addresses]
         return MemoryFileAnswer(text=f"Successfully deleted {path}", seq=written[-1].seq)
 
     async def _rename(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
@@ -277,3 +275,6 @@ def _answer(text: str, written: DocumentWrittenAnswer) -> MemoryFileAnswer:
     return MemoryFileAnswer(
         text=text, seq=written.seq, warning=None if warning is None else warning.replace(CONSOLIDATE, _SHORTEN)
     )
+
+
+ANSWERS: Final = ((MEMORY_FILE, Files.run),)

@@ -44,7 +44,7 @@ from ...schemas.views.operators import OPERATORS_PROJECTION, OperatorProfileRow
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from ..shown import until_shown
-from .documents.writing import Writing
+from .documents.use_cases import Documents
 from .learned import NOW
 from .profiles import Opener, Profiles
 
@@ -58,14 +58,14 @@ class Operators:
     Args:
         views: The views.
         journal: Records decisions.
-        writing: Retracts notes that agents wrote about a person.
+        documents: Retracts notes that agents wrote about a person.
         key: The key of the hash that names people.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, writing: Writing, *, key: bytes) -> None:
+    def __init__(self, views: ViewReader, journal: Recorder, documents: Documents, *, key: bytes) -> None:
         self._views = views
         self._journal = journal
-        self._writing = writing
+        self._documents = documents
         self._key = key
         self._key_id = key_id(key)
         self._profiles = Profiles(views)
@@ -248,7 +248,7 @@ class Operators:
                 reason="the person opted out",
             )
             try:
-                await self._writing.retract(Caller.of(operator), asked)
+                await self._documents.retract(Caller.of(operator), asked)
                 retracted += 1
             except CrewJournalError:
                 failed += 1

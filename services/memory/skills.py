@@ -13,8 +13,8 @@ from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views.learning import ProposalRow
 from ..desk import Caller
 from .documents.addressing import Address
-from .documents.drafts import Draft, mint_write_id
-from .documents.storing import Storing
+from .documents.drafts import Draft, retraction
+from .documents.journal_store import JournalStore
 
 TIER = "procedures"
 SOURCE = "consolidation"
@@ -35,18 +35,18 @@ class Skills:
     """Writes and retracts procedures.
 
     Args:
-        storing: Stores writes.
+        store: Where procedures are: the journal, for every workspace.
     """
 
-    def __init__(self, storing: Storing) -> None:
-        self._storing = storing
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
 
     async def write(self, caller: Caller, row: ProposalRow, evidence: tuple[str, ...]) -> None:
         """Write the procedure.
 
         Raises:
             DocumentConflict: If another text has its key.
-            CrewJournalError: As ``Storing.store``.
+            CrewJournalError: As ``JournalStore.write``.
         """
         draft = Draft(
             address=address_of(row),
@@ -59,16 +59,8 @@ class Skills:
             derived_from=evidence,
             reason=f"the proposal {row.proposal_id} was approved",
         )
-        await self._storing.store(caller, draft)
+        await self._store.write(caller, draft)
 
     async def retract(self, caller: Caller, row: ProposalRow, reason: str) -> None:
         """Let the procedure read as empty."""
-        draft = Draft(
-            address=address_of(row),
-            action=DocumentAction.RETRACT,
-            content="",
-            source=SOURCE,
-            write_id=mint_write_id(),
-            reason=reason,
-        )
-        await self._storing.store(caller, draft)
+        await self._store.retract(caller, retraction(address_of(row), reason, source=SOURCE))

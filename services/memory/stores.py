@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ...schemas.errors import DocumentConflict, FieldProblem, InvalidRequest, NotFound, PathTaken, VersionGone
-from ...schemas.events.documents import DocumentAction
 from ...schemas.ids import is_id
 from ...schemas.ports import ViewReader
 from ...schemas.rules.documents import finding_in
@@ -23,11 +22,11 @@ from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
 from .documents.addressing import Address
 from .documents.answers import shown
-from .documents.drafts import api_draft
+from .documents.drafts import replacement, retraction
 from .documents.history import History
+from .documents.journal_store import JournalStore
 from .documents.moving import Moving
 from .documents.ports import Enabled, check_enabled
-from .documents.storing import Storing
 from .registry import Registry
 
 STORE: Final = "memstore_"
@@ -88,18 +87,18 @@ class MemoryStores:
 
     Args:
         views: The views of documents.
-        storing: Stores writes.
+        store: Where the files are: the journal, for every workspace.
         registry: The registered agents.
         enabled: Which agents have a memory.
     """
 
-    def __init__(self, views: ViewReader, storing: Storing, registry: Registry, enabled: Enabled) -> None:
+    def __init__(self, views: ViewReader, store: JournalStore, registry: Registry, enabled: Enabled) -> None:
         self._views = views
-        self._storing = storing
+        self._store = store
         self._registry = registry
         self._enabled = enabled
         self._history = History(views)
-        self._moving = Moving(views, storing)
+        self._moving = Moving(views, store)
 
     async def stores(self, caller: Caller) -> list[AgentRow]:
         """The registered agents whose files the token may read, by id."""
@@ -151,12 +150,12 @@ class MemoryStores:
         Raises:
             PathTaken: If there is one, or a folder, or a file in place of a folder.
             InvalidRequest: If the path is not valid.
-            CrewJournalError: As ``Storing.store``.
+            CrewJournalError: As ``JournalStore.write``.
         """
         target = await self._free(caller, store_id, path)
         there = await self._moving.row(target)
         try:
-            await self._replace(caller, target, content, there.seq if there else 0)
+            await self._store.write(caller, replacement(target, content, there.seq if there else 0))
         except DocumentConflict:
             raise PathTaken(f"{path} was created meanwhile", field="path") from None
         return await self._now(caller, target)
@@ -174,7 +173,7 @@ class MemoryStores:
         source = _address(caller, row.owner, row.doc_key)
         target = source if path in (None, f"/{row.doc_key}") else await self._free(caller, store_id, path or "", row)
         if content is not None:
-            await self._replace(caller, source, content, None if sha256 is None else row.seq)
+            await self._store.write(caller, replacement(source, content, None if sha256 is None else row.seq))
         if target != source:
             await self._moving.move(caller, source, target)
         return await self._now(caller, target)
@@ -187,7 +186,8 @@ class MemoryStores:
         """
         row = await self._row(caller, store_id, memory_id, sha256)
         expected = None if sha256 is None else row.seq
-        await self._store(caller, _address(caller, row.owner, row.doc_key), DocumentAction.RETRACT, "", expected)
+        gone = retraction(_address(caller, row.owner, row.doc_key), expected_seq=expected)
+        await self._store.retract(caller, gone)
 
     async def versions(
         self, caller: Caller, store_id: str, wanted: VersionFilter, limit: int, *, full: bool
@@ -276,14 +276,6 @@ class MemoryStores:
             if key == other or key.startswith(f"{other}/") or other.startswith(f"{key}/"):
                 raise PathTaken(f"{path} conflicts with the memory at /{other}", hint="use another path", field="path")
         return _address(caller, owner_of(Scope.AGENT, agent_id), key)
-
-    async def _replace(self, caller: Caller, address: Address, content: str, expected_seq: int | None) -> None:
-        await self._store(caller, address, DocumentAction.REPLACE, content, expected_seq)
-
-    async def _store(
-        self, caller: Caller, address: Address, action: DocumentAction, content: str, expected_seq: int | None
-    ) -> None:
-        await self._storing.store(caller, api_draft(address, action, content, expected_seq))
 
     async def _now(self, caller: Caller, address: Address) -> Stored:
         row = await self._moving.row(address)

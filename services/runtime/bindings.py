@@ -7,26 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from types import MethodType
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from ...schemas.operations import (
     agents,
-    bundles,
     context,
     conversation,
     document_search,
-    documents,
     embeddings,
     facts,
-    files,
     health,
     layered,
     learning,
     letters,
-    memory_block,
-    memory_settings,
     operators,
     palace,
     palace_context,
@@ -43,7 +39,7 @@ from ...schemas.operations import (
     tunnels,
     workspaces,
 )
-from ...schemas.operations.operation import Request
+from ...schemas.operations.operation import Operation, Request
 from ...schemas.operations.remembering import RememberAnswer, RememberRequest
 from ...schemas.operations.sweeps import SweepAnswer, SweepRequest
 from ...schemas.operations.tokens import (
@@ -60,11 +56,18 @@ from ...schemas.principal import Principal
 from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
 from ..layered.use_cases import Layered
+from ..memory import block
+from ..memory import bundles as bundle_use_cases
+from ..memory import files as file_use_cases
 from ..memory.agents import Agents
 from ..memory.block import MemoryBlocks
 from ..memory.bundles import Bundles
 from ..memory.calibration import Calibration
 from ..memory.conversation import Conversations
+from ..memory.documents import administration
+from ..memory.documents import reading as document_reading
+from ..memory.documents import use_cases as document_use_cases
+from ..memory.documents.administration import Administration
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
 from ..memory.health import MemoryHealth
@@ -74,7 +77,6 @@ from ..memory.nudges import NudgeService
 from ..memory.operators import Operators
 from ..memory.priorities import Priorities
 from ..memory.proposals import Proposals
-from ..memory.providers.serving import ProvidedDocuments
 from ..memory.receipts import Receipts
 from ..memory.reindex import Reindexing
 from ..memory.relations import Relations
@@ -113,7 +115,7 @@ class Handlers:
     agents: Agents
     bundles: Bundles
     documents: Documents
-    provided: ProvidedDocuments
+    administration: Administration
     blocks: MemoryBlocks
     files: Files
     tokens: TokenRegistry
@@ -159,7 +161,6 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
     desk.bind(agents.UPDATE_CREW, use.agents.update_crew)
     desk.bind(agents.CREW, use.agents.get_crew)
     desk.bind(agents.CREWS, use.agents.list_crews)
-    desk.bind(files.MEMORY_FILE, use.files.run)
     desk.bind(retractions.RETRACT, use.retractions.retract)
     desk.bind(retractions.RESTORE, use.retractions.restore)
     desk.bind(learning.CONSOLIDATE, use.learning.consolidate)
@@ -195,29 +196,21 @@ def bind_operations(desk: Desk, use: Handlers) -> None:
 
 
 def _bind_documents(desk: Desk, use: Handlers) -> None:
-    """The operations that every provider answers, and those that only the journal answers."""
-    provided, journal, search = use.provided, use.documents, use.document_search
-    by_journal = provided.by_journal
-    desk.bind(documents.DOCUMENT_READ, provided.read)
-    desk.bind(documents.DOCUMENT_WRITE, provided.write)
-    desk.bind(documents.APPEND_DAILY, provided.append_daily)
-    desk.bind(documents.DOCUMENT_RETRACT, provided.retract)
-    desk.bind(document_search.DOCUMENT_SEARCH, provided.search)
-    as_of = by_journal("a block as of a sequence", use.blocks.build, lambda asked: asked.as_of is not None)
-    desk.bind(memory_block.MEMORY_BLOCK, as_of)
-    desk.bind(documents.DOCUMENTS, by_journal("a list of documents", journal.reading.list))
-    desk.bind(bundles.EXPORT_BUNDLE, by_journal("a bundle", use.bundles.export))
-    desk.bind(bundles.IMPORT_BUNDLE, by_journal("a bundle", use.bundles.load))
-    desk.bind(documents.DOCUMENT_VERSIONS, by_journal("versions", journal.reading.versions))
-    desk.bind(documents.DOCUMENT_DIFF, by_journal("a diff of versions", journal.reading.diff))
-    desk.bind(documents.DOCUMENT_RESTORE, by_journal("restoring a version", journal.writing.restore))
-    desk.bind(memory_settings.MEMORY_CONFIG, journal.administration.config)
-    desk.bind(memory_settings.CONFIGURE_MEMORY, journal.administration.configure)
-    desk.bind(memory_settings.MEMORY_STATS, by_journal("figures of documents", journal.administration.stats))
-    desk.bind(memory_settings.SWEEP_VERSIONS, by_journal("a sweep of versions", journal.administration.sweep))
-    desk.bind(document_search.DOCUMENT_INDEX, by_journal("the state of the search index", search.status))
-    desk.bind(document_search.DOCUMENT_REINDEX, by_journal("loading the search index", search.reindex))
-    desk.bind(document_search.SEARCH_MEMORY, by_journal("searching documents and entries", use.memory_search.search))
+    families: tuple[tuple[object, tuple[tuple[Operation[Any, Any], Callable[..., Any]], ...]], ...] = (
+        (use.documents, document_use_cases.ANSWERS),
+        (use.documents.reading, document_reading.ANSWERS),
+        (use.administration, administration.ANSWERS),
+        (use.blocks, block.ANSWERS),
+        (use.bundles, bundle_use_cases.ANSWERS),
+        (use.files, file_use_cases.ANSWERS),
+    )
+    for instance, answers in families:
+        for operation, method in answers:
+            desk.bind(operation, MethodType(method, instance))
+    search = use.document_search
+    desk.bind(document_search.DOCUMENT_INDEX, search.status)
+    desk.bind(document_search.DOCUMENT_REINDEX, search.reindex)
+    desk.bind(document_search.SEARCH_MEMORY, use.memory_search.search)
 
 
 def _bind_knowledge(desk: Desk, knowledge: KnowledgeGraph) -> None:

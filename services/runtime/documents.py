@@ -19,11 +19,9 @@ from ..layered.tokenizer import tokenizer_of
 from ..layered.use_cases import Layered
 from ..memory.block import MemoryBlocks
 from ..memory.documents.owned import PromptDocuments
-from ..memory.documents.quarantine import Quarantine
-from ..memory.providers.choosing import Providers, read_choices
-from ..memory.providers.journal import JournalProvider
-from ..memory.providers.prompts import ProvidedPrompts
-from ..memory.providers.serving import ProvidedDocuments
+from ..memory.documents.use_cases import Documents
+from ..memory.providers.choosing import DocumentStores, read_choices
+from ..memory.providers.prompts import StoredPrompts
 from ..operating.status import as_json
 from ..palace.entity_finder import EntityFinder
 from ..palace.searching import DrawerSearch
@@ -43,8 +41,8 @@ class ServedDocuments:
 
     search: DocumentSearch
     memory_search: MemorySearch
-    providers: Providers
-    provided: ProvidedDocuments
+    stores: DocumentStores
+    documents: Documents
     blocks: MemoryBlocks
     palace: Palace
     layered: Layered
@@ -74,12 +72,12 @@ async def start_documents(
         journal: Records refusals.
         queries: Reads entries.
         views: The views of documents.
-        settings: Name the providers.
+        settings: Name the document stores.
         clock: The time, UTC.
         trouble: Why the broker cannot take a write; None if it can.
 
     Raises:
-        InvalidQuery: If a provider is not configured completely.
+        InvalidQuery: If a document store is not configured completely.
     """
     chunks = ChunkCache(views, (settings.hot_index_mb << 20) // CHUNKS_SHARE, clock)
     stack.callback(chunks.close)
@@ -88,27 +86,13 @@ async def start_documents(
         chunks, recall.queries, analyzer=analyzer, memory_on=memory.agents.memory_enabled, record=memory.record_search
     )
     choices = await asyncio.to_thread(read_choices, settings)
-    providers = Providers(
-        choices,
-        lambda scope: JournalProvider(memory.documents, search, views, trouble, scope, clock=clock),
-        clock=clock,
-    )
-    stack.push_async_callback(providers.close)
-    quarantine = Quarantine(settings.data_dir, clock)
-    provided = ProvidedDocuments(
-        memory.documents,
-        search,
-        providers,
-        views,
-        journal,
-        memory.agents,
-        quarantine,
-        clock=clock,
-    )
-    stack.callback(provided.close)
+    memory.document_store.serve(search.search, trouble)
+    stores = DocumentStores(choices, memory.document_store, clock=clock)
+    stack.push_async_callback(stores.close)
+    documents = Documents(stores.of, memory.document_store, clock=clock)
     prompts = PromptDocuments(views)
     stack.callback(prompts.close)
-    owned = ProvidedPrompts(prompts, providers)
+    owned = StoredPrompts(prompts, stores)
     blocks = MemoryBlocks(views, memory.registry, owned, search, memory.operators.opener, clock=clock)
     stack.callback(blocks.close)
     drawers = DrawerSearch(views, analyzer, recall.queries, budget_bytes=settings.hot_index_mb << 20, clock=clock)
@@ -135,4 +119,4 @@ async def start_documents(
     )
     stack.callback(layered.close)
     parts.show("context", lambda: dict(layered.assembling.figures()))
-    return ServedDocuments(search, combined, providers, provided, blocks, palace, layered)
+    return ServedDocuments(search, combined, stores, documents, blocks, palace, layered)

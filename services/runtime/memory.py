@@ -20,8 +20,9 @@ from ..journal.publishing.writer import Writer
 from ..memory.after_runs import AfterRuns
 from ..memory.agents import Agents
 from ..memory.bundles import Bundles
+from ..memory.documents.administration import Administration
+from ..memory.documents.journal_store import JournalStore
 from ..memory.documents.provision import Provision
-from ..memory.documents.quarantine import Quarantine
 from ..memory.documents.use_cases import Documents
 from ..memory.files import Files
 from ..memory.learning import Learning
@@ -67,6 +68,8 @@ class Memory:
     registry: Registry
     agents: Agents
     documents: Documents
+    document_store: JournalStore
+    administration: Administration
     files: Files
     stores: MemoryStores
     reindexing: Reindexing
@@ -100,20 +103,21 @@ async def start_memory(
     registry = Registry(views)
     stack.callback(registry.close)
     agents = Agents(views, journal, registry, Provision(views, writer))
-    quarantine = Quarantine(settings.data_dir, clock)
+    store = JournalStore(views, writer, journal, agents, settings.data_dir, clock=clock)
+    stack.callback(store.close)
+    documents = Documents(lambda _: store, store, clock=clock)
     scrubber = MODE_OF_SETTING[settings.secrets]
-    documents = Documents(views, writer, journal, agents, quarantine, clock=clock, scrubber=scrubber)
-    stack.callback(documents.close)
+    administration = Administration(views, journal, clock=clock, scrubber=scrubber)
     after_runs = AfterRuns(journal, views, clock=clock)
 
     async def also_due() -> None:
-        await documents.administration.sweep_due()
+        await administration.sweep_due()
         await after_runs.check()
 
     retractions = Retractions(views, queries, journal)
     timekeeper = Sweeps(journal, views, clock=clock, also=also_due)
     stack.push_async_callback(timekeeper.stop)
-    operators = Operators(views, journal, documents.writing, key=subject_key(settings.data_dir))
+    operators = Operators(views, journal, documents, key=subject_key(settings.data_dir))
     return Memory(
         receipt_log=receipt_log,
         record=receipt_log.record if settings.query_log else no_receipts,
@@ -123,16 +127,18 @@ async def start_memory(
         timekeeper=timekeeper,
         sweep_now=SweepNow(journal, views, clock=clock, catch_up=timekeeper.catch_up),
         learning=Learning(journal, views, clock=clock, catch_up=timekeeper.catch_up),
-        proposals=Proposals(journal, views, retractions, Skills(documents.writing.storing)),
+        proposals=Proposals(journal, views, retractions, Skills(store)),
         operators=operators,
-        bundles=Bundles(views, documents.writing, operators),
+        bundles=Bundles(views, documents, operators),
         relations=Relations(views, queries, journal),
         retractions=retractions,
         registry=registry,
         agents=agents,
         documents=documents,
-        files=Files(views, documents.writing.storing, agents, clock=clock),
-        stores=MemoryStores(views, documents.writing.storing, registry, agents),
+        document_store=store,
+        administration=administration,
+        files=Files(views, store, agents, clock=clock),
+        stores=MemoryStores(views, store, registry, agents),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),

@@ -271,7 +271,7 @@ class Runtime:
             parts,
             projections={projection.name: projection.version for projection in host.projections},
             memory=memory.figures,
-            provider=documents.providers.health,
+            provider=documents.stores.health,
             about={
                 "version": distribution_version("crew-journal"),
                 "started_at": self._started_at,
@@ -284,7 +284,7 @@ class Runtime:
         operations = views.operations(
             base.gap_watch, partial(backup_records, link.connect, utc_now, subject_key(data_dir))
         )
-        desk = Desk(store)
+        desk = Desk(store, documents.stores.require_journal)
         bind_operations(
             desk,
             Handlers(
@@ -315,8 +315,8 @@ class Runtime:
                 agents=memory.agents,
                 document_search=documents.search,
                 memory_search=documents.memory_search,
-                documents=memory.documents,
-                provided=documents.provided,
+                documents=documents.documents,
+                administration=memory.administration,
                 blocks=documents.blocks,
                 files=memory.files,
                 knowledge=memory.knowledge,

@@ -116,7 +116,7 @@ async def test_poison_is_refused_and_what_is_poison_by_now_is_kept_from_agents(w
 async def test_poison_that_is_in_the_journal_is_shown_to_operators_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crew_journal.services.memory.documents.storing.finding_in", lambda _text: None)
+    monkeypatch.setattr("crew_journal.services.memory.documents.checks.finding_in", lambda _text: None)
     seq = (await world.agent.document_write("AGENT", "replace", POISON)).seq
     monkeypatch.undo()
     clean = (await world.owner.document_read("AGENT", agent_id="ada")).content

@@ -122,7 +122,7 @@ async def test_a_document_that_would_be_too_large_is_refused_with_what_is_needed
 
 
 async def test_all_documents_of_an_agent_have_a_limit_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crew_journal.services.memory.documents.checks.AGENT_TOTAL_BYTES", 3_000)
+    monkeypatch.setattr("crew_journal.services.memory.documents.present.AGENT_TOTAL_BYTES", 3_000)
     await world.agent.document_write("AGENT", "replace", "x" * 2_000)
     await world.agent.document_write("peers", "replace", "y" * 900, key="bruno")
     with pytest.raises(CapExceeded, match=r"documents of a-ada would have 3101 of 3000"):

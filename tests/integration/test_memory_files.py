@@ -310,8 +310,8 @@ async def meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch, times: int, action: str, before: Callable[[], Awaitable[object]]
 ) -> None:
     """Run ``before`` right before each of the first ``times`` writes of this action."""
-    storing = world.stack.services.stores._storing
-    store, left, inside = storing.store, times, False
+    store = world.stack.services.stores._store
+    write, left, inside = store.write, times, False
 
     async def interrupted(caller: Any, draft: Any) -> Any:
         nonlocal left, inside
@@ -319,9 +319,10 @@ async def meanwhile(
             left, inside = left - 1, True
             await before()
             inside = False
-        return await store(caller, draft)
+        return await write(caller, draft)
 
-    monkeypatch.setattr(storing, "store", interrupted)
+    for method in ("write", "retract"):
+        monkeypatch.setattr(store, method, interrupted)
 
 
 async def test_an_edit_is_tried_once_more_with_the_present_text(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,7 +237,7 @@ async def test_a_document_that_the_scanners_block_does_not_become_a_file(
     def play(world: MirrorWorld) -> None:
         world.write("replace", "- one\n")
         world.sync()
-        monkeypatch.setattr("crew_journal.services.memory.documents.storing.finding_in", lambda _text: None)
+        monkeypatch.setattr("crew_journal.services.memory.documents.checks.finding_in", lambda _text: None)
         world.write("replace", POISON)
         monkeypatch.undo()
         shell("- two", world.memory / "AGENT.md")

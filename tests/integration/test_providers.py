@@ -31,9 +31,10 @@ from crew_journal.schemas.provider import (
 )
 from crew_journal.schemas.rules.documents import sha256_of
 from crew_journal.services.journal.broker.streams import stream_head
-from crew_journal.services.memory.providers import checks, laws
+from crew_journal.services.memory.providers import bound, laws
+from crew_journal.services.memory.providers.bound import StoreProvider
 from crew_journal.services.memory.providers.choosing import Choice, Choices
-from crew_journal.services.memory.providers.http import HttpProvider, http_client
+from crew_journal.services.memory.providers.http import HttpStore, http_client
 from crew_journal.services.memory.providers.parity import World, check
 
 WORKSPACES = ("files", "silent", "failing")
@@ -66,7 +67,7 @@ def silent(scope: ProviderScope) -> MemoryProvider:
 @pytest.fixture(autouse=True)
 def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Health, which has a second, may take some."""
-    for module in (checks, laws):
+    for module in (bound, laws):
         monkeypatch.setattr(module, "HEALTH_DEADLINE_S", 5.0)
 
 
@@ -97,20 +98,20 @@ async def stack(tmp_path_factory: pytest.TempPathFactory, files: Path) -> AsyncI
 
 async def test_every_law_holds_over_http_with_the_journal_behind_it(stack: Stack) -> None:
     async with http_client(stack.url, stack.owner, timeout_s=HTTP_TIMEOUT_S) as http:
-        assert await broken_laws(World(lambda scope: HttpProvider(http, scope))) == []
+        assert await broken_laws(World(lambda scope: StoreProvider(HttpStore(http), scope))) == []
 
 
 async def test_every_law_holds_over_the_journal(stack: Stack) -> None:
-    assert await broken_laws(World(stack.providers.of)) == []
+    assert await broken_laws(World(stack.provider)) == []
 
 
 async def test_every_law_holds_over_http_with_files_behind_it(stack: Stack) -> None:
     async with http_client(stack.url, stack.owner, timeout_s=HTTP_TIMEOUT_S) as http:
-        assert await broken_laws(World(lambda scope: HttpProvider(http, scope), "files")) == []
+        assert await broken_laws(World(lambda scope: StoreProvider(HttpStore(http), scope), "files")) == []
 
 
 async def test_what_the_journal_provider_forgets_can_be_restored(stack: Stack) -> None:
-    provider = stack.providers.of(SCOPE)
+    provider = stack.provider(SCOPE)
     wrote = await provider.retain(RetainRequest(workspace_id="acme", tier="AGENT", content="- kept\n", mode="replace"))
     forgot = await provider.forget(ForgetRequest(workspace_id="acme", id=wrote.id))
     assert (forgot.removed, forgot.cascades) == (1, False)
@@ -125,7 +126,7 @@ async def test_what_the_journal_provider_forgets_can_be_restored(stack: Stack) -
 
 async def test_an_error_over_http_is_the_one_that_the_service_raised_with_its_facts(stack: Stack) -> None:
     async with http_client(stack.url, stack.owner) as http:
-        provider = HttpProvider(http, SCOPE.model_copy(update={"agent_id": "bob"}))
+        provider = StoreProvider(HttpStore(http), SCOPE.model_copy(update={"agent_id": "bob"}))
 
         def write(content: str, mode: str = "replace") -> RetainRequest:
             return RetainRequest(workspace_id="acme", tier="AGENT", content=content, mode=mode)
@@ -141,7 +142,7 @@ async def test_an_error_over_http_is_the_one_that_the_service_raised_with_its_fa
 
 async def test_a_token_that_the_service_refuses_is_not_allowed(stack: Stack) -> None:
     async with http_client(stack.url, "cj_wrong") as http:
-        provider = HttpProvider(http, SCOPE)
+        provider = StoreProvider(HttpStore(http), SCOPE)
         with pytest.raises(NotAllowed, match="refuses the token"):
             await provider.recall(RecallRequest(workspace_id="acme", query="anything"))
 
@@ -202,7 +203,7 @@ async def test_a_blocked_file_reads_as_blocked_and_is_replaced_only_by_a_write_t
         assert read.content.startswith("[BLOCKED: possible prompt injection in AGENT.md")
         assert read.quarantined is not None
         assert (read.bytes, read.sha256) == (len(held), sha256_of(held))
-        behind = HttpProvider(http, ProviderScope(workspace_id="files", agent_id="kim", role="OWNER"))
+        behind = StoreProvider(HttpStore(http), ProviderScope(workspace_id="files", agent_id="kim", role="OWNER"))
         over_http = await behind.read(ReadRequest(workspace_id="files", tier="AGENT"))
         assert (over_http.content, over_http.sha256, over_http.finding is not None) == ("", sha256_of(held), True)
         with pytest.raises(DocumentConflict, match="blocked"):

@@ -27,6 +27,7 @@ from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.schemas.operations.tokens import BrokerAnswer, TokenRequest
 from crew_journal.schemas.principal import Role
+from crew_journal.schemas.provider import ProviderScope
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.access.new_token import NewToken
@@ -52,9 +53,10 @@ from crew_journal.services.memory.block import MemoryBlocks
 from crew_journal.services.memory.bundles import Bundles
 from crew_journal.services.memory.calibration import Calibration
 from crew_journal.services.memory.conversation import Conversations
+from crew_journal.services.memory.documents.administration import Administration
+from crew_journal.services.memory.documents.journal_store import JournalStore
 from crew_journal.services.memory.documents.owned import PromptDocuments
 from crew_journal.services.memory.documents.provision import Provision
-from crew_journal.services.memory.documents.quarantine import Quarantine
 from crew_journal.services.memory.documents.use_cases import Documents
 from crew_journal.services.memory.files import Files
 from crew_journal.services.memory.health import MemoryHealth
@@ -64,10 +66,9 @@ from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.memory.operators import Operators
 from crew_journal.services.memory.priorities import Priorities
 from crew_journal.services.memory.proposals import Proposals
-from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
-from crew_journal.services.memory.providers.journal import JournalProvider
-from crew_journal.services.memory.providers.prompts import ProvidedPrompts
-from crew_journal.services.memory.providers.serving import ProvidedDocuments
+from crew_journal.services.memory.providers.bound import StoreProvider
+from crew_journal.services.memory.providers.choosing import Choice, Choices, DocumentStores
+from crew_journal.services.memory.providers.prompts import StoredPrompts
 from crew_journal.services.memory.receipt_log import ReceiptLog
 from crew_journal.services.memory.receipts import Receipts
 from crew_journal.services.memory.registry import Registry
@@ -124,13 +125,17 @@ class Stack:
     recall: RecallService
     timekeeper: Sweeps
     app: Starlette
-    providers: Providers
+    stores: DocumentStores
 
     async def token(self, role: Role, workspace: str, *, agent: str | None = None, crew: str | None = None) -> NewToken:
         owner = self.tokens.authenticate(self.owner)
         return await self.tokens.create(
             owner, TokenRequest(role=role, workspace_id=workspace, agent_id=agent, crew_id=crew)
         )
+
+    def provider(self, scope: ProviderScope) -> StoreProvider:
+        """The document store of a workspace as a memory provider."""
+        return StoreProvider(self.stores.of(scope.workspace_id), scope)
 
     def client(self, token: str | None = None) -> AsyncCrewJournal:
         return AsyncCrewJournal(self.url, token or self.owner)
@@ -238,25 +243,16 @@ async def running_stack(
             clock=lambda: datetime.now(UTC),
         )
         ends.callback(drawers.close)
-        quarantine = Quarantine(data_dir, lambda: datetime.now(UTC))
-        documents = Documents(store, base.writer, journal, agents, quarantine, clock=lambda: datetime.now(UTC))
-        ends.callback(documents.close)
-        providers = Providers(
-            providers_chosen or Choices(Choice(), {}),
-            lambda scope: JournalProvider(
-                documents, document_search, store, lambda: None, scope, clock=lambda: datetime.now(UTC)
-            ),
-            clock=lambda: datetime.now(UTC),
-        )
-        ends.push_async_callback(providers.close)
-        provided = ProvidedDocuments(
-            documents, document_search, providers, store, journal, agents, quarantine, clock=lambda: datetime.now(UTC)
-        )
-        ends.callback(provided.close)
+        in_journal = JournalStore(store, base.writer, journal, agents, data_dir, clock=lambda: datetime.now(UTC))
+        ends.callback(in_journal.close)
+        in_journal.serve(document_search.search, lambda: None)
+        documents = Documents(lambda _: in_journal, in_journal, clock=lambda: datetime.now(UTC))
+        stores = DocumentStores(providers_chosen or Choices(Choice(), {}), in_journal, clock=lambda: datetime.now(UTC))
+        ends.push_async_callback(stores.close)
         prompt_documents = PromptDocuments(store)
         ends.callback(prompt_documents.close)
-        provided_prompts = ProvidedPrompts(prompt_documents, providers)
-        operators = Operators(store, journal, documents.writing, key=SUBJECT_KEY)
+        stored_prompts = StoredPrompts(prompt_documents, stores)
+        operators = Operators(store, journal, documents, key=SUBJECT_KEY)
         knowledge = KnowledgeGraph(store, journal, clock=lambda: datetime.now(UTC))
         palace = Palace.over(store, journal, drawers, log.keep, lambda: datetime.now(UTC))
         layered = Layered.over(
@@ -265,7 +261,7 @@ async def running_stack(
             knowledge,
             palace,
             documents,
-            provided_prompts,
+            stored_prompts,
             registry,
             queries,
             recall,
@@ -276,7 +272,7 @@ async def running_stack(
         )
         ends.callback(layered.close)
         parts.show("context", lambda: dict(layered.assembling.figures()))
-        desk = Desk(store)
+        desk = Desk(store, stores.require_journal)
         bind_operations(
             desk,
             Handlers(
@@ -297,11 +293,9 @@ async def running_stack(
                 timekeeper=timekeeper,
                 sweeps=sweeps,
                 learning=Learning(journal, store, clock=lambda: datetime.now(UTC), catch_up=timekeeper.catch_up),
-                proposals=Proposals(
-                    journal, store, Retractions(store, queries, journal), Skills(documents.writing.storing)
-                ),
+                proposals=Proposals(journal, store, Retractions(store, queries, journal), Skills(in_journal)),
                 operators=operators,
-                bundles=Bundles(store, documents.writing, operators),
+                bundles=Bundles(store, documents, operators),
                 reindexing=Reindexing(journal, store, clock=lambda: datetime.now(UTC)),
                 relations=Relations(store, queries, journal),
                 retractions=Retractions(store, queries, journal),
@@ -313,14 +307,14 @@ async def running_stack(
                 blocks=MemoryBlocks(
                     store,
                     registry,
-                    provided_prompts,
+                    stored_prompts,
                     document_search,
                     operators.opener,
                     clock=lambda: datetime.now(UTC),
                 ),
-                documents=documents,
-                provided=provided,
-                files=Files(store, documents.writing.storing, agents, clock=lambda: datetime.now(UTC)),
+                documents=Documents(stores.of, in_journal, clock=lambda: datetime.now(UTC)),
+                administration=Administration(store, journal, clock=lambda: datetime.now(UTC)),
+                files=Files(store, in_journal, agents, clock=lambda: datetime.now(UTC)),
                 palace=palace,
                 layered=layered,
             ),
@@ -337,7 +331,7 @@ async def running_stack(
                 parts,
                 projections={projection.name: projection.version for projection in base.host.projections},
                 memory=lambda workspace_id, _node: timekeeper.figures(workspace_id),
-                provider=providers.health,
+                provider=stores.health,
                 about={"started_at": datetime.now(UTC)},
                 clock=lambda: datetime.now(UTC),
             ),
@@ -349,7 +343,7 @@ async def running_stack(
             ),
             models=models,
             mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),
-            stores=MemoryStores(store, documents.writing.storing, registry, agents),
+            stores=MemoryStores(store, in_journal, registry, agents),
             limits=limits or HttpLimits(),
         )
         app = App(services)
@@ -369,5 +363,5 @@ async def running_stack(
             recall,
             timekeeper,
             app,
-            providers,
+            stores,
         )

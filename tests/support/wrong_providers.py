@@ -7,6 +7,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, ClassVar
 
+from support.disk_provider import DiskProvider
+
 from crew_journal.schemas.errors import CapExceeded
 from crew_journal.schemas.provider import (
     ForgetRequest,
@@ -18,7 +20,6 @@ from crew_journal.schemas.provider import (
     RetainRequest,
     RetainResult,
 )
-from crew_journal.services.memory.providers.disk import DiskProvider
 
 
 class LosesLabels(DiskProvider):
@@ -60,9 +61,9 @@ class ReturnsOthers(DiskProvider):
         own = await super().recall(asked)
         blank = asked.model_copy(update={"agent_id": None, "crew_id": None})
         others = [
-            await DiskProvider(self._root, scope).recall(blank.model_copy(update={"workspace_id": scope.workspace_id}))
-            for scope in self._bound[str(self._root)]
-            if scope != self._scope
+            await DiskProvider(self.root, scope).recall(blank.model_copy(update={"workspace_id": scope.workspace_id}))
+            for scope in self._bound[str(self.root)]
+            if scope != self.scope
         ]
         return own.model_copy(update={"hits": (*own.hits, *(hit for found in others for hit in found.hits))[:20]})
 

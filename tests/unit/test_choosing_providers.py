@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from support.disk_provider import DiskProvider
 
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.provider import MemoryProvider, ProviderScope
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.memory.providers.choosing import Providers, factory_of, read_choices
-from crew_journal.services.memory.providers.disk import DiskProvider
+from crew_journal.services.memory.providers.choosing import DocumentStores, factory_of, read_choices
 
 
 def settings(**given: Any) -> Settings:
@@ -98,9 +99,9 @@ def made_on_disk(scope: ProviderScope) -> MemoryProvider:
 
 async def test_a_provider_of_ones_own_is_made_by_its_factory() -> None:
     choices = read_choices(settings(memory_provider=f"{__name__}:made_on_disk"))
-    providers = Providers(choices, made_on_disk, clock=lambda: datetime(2026, 5, 21, tzinfo=UTC))
-    assert isinstance(providers.of(ProviderScope(workspace_id="acme")), DiskProvider)
-    shown = await providers.health("acme")
+    assert factory_of(choices.of("acme").provider) is made_on_disk
+    stores = DocumentStores(choices, Mock(), clock=lambda: datetime(2026, 5, 21, tzinfo=UTC))
+    shown = await stores.health("acme")
     assert shown["provider"] == f"{__name__}:made_on_disk"
     assert (shown["ok"], shown["checked_at"]) == (False, "2026-05-21T00:00:00.000Z")
     assert "no root is set" in shown["message"]

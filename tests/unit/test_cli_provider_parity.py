@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from support.disk_provider import DiskProvider
 from support.wrong_providers import DuplicatesRetries
 
 from crew_journal.schemas.provider import MemoryProvider, ProviderScope
 from crew_journal.services.cli.main import main
-from crew_journal.services.memory.providers.disk import DiskProvider
 
 ROOT = "CREW_JOURNAL_MEMORY_PROVIDER_ROOT"
 

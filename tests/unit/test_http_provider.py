@@ -19,15 +19,17 @@ from crew_journal.schemas.errors import (
     UpstreamTimeout,
 )
 from crew_journal.schemas.provider import ForgetRequest, ProviderScope, RecallRequest, RetainRequest
-from crew_journal.services.memory.providers.http import HttpProvider
+from crew_journal.services.memory.providers.bound import StoreProvider
+from crew_journal.services.memory.providers.http import HttpStore
 
 SCOPE = ProviderScope(workspace_id="acme", agent_id="ada", crew_id="red", role="AGENT")
 WRITE = RetainRequest(workspace_id="acme", tier="AGENT", content="- text\n", mode="append")
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
-def provider(answer: Answer) -> HttpProvider:
-    return HttpProvider(httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://memory"), SCOPE)
+def provider(answer: Answer) -> StoreProvider:
+    client = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://memory")
+    return StoreProvider(HttpStore(client), SCOPE)
 
 
 def answers(status: int, body: Any) -> Answer:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from crew_journal.schemas.errors import BackendFailed, EmptyContent, UpstreamTimeout
-from crew_journal.services.memory.providers import calls
+from crew_journal.services.memory.providers import outside
 
 
 async def fails(error: Exception) -> None:
@@ -15,15 +15,15 @@ async def fails(error: Exception) -> None:
 
 
 async def test_a_call_that_does_not_end_is_an_upstream_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "CALL_S", 0.01)
+    monkeypatch.setattr(outside, "CALL_S", 0.01)
     with pytest.raises(UpstreamTimeout, match="did not answer"):
-        await calls.answered(asyncio.Event().wait())
+        await outside.answered(asyncio.Event().wait())
 
 
 async def test_a_named_error_passes_and_another_loses_its_text() -> None:
     with pytest.raises(EmptyContent):
-        await calls.answered(fails(EmptyContent("content is empty")))
+        await outside.answered(fails(EmptyContent("content is empty")))
     with pytest.raises(BackendFailed) as failed:
-        await calls.answered(fails(ValueError("secret text of a memory")))
+        await outside.answered(fails(ValueError("secret text of a memory")))
     assert "secret" not in str(failed.value)
     assert "ValueError" in str(failed.value)

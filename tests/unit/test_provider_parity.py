@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.disk_provider import DiskProvider
 from support.wrong_providers import WRONG
 
-from crew_journal.services.memory.providers.disk import DiskProvider
 from crew_journal.services.memory.providers.parity import LAWS, World, check
 
 

@@ -1,7 +1,7 @@
-"""Which document a request is about, and which roles may write it.
+"""Which document a request is about, and which roles may write it: the only check of scope, tier, key and role.
 
 Invariant: AGENT and LEAD reach their own agent, their own crew and the workspace, and nothing of others; what a request
-names must agree with the token. Pure.
+names must agree with the token. Every request passes here before a store sees its address. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from ....schemas.errors import FieldProblem, InvalidRequest, InvalidTier, MissingKey, NotAllowed, Unavailable
 from ....schemas.ids import name_key
 from ....schemas.principal import Role
-from ....schemas.rules.tiers import TIERS, WRITABLE, KeyKind, Scope, TierRule, Writer, key_problem, owner_of
+from ....schemas.rules.tiers import TIERS, WRITABLE, KeyKind, Scope, TierRule, Writer, key_problem, owner_of, scope_of
 from ...desk import Caller
 
 
@@ -57,6 +57,11 @@ class Address:
         return TIERS[self.tier]
 
     @property
+    def name(self) -> str | None:
+        """Id of the agent or crew; None for the workspace."""
+        return scope_of(self.owner)[1]
+
+    @property
     def label(self) -> str:
         """``daily/2026-05-14.md``."""
         return self.rule.label_of(self.key)
@@ -86,7 +91,7 @@ def rule_of(tier: str) -> TierRule:
     return rule
 
 
-def address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, today: date) -> Address:
+def address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, today: date | None) -> Address:
     """The document that a request names.
 
     Args:
@@ -94,7 +99,7 @@ def address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, tod
         asked: Names the owner, or leaves it to the token.
         tier: The tier.
         key: The key; today for ``daily`` if it is absent or empty.
-        today: The date in UTC.
+        today: The date in UTC; None if ``daily`` needs a key.
 
     Raises:
         InvalidTier: If there is no such tier.
@@ -153,8 +158,8 @@ def check_may_write(caller: Caller, address: Address) -> None:
     )
 
 
-def _key(rule: TierRule, tier: str, key: str | None, today: date) -> str | None:
-    if key is None and rule.key is KeyKind.DATE:
+def _key(rule: TierRule, tier: str, key: str | None, today: date | None) -> str | None:
+    if key is None and rule.key is KeyKind.DATE and today is not None:
         return today.isoformat()
     if key is None and rule.key is not KeyKind.NONE:
         raise MissingKey(f"{tier} needs a key", hint=f"name one: {rule.label_of('<key>')}", field="key")

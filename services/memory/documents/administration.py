@@ -16,6 +16,9 @@ from ....schemas.entry import ActorType
 from ....schemas.errors import FieldProblem, InvalidRequest
 from ....schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept, ScrubberMode
 from ....schemas.operations.memory_settings import (
+    CONFIGURE_MEMORY,
+    MEMORY_STATS,
+    SWEEP_VERSIONS,
     ConfigureMemoryRequest,
     MemoryConfigAnswer,
     MemoryConfigRequest,
@@ -24,6 +27,9 @@ from ....schemas.operations.memory_settings import (
     SweepVersionsRequest,
     TierFigures,
     VersionsSweptAnswer,
+)
+from ....schemas.operations.memory_settings import (
+    MEMORY_CONFIG as MEMORY_CONFIG_OPERATION,
 )
 from ....schemas.operations.operation import MAX_SEQ
 from ....schemas.ports import ViewReader
@@ -212,3 +218,11 @@ def _summary(swept: MemoryVersionsSwept) -> str:
 
 def _answer(workspace_id: str, config: MemoryConfigUpdated, view_seq: int) -> MemoryConfigAnswer:
     return MemoryConfigAnswer(workspace_id=workspace_id, **config.model_dump(), view_seq=view_seq)
+
+
+ANSWERS: Final = (
+    (MEMORY_CONFIG_OPERATION, Administration.config),
+    (CONFIGURE_MEMORY, Administration.configure),
+    (MEMORY_STATS, Administration.stats),
+    (SWEEP_VERSIONS, Administration.sweep),
+)

@@ -1,21 +1,29 @@
-"""Documents as answers: the text or, where the scanners block it, a notice; and how full a document is.
+"""Documents as answers: the text or, where the scanners block it, a notice; what a write did, or why it is refused.
 
 Invariant: text that is blocked reaches no AGENT and no LEAD; pure.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from ....schemas.errors import CapExceeded, Quarantined
-from ....schemas.operations.documents import DocumentAnswer, DocumentShown, Finding, VersionShown
+from ....schemas.errors import CapExceeded
+from ....schemas.operations.documents import (
+    DocumentAnswer,
+    DocumentShown,
+    DocumentWrittenAnswer,
+    Finding,
+    VersionShown,
+)
 from ....schemas.rules.assembler import notice_of
 from ....schemas.rules.documents import sha256_of
-from ....schemas.rules.tiers import TIERS
+from ....schemas.rules.tiers import SOFT_CAP_PERCENT, TIERS
 from ....schemas.timestamps import format_ms
 from ....schemas.views.documents import DocumentRow, VersionRow
 from ...desk import Caller
 from .addressing import Address
+from .drafts import Draft
 
 CONSOLIDATE: Final = (
     "consolidate current_entries (merge duplicates, drop what is out of date, summarise) "
@@ -29,28 +37,30 @@ def usage(size: int, cap: int) -> str:
     return f"{size} of {cap} bytes, {size * 100 // cap}%"
 
 
-def blocked(label: str, finding: str) -> Quarantined:
-    """The refusal of a text in which the scanners found ``category/pattern``."""
-    category, _, pattern = finding.partition("/")
-    return Quarantined(
-        f"{label} would hold a possible prompt injection: category={category} pattern={pattern}",
-        hint="say it in other words, without instructions to a reader; nothing was written",
-        field="content",
-    )
+def too_large(
+    caller: Caller, address: Address, cap: int, projected: int, current: int, content: str, finding: str | None = None
+) -> CapExceeded:
+    """The refusal of a write after which a document would have ``projected`` bytes.
 
-
-def too_large(label: str, tier: str, cap: int, projected: int, current: int, text: str) -> CapExceeded:
-    """The refusal of a write after which a document would have ``projected`` bytes; ``text``: what the caller may read."""
+    Args:
+        caller: Who writes.
+        address: The document.
+        cap: Bytes that it may have.
+        projected: Bytes that it would have.
+        current: Bytes that it has.
+        content: Its present text, which the caller is to shorten.
+        finding: What the scanners block in it.
+    """
     return CapExceeded(
-        f"{label} would have {projected} of {cap} bytes; it has {usage(current, cap)}",
+        f"{address.label} would have {projected} of {cap} bytes; it has {usage(current, cap)}",
         hint=CONSOLIDATE,
         field="content",
         facts={
-            "tier": tier,
+            "tier": address.tier,
             "cap_bytes": cap,
             "projected_size": projected,
             "current_size": current,
-            "current_entries": text,
+            "current_entries": shown(caller, address.label, content, finding),
             "usage": usage(current, cap),
         },
     )
@@ -69,6 +79,83 @@ def finding_of(finding: str | None) -> Finding | None:
         return None
     category, _, pattern = finding.partition("/")
     return Finding(category=category, pattern=pattern)
+
+
+def written_answer(
+    draft: Draft, seq: int, size: int, *, duplicate: bool = False, readable: bool = True
+) -> DocumentWrittenAnswer:
+    """The answer to a write that is stored.
+
+    Args:
+        draft: The write.
+        seq: Its sequence; 0 if the store has none.
+        size: Bytes of the document after it.
+        duplicate: Whether its id was known, so that nothing was written.
+        readable: Whether the text can be read and found at once.
+    """
+    address, cap = draft.address, draft.address.rule.cap_of(draft.source)
+    return DocumentWrittenAnswer(
+        id=address.label,
+        tier=address.tier,
+        key=address.key,
+        owner=address.owner,
+        write_id=draft.write_id,
+        seq=seq,
+        bytes_written=0 if duplicate else len(draft.content.encode()),
+        bytes=size,
+        cap_bytes=cap,
+        cap_pct=size * 100 // cap,
+        search_index_updated=readable,
+        duplicate=duplicate,
+    )
+
+
+def is_nearly_full(answer: DocumentWrittenAnswer) -> bool:
+    """Whether the answer carries the text and asks to shorten it."""
+    return answer.cap_pct >= SOFT_CAP_PERCENT
+
+
+def with_text(answer: DocumentWrittenAnswer, text: str | None) -> DocumentWrittenAnswer:
+    """The answer, and for a document that is nearly full its text and the request to shorten it."""
+    if not is_nearly_full(answer):
+        return answer
+    full = usage(answer.bytes, answer.cap_bytes)
+    warning = f"{answer.id} is nearly full ({full}): {CONSOLIDATE}"
+    return answer.model_copy(update={"usage": full, "current_entries": text, "warning": warning})
+
+
+def warned(answer: DocumentWrittenAnswer, warning: str | None) -> DocumentWrittenAnswer:
+    """The answer with one more warning, before its own."""
+    if warning is None:
+        return answer
+    return answer.model_copy(update={"warning": "; ".join(filter(None, (warning, answer.warning)))})
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A write that the journal has.
+
+    Attributes:
+        seq: Its sequence.
+        duplicate: Whether it was stored before, so that nothing was written now.
+        readable: Whether the views have it.
+    """
+
+    seq: int
+    duplicate: bool = False
+    readable: bool = True
+
+
+def stored_answer(caller: Caller, draft: Draft, stored: Stored, row: DocumentRow | None) -> DocumentWrittenAnswer:
+    """The answer to a write that the journal has; ``row`` is the document as the views have it."""
+    seq, size = stored.seq, 0 if row is None else row.bytes
+    answer = written_answer(draft, seq, size, duplicate=stored.duplicate, readable=stored.readable)
+    if row is not None:
+        answer = with_text(answer, shown(caller, draft.address.label, row.content, row.finding))
+    if stored.readable:
+        return answer
+    late = f"it is stored at {seq}, but cannot be read yet: do not write it again; read with min_seq={seq}"
+    return answer.model_copy(update={"warning": late})
 
 
 def empty_answer(address: Address, view_seq: int) -> DocumentAnswer:

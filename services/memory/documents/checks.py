@@ -1,173 +1,98 @@
-"""The checks of a write: secrets, injections, pinned facts, caps.
+"""The checks of the text of a write: secrets, injections, pinned facts. ``present`` checks its size.
 
-Invariant: a write that fails one is refused, and the refusal is recorded without text; an operator's write is checked as any
-other. The text of an injection is kept in the quarantine.
+Invariant: a write that fails one is refused; an operator's write is checked as any other.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
-import structlog
-
-from ....schemas.errors import BrokerError, CapExceeded, DocumentError, Quarantined, WriteRefused
-from ....schemas.events.memory_documents import MemoryWriteRejected, MemoryWriteVerifierBlocked, RejectionReason
-from ....schemas.events.payload import ControlPayload
+from ....schemas.errors import Quarantined, WriteRefused
 from ....schemas.ports import ViewReader
 from ....schemas.rules.contradiction import contradiction
-from ....schemas.rules.tiers import AGENT_TOTAL_BYTES, Scope, owner_of
+from ....schemas.rules.documents import finding_in
+from ....schemas.rules.tiers import Scope, owner_of
 from ....schemas.views import DOCUMENTS
-from ....schemas.views.documents import MemoryConfigRow
 from ...desk import Caller
-from ...journal.intake.recorder import ScrubbingRecorder
-from ...journal.intake.secrets import HINT
-from .addressing import Address
-from .answers import blocked, shown, too_large
+from ...journal.intake.secrets import HINT, Scrubs
+from .configs import kept_configs
+from .drafts import Draft
 from .present import WrittenDocument
-from .quarantine import Quarantine
 
 SHARED_WORDS: Final = 0.5
 """Share of words from which on two lines are compared; the rule itself asks for more."""
+SECRET: Final = "secret/"
+"""Begins the finding of a content that holds credentials; their kinds follow."""
+CONTRADICTION: Final = "verifier/pinned"
+"""The finding of a content that contradicts a pinned fact."""
 _PINS: Final = f"""SELECT content FROM {DOCUMENTS} WHERE workspace_id = ? AND tier = 'pins'
     AND owner IN (SELECT unnest(?::VARCHAR[]))"""
-_log = structlog.get_logger(__name__)
 
 
 class Checks:
     """The checks.
 
     Args:
-        views: The pinned facts.
-        journal: Records refusals.
-        quarantine: Keeps the text of injections for operators.
+        views: The pinned facts, and the settings of workspaces; followed until ``close``.
+        scrubs: Finds credentials.
     """
 
-    def __init__(self, views: ViewReader, journal: ScrubbingRecorder, quarantine: Quarantine) -> None:
+    def __init__(self, views: ViewReader, scrubs: Scrubs) -> None:
         self._views = views
-        self._journal = journal
-        self._quarantine = quarantine
+        self._scrubs = scrubs
+        self._configs = kept_configs(views)
+        self.close = self._configs.close
 
-    async def scrub(self, caller: Caller, address: Address, content: str, source: str) -> tuple[str, str | None]:
-        """The content as it may be stored, and a warning.
-
-        Raises:
-            WriteRefused: If it holds credentials and the workspace blocks those.
-        """
-        scrubbed = await self._journal.scrubbed(address.workspace_id, content)
-        if scrubbed.mode != "block" or not scrubbed.kinds:
-            return scrubbed.text, scrubbed.warning
-        named = ", ".join(scrubbed.kinds)
-        await self._reject(caller, address, "scrubber", source, finding=f"secret/{named}")
-        raise WriteRefused(
-            f"the content holds credentials: {named}",
-            hint=HINT,
-            field="content",
-        )
-
-    async def without_secrets(self, address: Address, reason: str) -> str:
-        """A reason as it may be stored: without credentials, unless the workspace keeps them."""
-        return (await self._journal.scrubbed(address.workspace_id, reason)).text if reason else reason
-
-    async def quarantine(
-        self, caller: Caller, address: Address, content: str, finding: str | None, source: str
-    ) -> None:
-        """Refuse a text that the scanners block, and keep it for operators.
+    async def scrub(self, draft: Draft) -> tuple[Draft, str | None]:
+        """The write as it may be stored, without credentials unless the workspace keeps them, and a warning.
 
         Raises:
-            Quarantined: If there is a finding.
+            WriteRefused: If the content holds credentials and the workspace blocks those.
         """
-        if finding is None:
-            return
-        await self._keep(caller, address, content, finding, source)
-        await self._reject(caller, address, "injection", source, finding=finding)
-        raise blocked(address.label, finding)
+        workspace_id, reason, said = draft.address.workspace_id, draft.reason, draft.said
+        scrubbed = await self._scrubs.scrubbed(workspace_id, draft.content)
+        if scrubbed.mode == "block" and scrubbed.kinds:
+            named = ", ".join(scrubbed.kinds)
+            refusal = WriteRefused(f"the content holds credentials: {named}", hint=HINT, field="content")
+            refusal.finding = f"{SECRET}{named}"
+            raise refusal
+        if reason:
+            reason = (await self._scrubs.scrubbed(workspace_id, reason)).text
+        content = scrubbed.text
+        changed = replace(draft, content=content, reason=reason, said=said and content[-len(said) :])
+        return changed, scrubbed.warning
 
-    async def cap(
-        self, caller: Caller, document: WrittenDocument, address: Address, size: int, source: str, *, whole: bool
-    ) -> None:
-        """Refuse a write that makes the document, or all of its owner's, too large.
-
-        Args:
-            caller: Who writes.
-            document: The document.
-            address: Which one it is.
-            size: Bytes that the write adds, or gives.
-            source: Where it comes from.
-            whole: Whether it gives the whole text.
+    async def check_text(self, caller: Caller, draft: Draft, document: WrittenDocument) -> None:
+        """Refuse a text that the scanners block, or that contradicts a pinned fact where the workspace checks that.
 
         Raises:
-            CapExceeded: If it does.
+            Quarantined: If the scanners block it.
+            WriteRefused: If it contradicts a pinned fact.
         """
-        current = document.size
-        projected = size if whole else current + size
-        cap = address.rule.cap_of(source)
-        total = document.owner.total - (document.row.bytes if document.row else 0) + projected
-        if projected <= cap and total <= AGENT_TOTAL_BYTES:
-            return
-        await self._reject(caller, address, "cap", source, bytes=projected, cap_bytes=cap)
-        finding = document.row.finding if document.row else None
-        text = shown(caller, address.label, document.content, finding)
-        refusal = too_large(address.label, address.tier, cap, projected, current, text)
-        if projected <= cap:
-            refusal.message = f"the documents of {address.owner} would have {total} of {AGENT_TOTAL_BYTES} bytes"
-            refusal.hint = "shorten or retract documents that are out of date"
-        refusal.facts["total_bytes"] = total
-        raise refusal
-
-    async def verify(
-        self, caller: Caller, address: Address, content: str, config: MemoryConfigRow, source: str
-    ) -> None:
-        """Refuse a text that contradicts a pinned fact, if the workspace wants that.
-
-        Raises:
-            WriteRefused: If it does.
-        """
+        if draft.appends:
+            finding = await document.scanning((document.end, draft.content))
+        else:
+            finding = await asyncio.to_thread(finding_in, draft.content)
+        address = draft.address
+        if finding is not None:
+            raise blocked(address.label, finding)
+        config = await self._configs.of(address.workspace_id)
         if config.verifier == "off" or address.tier == "pins":
             return
         owners = [owner_of(Scope.WORKSPACE, None), address.owner]
         if caller.principal.crew_id is not None:
             owners.append(owner_of(Scope.CREW, caller.principal.crew_id))
-        found = await asyncio.to_thread(self._contradicted, address.workspace_id, owners, content)
-        if found is None:
-            return
-        await self._record(
-            caller,
-            address,
-            MemoryWriteVerifierBlocked(
-                tier=address.tier,
-                key=address.key,
-                owner=address.owner,
-                problem="contradicts a pinned fact",
-                source=source,
-            ),
-            f"a write of {address.label} was refused: it contradicts a pinned fact",
-        )
-        raise WriteRefused(
-            f"the content contradicts a pinned fact: {found}",
-            hint="leave it out, or ask an OWNER or ADMIN to change pins.md",
-            field="content",
-        )
-
-    async def refused_by_provider(
-        self, caller: Caller, address: Address, content: str, error: DocumentError, source: str
-    ) -> None:
-        """Record that the memory provider of the workspace refused a write; its message may quote the text."""
-        reason: RejectionReason = "injection" if isinstance(error, Quarantined) else "provider"
-        size: object = None
-        if isinstance(error, CapExceeded):
-            reason, size = "cap", error.facts.get("projected_size")
-        if reason == "injection":
-            await self._keep(caller, address, content, "provider/Quarantined", source)
-        await self._reject(
-            caller,
-            address,
-            reason,
-            source,
-            finding=f"provider/{type(error).__name__}",
-            bytes=size if isinstance(size, int) else None,
-            cap_bytes=address.rule.cap_bytes if reason == "cap" else None,
-        )
+        pin = await asyncio.to_thread(self._contradicted, address.workspace_id, owners, draft.content)
+        if pin is not None:
+            refusal = WriteRefused(
+                f"the content contradicts a pinned fact: {pin}",
+                hint="leave it out, or ask an OWNER or ADMIN to change pins.md",
+                field="content",
+            )
+            refusal.finding = CONTRADICTION
+            raise refusal
 
     def _contradicted(self, workspace_id: str, owners: list[str], content: str) -> str | None:
         """The pinned line that a line of ``content`` contradicts; blocking."""
@@ -183,53 +108,17 @@ class Checks:
                     return pin
         return None
 
-    async def _keep(self, caller: Caller, address: Address, content: str, finding: str, source: str) -> None:
-        about = {
-            "workspace": address.workspace_id,
-            "owner": address.owner,
-            "document": address.label,
-            "finding": finding,
-            "source": source,
-            "written by": caller.acts_as[1],
-        }
-        try:
-            await asyncio.to_thread(self._quarantine.keep, content, about)
-        except OSError as error:  # the write is refused all the same
-            _log.warning("documents.not_quarantined", owner=address.owner, error=str(error))
 
-    async def _reject(
-        self,
-        caller: Caller,
-        address: Address,
-        reason: RejectionReason,
-        source: str,
-        *,
-        finding: str | None = None,
-        bytes: int | None = None,  # noqa: A002  # the name of the event's field
-        cap_bytes: int | None = None,
-    ) -> None:
-        rejected = MemoryWriteRejected(
-            tier=address.tier,
-            key=address.key,
-            owner=address.owner,
-            reason=reason,
-            source=source,
-            finding=None if finding is None else finding[:200],
-            bytes=bytes,
-            cap_bytes=cap_bytes,
-        )
-        await self._record(caller, address, rejected, f"a write of {address.label} was refused: {reason}")
-
-    async def _record(self, caller: Caller, address: Address, payload: ControlPayload, summary: str) -> None:
-        try:
-            await self._journal.record(
-                address.workspace_id,
-                payload,
-                summary=summary,
-                **caller.author_fields,
-            )
-        except BrokerError as error:  # the write is refused all the same
-            _log.warning("documents.refusal_not_recorded", owner=address.owner, error=type(error).__name__)
+def blocked(label: str, finding: str) -> Quarantined:
+    """The refusal of a text in which the scanners found ``category/pattern``."""
+    category, _, pattern = finding.partition("/")
+    refusal = Quarantined(
+        f"{label} would hold a possible prompt injection: category={category} pattern={pattern}",
+        hint="say it in other words, without instructions to a reader; nothing was written",
+        field="content",
+    )
+    refusal.finding = finding
+    return refusal
 
 
 def _plain(line: str) -> str:

@@ -1,4 +1,4 @@
-"""A write before it is published.
+"""A write before it is stored.
 
 Invariant: ``write_id`` names the write for ever; its message id follows from it, so the broker stores it once.
 """
@@ -6,7 +6,15 @@ Invariant: ``write_id`` names the write for ever; its message id follows from it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
+from ....schemas.errors import (
+    EmptyContent,
+    FieldProblem,
+    InvalidMode,
+    InvalidRequest,
+    WriteIdTaken,
+)
 from ....schemas.events.documents import DocumentAction, encode_document
 from ....schemas.events.envelope import DocumentWritten
 from ....schemas.ids import uuid7_hex
@@ -14,6 +22,9 @@ from ....schemas.views.documents import VersionRow
 from ...desk import Caller
 from ...journal.publishing.atomic import EncodedMessage
 from .addressing import Address
+
+MODES: Final = {"replace": DocumentAction.REPLACE, "append": DocumentAction.APPEND}
+"""The modes of a write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +50,11 @@ class Draft:
     derived_from: tuple[str, ...] = ()
     reason: str = ""
     said: str | None = None
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Workspace and write id: what names the write for ever."""
+        return self.address.workspace_id, self.write_id
 
     @property
     def appends(self) -> bool:
@@ -67,8 +83,21 @@ class Draft:
         )
         return EncodedMessage.of(encode_document(event))
 
-    def is_same_as(self, version: VersionRow) -> bool:
-        """Whether a stored write is this one; a text that was swept is not compared."""
+    def same(self, version: VersionRow | None) -> VersionRow | None:
+        """The stored write of the id, which must be this one; a text that was swept is not compared.
+
+        Raises:
+            WriteIdTaken: If it is another write.
+        """
+        if version is None or self._is(version):
+            return version
+        raise WriteIdTaken(
+            f"the write id {self.write_id} belongs to another write, at {version.seq}",
+            hint="give each write an id of its own, or leave write_id out",
+            field="write_id",
+        )
+
+    def _is(self, version: VersionRow) -> bool:
         address = self.address
         if (version.owner, version.tier, version.action) != (address.owner, address.tier, self.action.value):
             return False
@@ -77,15 +106,73 @@ class Draft:
         return version.doc_key == address.key and version.piece in (None, self.content)
 
 
-def api_draft(address: Address, action: DocumentAction, content: str, expected_seq: int | None) -> Draft:
-    """A write over the API under an id of its own."""
+def drafted(address: Address, mode: str, content: str, source: str, write_id: str | None, **more: Any) -> Draft:
+    """A write of a request.
+
+    Args:
+        address: The document; ``addressing.check_may_write`` has passed it.
+        mode: ``replace`` or ``append``.
+        content: The text.
+        source: Where it comes from (``events/documents``).
+        write_id: The caller's id of the write; None to mint one.
+        more: Further attributes of the draft.
+
+    Raises:
+        InvalidMode: If there is no such mode.
+        InvalidRequest: If an append names a version.
+        EmptyContent: If the text is blank.
+    """
+    action = MODES.get(mode)
+    if action is None:
+        raise InvalidMode(f"{mode[:32]!r} is not a mode", hint="use replace or append", field="mode")
+    for name in ("expected_seq", "expected_sha256"):
+        if action is DocumentAction.APPEND and more.get(name) is not None:
+            fix = "leave it out: an append never conflicts"
+            raise InvalidRequest((FieldProblem(name, "goes with mode=replace", fix),))
     return Draft(
         address=address,
         action=action,
+        content=text_of(content),
+        source=source,
+        write_id=write_id or mint_write_id(),
+        given_id=write_id is not None,
+        **more,
+    )
+
+
+def text_of(text: str, field: str = "content") -> str:
+    """The text of a request.
+
+    Raises:
+        EmptyContent: If it is blank.
+    """
+    if not text.strip():
+        raise EmptyContent(f"the {field} is empty", hint="to empty a document, retract it", field=field)
+    return text
+
+
+def replacement(address: Address, content: str, expected_seq: int | None = None) -> Draft:
+    """A whole text over the API, for the version ``expected_seq``."""
+    return Draft(
+        address=address,
+        action=DocumentAction.REPLACE,
         content=content,
         source="api",
         write_id=mint_write_id(),
         expected_seq=expected_seq,
+    )
+
+
+def retraction(address: Address, reason: str = "", expected_seq: int | None = None, *, source: str = "api") -> Draft:
+    """Lets the document read as empty."""
+    return Draft(
+        address=address,
+        action=DocumentAction.RETRACT,
+        content="",
+        source=source,
+        write_id=mint_write_id(),
+        expected_seq=expected_seq,
+        reason=reason,
     )
 
 

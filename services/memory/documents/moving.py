@@ -15,10 +15,10 @@ from ....schemas.ports import ViewReader
 from ....schemas.views.documents import DocumentRow
 from ...desk import Caller
 from .addressing import Address
-from .drafts import Draft, mint_write_id
+from .drafts import Draft, mint_write_id, retraction
 from .history import History
+from .journal_store import JournalStore
 from .present import SELECT_ONE
-from .storing import Storing
 
 _ATTEMPTS: Final = 3
 """How often a text is moved that others write at the same time."""
@@ -29,12 +29,12 @@ class Moving:
 
     Args:
         views: The views of documents.
-        storing: Stores writes.
+        store: Where the documents are.
     """
 
-    def __init__(self, views: ViewReader, storing: Storing) -> None:
+    def __init__(self, views: ViewReader, store: JournalStore) -> None:
         self._views = views
-        self._storing = storing
+        self._store = store
         self._history = History(views)
 
     async def row(self, address: Address) -> DocumentRow | None:
@@ -47,7 +47,7 @@ class Moving:
 
         Raises:
             DocumentConflict: If ``target`` was written meanwhile, or ``source`` again and again.
-            CrewJournalError: As ``Storing.store``.
+            CrewJournalError: As ``JournalStore.write``.
         """
         there = await self.row(target)
         seq = there.seq if there else 0
@@ -67,18 +67,10 @@ class Moving:
                 derived_from=causes,
                 reason=f"renamed from {source.label}",
             )
-            seq = (await self._storing.store(caller, copy)).seq
-            gone = Draft(
-                address=source,
-                action=DocumentAction.RETRACT,
-                content="",
-                source="api",
-                write_id=mint_write_id(),
-                expected_seq=row.seq,
-                reason=f"renamed to {target.label}",
-            )
+            seq = (await self._store.write(caller, copy)).seq
+            gone = retraction(source, f"renamed to {target.label}", row.seq)
             try:
-                return (await self._storing.store(caller, gone)).seq
+                return (await self._store.retract(caller, gone)).seq
             except DocumentConflict:
                 if attempt == _ATTEMPTS:
                     raise

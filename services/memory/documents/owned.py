@@ -90,6 +90,9 @@ class PromptDocuments:
         """Stop following the views."""
         self._unsubscribe()
 
+    def check_past(self, _workspace_id: str) -> None:
+        """The journal has the documents as of every sequence."""
+
     async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:
         """The documents of an owner, as new as the views."""
         name = workspace_id, owner

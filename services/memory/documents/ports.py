@@ -1,6 +1,7 @@
 """The ports of the use-cases of documents.
 
-Invariant: they publish through ``DocumentPublisher`` alone; the registry decides whether an agent has a memory.
+Invariant: documents are read, written and searched through ``DocumentStore`` alone; what a store gets has passed
+``addressing``; the registry decides whether an agent has a memory.
 """
 
 from __future__ import annotations
@@ -8,10 +9,51 @@ from __future__ import annotations
 from typing import Protocol
 
 from ....schemas.errors import NotAllowed
+from ....schemas.operations.document_search import DocumentSearchAnswer, DocumentSearchRequest
+from ....schemas.operations.documents import DocumentAnswer, DocumentWrittenAnswer
 from ....schemas.ports import Published
 from ....schemas.principal import Principal
 from ...desk import Caller
 from ...journal.publishing.atomic import EncodedMessage
+from .addressing import Address
+from .drafts import Draft
+
+
+class DocumentStore(Protocol):
+    """Where documents are: in the journal, in files, behind another service, or in somebody's own code.
+
+    Every method may be called concurrently. Errors are ``DocumentError``, ``NotAllowed``, ``Unavailable`` and what is
+    derived from them; the journal also raises ``NotFound`` and ``VersionGone``.
+    """
+
+    async def read(
+        self, caller: Caller, address: Address, version: int | None = None, as_of: int | None = None
+    ) -> DocumentAnswer:
+        """The present text, empty if it was never written; or that of a version, or the one as of a sequence.
+
+        A text that the scanners block is a notice for all but operators; a store without versions gives nobody the text.
+        """
+        ...
+
+    async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
+        """Replace a document's text, restore one, or append to it; returns once it is durable."""
+        ...
+
+    async def retract(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
+        """Let a document read as empty; ``duplicate`` if there was no text."""
+        ...
+
+    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+        """The chunks that match best, of the documents that the caller may read."""
+        ...
+
+    async def labels(self, caller: Caller, owner: str) -> tuple[str, ...]:
+        """The labels of an owner's documents that have a text, sorted."""
+        ...
+
+    async def trouble(self, caller: Caller) -> str | None:
+        """What is wrong with the store, as health shows it; None if it works."""
+        ...
 
 
 class DocumentPublisher(Protocol):

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ....schemas.errors import DocumentConflict
+from ....schemas.events.documents import DocumentAction
 from ....schemas.ports import CommittedBatch, ViewReader
-from ....schemas.rules.documents import SCAN_OVERLAP, joint
+from ....schemas.rules.documents import SCAN_OVERLAP, joint, sha256_of
+from ....schemas.rules.tiers import AGENT_TOTAL_BYTES
 from ....schemas.views import DOCUMENTS
 from ....schemas.views.documents import DocumentRow
+from ...desk import Caller
 from .addressing import Address
+from .answers import too_large
+from .drafts import Draft
 from .scanning import Scanning, scanning
 from .turns import Turns
 
@@ -39,12 +45,14 @@ class Pending:
         size: Bytes that it adds, or that the document has after it.
         end: The last characters of what it adds.
         seq: Its sequence, once it is acked.
+        late: Whether it counts on after ``counting``, until the views have it.
     """
 
     whole: bool
     size: int
     end: str
     seq: int | None = None
+    late: bool = False
 
     def after(self, end: str) -> str:
         """The last characters of the document after it, if ``end`` are those before."""
@@ -102,6 +110,11 @@ class WrittenDocument:
         return "" if self.row is None else self.row.content
 
     @property
+    def finding(self) -> str | None:
+        """What the scanners block in the text in the views."""
+        return None if self.row is None else self.row.finding
+
+    @property
     def size(self) -> int:
         """Bytes of the document once all that is pending is stored."""
         size = 0 if self.row is None else self.row.bytes
@@ -118,6 +131,63 @@ class WrittenDocument:
                 self._end = one.after(self._end)
         return self._end
 
+    @contextmanager
+    def counting(self, caller: Caller, draft: Draft) -> Iterator[Pending]:
+        """Count a write until the block ends, because the views have it or it failed; longer if it is ``late``.
+
+        Nothing else runs between the check of its size and its being counted.
+
+        Raises:
+            CapExceeded: As ``check_size``.
+        """
+        if draft.action is not DocumentAction.RETRACT:
+            self.check_size(caller, draft)
+        pending = self.reserve(draft.content, whole=not draft.appends)
+        try:
+            yield pending
+        finally:
+            if not pending.late and pending in self.pending:
+                self.pending.remove(pending)
+                self._end = None
+
+    def check_version(self, draft: Draft, *, gives_up: bool) -> None:
+        """Refuse a whole text that is for another version than the present one.
+
+        Args:
+            draft: The write.
+            gives_up: Whether it was published often enough against the version that was the present one.
+
+        Raises:
+            DocumentConflict: If it is for another version, or gives up.
+        """
+        field = "expected_seq"
+        if not gives_up and draft.expected_seq in (None, self.seq):
+            if draft.expected_sha256 in (None, sha256_of(self.content)):
+                return
+            field = "expected_sha256"
+        hint = f"read it, then write with expected_seq={self.seq}"
+        raise DocumentConflict(f"{draft.address.label} is at version {self.seq}", hint=hint, field=field)
+
+    def check_size(self, caller: Caller, draft: Draft) -> None:
+        """Refuse a write that makes the document, or all of its owner's, too large.
+
+        Raises:
+            CapExceeded: If it does.
+        """
+        address, current = draft.address, self.size
+        added = joint(self.end, draft.content) if draft.appends else draft.content
+        projected = len(added.encode()) + (current if draft.appends else 0)
+        cap = address.rule.cap_of(draft.source)
+        total = self.owner.total - (self.row.bytes if self.row else 0) + projected
+        if projected <= cap and total <= AGENT_TOTAL_BYTES:
+            return
+        refusal = too_large(caller, address, cap, projected, current, self.content, self.finding)
+        if projected <= cap:
+            refusal.message = f"the documents of {address.owner} would have {total} of {AGENT_TOTAL_BYTES} bytes"
+            refusal.hint = "shorten or retract documents that are out of date"
+        refusal.facts["total_bytes"] = total
+        raise refusal
+
     def reserve(self, text: str, *, whole: bool) -> Pending:
         """Count a write from now on."""
         added = text if whole else joint(self.end, text)
@@ -125,12 +195,6 @@ class WrittenDocument:
         self._end = made.after(self.end)
         self.pending.append(made)
         return made
-
-    def release(self, made: Pending) -> None:
-        """Stop counting a write: the views have it, or it failed."""
-        if made in self.pending:
-            self.pending.remove(made)
-            self._end = None
 
     def take(self, row: DocumentRow | None) -> None:
         """The row as the views have it now."""

@@ -1,4 +1,4 @@
-"""Reading documents: present text, versions, differences, lists.
+"""Reading the documents of the journal: present text, versions, differences, lists.
 
 Invariant: a document that was never written is empty, no error; AGENT and LEAD read their own agent's, their own crew's and
 the workspace's, and never a text that the scanners block.
@@ -12,8 +12,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from ....schemas.errors import FieldProblem, InvalidRequest, NotAllowed, NotFound
+from ....schemas.errors import NotAllowed, NotFound
 from ....schemas.operations.documents import (
+    DOCUMENT_DIFF,
+    DOCUMENT_VERSIONS,
     DiffDocumentRequest,
     DocumentAnswer,
     DocumentDiffAnswer,
@@ -21,13 +23,15 @@ from ....schemas.operations.documents import (
     DocumentsRequest,
     DocumentVersionsAnswer,
     DocumentVersionsRequest,
-    ReadDocumentRequest,
+)
+from ....schemas.operations.documents import (
+    DOCUMENTS as LIST_DOCUMENTS,
 )
 from ....schemas.ports import ViewReader
 from ....schemas.rules.documents import finding_in, sha256_of
 from ....schemas.rules.lessons import as_yaml
 from ....schemas.rules.pins import PINS_TOPIC, pins_text
-from ....schemas.rules.tiers import Scope, owner_of, scope_of
+from ....schemas.rules.tiers import TIERS, Scope, owner_of, scope_of
 from ....schemas.views import (
     DOCUMENTS,
     DOCUMENTS_PROJECTION,
@@ -49,10 +53,11 @@ from .present import SELECT_ONE
 
 _LIST: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE workspace_id = $1 AND ($2 IS NULL OR tier = $2)
     AND ($3 IS NULL OR owner IN (SELECT unnest($3::VARCHAR[]))) ORDER BY owner, tier, doc_key"""
+_WITH_TEXT: Final = f"SELECT tier, doc_key FROM {DOCUMENTS} WHERE workspace_id = ? AND owner = ? AND bytes > 0"
 
 
 class Reading:
-    """The use-cases.
+    """Reads them.
 
     Args:
         views: The views of documents.
@@ -61,36 +66,29 @@ class Reading:
     """
 
     def __init__(self, views: ViewReader, enabled: Enabled, *, clock: Callable[[], datetime]) -> None:
+        self.history = History(views)
         self._views = views
         self._enabled = enabled
         self._clock = clock
-        self._history = History(views)
         self._learned = Learned(views)
         self._profiles = Profiles(views)
 
-    async def read(self, caller: Caller, asked: ReadDocumentRequest) -> DocumentAnswer:
-        """The present text, that of a version, or the one as of a sequence.
+    async def read(self, caller: Caller, address: Address, version: int | None, as_of: int | None) -> DocumentAnswer:
+        """The present text, that of a version, or the one as of a sequence; raises as ``JournalStore.read``."""
+        read = self._read if address.rule.writable else self._rendered
+        return await asyncio.to_thread(read, caller, address, version, as_of)
 
-        Raises:
-            NotAllowed: If it is another agent's or crew's, or the agent's memory is off.
-            NotFound: If there is no such version.
-            VersionGone: If its text was swept.
-        """
-        if asked.version is not None and asked.as_of is not None:
-            raise InvalidRequest((FieldProblem("as_of", "stands beside version", "give one of the two"),))
-        address = self._address(caller, asked)
-        await check_enabled(self._enabled, caller)
-        if not address.rule.writable:
-            return await asyncio.to_thread(self._rendered, caller, address, asked)
-        view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
-        return await asyncio.to_thread(self._read, caller, address, asked, view_seq)
+    def labels(self, workspace_id: str, owner: str) -> tuple[str, ...]:
+        """The labels of an owner's documents that have a text, sorted; blocking."""
+        rows = self._views.rows(_WITH_TEXT, [workspace_id, owner])
+        return tuple(sorted(TIERS[tier].label_of(key) for tier, key in rows))
 
     async def versions(self, caller: Caller, asked: DocumentVersionsRequest) -> DocumentVersionsAnswer:
         """The last versions, newest first; raises as ``read``."""
         address = self._address(caller, asked)
         await check_enabled(self._enabled, caller)
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
-        rows = await asyncio.to_thread(self._history.newest, address, asked.limit)
+        rows = await asyncio.to_thread(self.history.newest, address, asked.limit)
         return DocumentVersionsAnswer(
             id=address.label,
             owner=address.owner,
@@ -117,13 +115,12 @@ class Reading:
         found = tuple(listed(row) for row in rows if asked.scope is None or _is_of(row.owner, Scope(asked.scope)))
         return DocumentsAnswer(documents=found, bytes=sum(one.bytes for one in found), view_seq=view_seq)
 
-    def _address(
-        self, caller: Caller, asked: ReadDocumentRequest | DocumentVersionsRequest | DiffDocumentRequest
-    ) -> Address:
+    def _address(self, caller: Caller, asked: DocumentVersionsRequest | DiffDocumentRequest) -> Address:
         return address_of(caller, asked, asked.tier, asked.key, self._clock().date())
 
-    def _read(self, caller: Caller, address: Address, asked: ReadDocumentRequest, view_seq: int) -> DocumentAnswer:
-        if asked.version is None and asked.as_of is None:
+    def _read(self, caller: Caller, address: Address, number: int | None, as_of: int | None) -> DocumentAnswer:
+        view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
+        if number is None and as_of is None:
             rows = self._views.rows(SELECT_ONE, address.values)
             is_empty = not (rows and DocumentRow(*rows[0]).content)
             if address.tier == "peers" and is_empty:
@@ -135,23 +132,23 @@ class Reading:
                 if rows
                 else empty_answer(address, view_seq)
             )
-        if asked.version is not None:
-            version = self._history.at(address, asked.version)
-        elif (found := self._history.as_of(address, asked.as_of or 0)) is not None:
+        if number is not None:
+            version = self.history.at(address, number)
+        elif (found := self.history.as_of(address, as_of or 0)) is not None:
             version = found
         elif _is_pins(address):
-            return self._pins(caller, address, asked.as_of or 0)
+            return self._pins(caller, address, as_of or 0)
         else:
             return empty_answer(address, view_seq)
-        text = self._history.text(address, version)
+        text = self.history.text(address, version)
         return version_answer(caller, address, version, text, finding_in(text), view_seq)
 
-    def _rendered(self, caller: Caller, address: Address, asked: ReadDocumentRequest) -> DocumentAnswer:
+    def _rendered(self, caller: Caller, address: Address, number: int | None, as_of: int | None) -> DocumentAnswer:
         """Lessons or an operator model; they have no versions, but a text as of each sequence."""
-        if asked.version is not None:
+        if number is not None:
             raise NotFound(f"{address.label} is rendered from entries and has no versions", hint="use as_of instead")
         view_seq = self._views.view_seq(LEARNING_PROJECTION, OPERATORS_PROJECTION)
-        seq = NOW if asked.as_of is None else asked.as_of
+        seq = NOW if as_of is None else as_of
         if address.tier == "lessons":
             lessons = self._learned.lessons(address.workspace_id, address.owner, seq)
             return _of_text(address, as_yaml(lessons, whole=caller.administers), view_seq)
@@ -176,7 +173,7 @@ class Reading:
         return _of_text(address, self._profiles.card_text(address.workspace_id, agent_id, address.key or ""), view_seq)
 
     def _diff(self, caller: Caller, address: Address, asked: DiffDocumentRequest) -> DocumentDiffAnswer:
-        newest = self._history.newest(address, 1)
+        newest = self.history.newest(address, 1)
         to = asked.to_version if asked.to_version is not None else (newest[0].seq if newest else 0)
         before, after = (self._text(caller, address, seq) for seq in (asked.from_version, to))
         lines = difflib.unified_diff(
@@ -193,7 +190,7 @@ class Reading:
     def _text(self, caller: Caller, address: Address, seq: int) -> str:
         if not seq:
             return ""
-        text = self._history.text(address, self._history.at(address, seq))
+        text = self.history.text(address, self.history.at(address, seq))
         return shown(caller, address.label, text, None if caller.administers else finding_in(text))
 
 
@@ -218,3 +215,10 @@ def _of_text(address: Address, content: str, view_seq: int) -> DocumentAnswer:
 
 def _is_of(owner: str, scope: Scope) -> bool:
     return owner.startswith(scope.value[0])
+
+
+ANSWERS: Final = (
+    (LIST_DOCUMENTS, Reading.list),
+    (DOCUMENT_VERSIONS, Reading.versions),
+    (DOCUMENT_DIFF, Reading.diff),
+)

@@ -1,49 +1,178 @@
-"""The use-cases of memory documents, made together.
+"""The use-cases of memory documents: read, write, append, restore, retract, search (contract §14).
 
-Invariant: every method takes a ``Caller`` and a request, so that shells and providers call the same ones.
+Invariant: a request is checked in the order tier, key, role, mode, content, whatever store keeps the document; the result is
+an address or a draft, which the store of the workspace takes.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
-from ....schemas.events.memory_documents import ScrubberMode
-from ....schemas.ports import ViewReader
-from ...journal.intake.recorder import ScrubbingRecorder
-from ...journal.intake.secrets import DEFAULT_MODE
-from .administration import Administration
-from .ports import DocumentPublisher, Enabled
-from .quarantine import Quarantine
-from .reading import Reading
-from .writing import Writing
+from ....schemas.errors import EmptyContent, FieldProblem, InvalidRequest
+from ....schemas.events.documents import DocumentAction
+from ....schemas.operations.document_search import DOCUMENT_SEARCH, DocumentSearchAnswer, DocumentSearchRequest
+from ....schemas.operations.documents import (
+    APPEND_DAILY,
+    DOCUMENT_READ,
+    DOCUMENT_RESTORE,
+    DOCUMENT_RETRACT,
+    DOCUMENT_WRITE,
+    AppendDailyRequest,
+    DocumentAnswer,
+    DocumentWrittenAnswer,
+    ReadDocumentRequest,
+    RestoreDocumentRequest,
+    RetractDocumentRequest,
+    WriteDocumentRequest,
+)
+from ...desk import Caller
+from .addressing import Address, Addressed, address_of, check_may_write
+from .drafts import Draft, drafted, mint_write_id, retraction, text_of
+from .journal_store import JournalStore
+from .ports import DocumentStore, check_enabled
+
+_API: Final = "api"
 
 
 class Documents:
-    """Reading, writing and administration.
+    """The use-cases.
 
     Args:
-        views: The views of documents.
-        writer: Publishes writes.
-        journal: Records refusals.
-        enabled: Which agents have a memory.
-        quarantine: Keeps the text of injections.
+        store_of: The store of a workspace.
+        journal: The store in the journal, whose versions are restored.
         clock: The time now, UTC.
-        scrubber: What is done with credentials in a workspace without settings.
     """
 
     def __init__(
         self,
-        views: ViewReader,
-        writer: DocumentPublisher,
-        journal: ScrubbingRecorder,
-        enabled: Enabled,
-        quarantine: Quarantine,
+        store_of: Callable[[str], DocumentStore],
+        journal: JournalStore,
         *,
         clock: Callable[[], datetime],
-        scrubber: ScrubberMode = DEFAULT_MODE,
     ) -> None:
-        self.reading = Reading(views, enabled, clock=clock)
-        self.writing = Writing(views, writer, journal, enabled, quarantine, clock=clock)
-        self.administration = Administration(views, journal, clock=clock, scrubber=scrubber)
-        self.close = self.writing.close
+        self.reading = journal.reading
+        self._store_of = store_of
+        self._enabled = journal.enabled
+        self._clock = clock
+
+    async def read(self, caller: Caller, asked: ReadDocumentRequest) -> DocumentAnswer:
+        """The present text, that of a version, or the one as of a sequence.
+
+        Raises:
+            NotAllowed: If it is another agent's or crew's, or the agent's memory is off.
+            NotFound: If there is no such version.
+            VersionGone: If its text was swept.
+            NotByProvider: If the store cannot read it.
+        """
+        if asked.version is not None and asked.as_of is not None:
+            raise InvalidRequest((FieldProblem("as_of", "stands beside version", "give one of the two"),))
+        address = self._address(caller, asked, asked.tier, asked.key)
+        await check_enabled(self._enabled, caller)
+        return await self._store_of(caller.workspace_id).read(caller, address, asked.version, asked.as_of)
+
+    async def write(self, caller: Caller, asked: WriteDocumentRequest, source: str = _API) -> DocumentWrittenAnswer:
+        """Replace a document's text, or append to it.
+
+        Args:
+            caller: Who writes.
+            asked: What to write.
+            source: Where it comes from (``events/documents``), unless the request says so.
+
+        Raises:
+            InvalidTier, MissingKey, InvalidMode, EmptyContent: If the request is not valid.
+            NotAllowed: If the role may not write there, or the agent's memory is off.
+            WriteRefused, Quarantined, CapExceeded: If the content is refused.
+            DocumentConflict: If the document is not at ``expected_seq``.
+            WriteIdTaken: If the write id belongs to another write.
+            BrokerUnavailable: If no ack came within the bound.
+            NotByProvider: If the request names what only the journal records.
+        """
+        draft = drafted(
+            self._writable(caller, asked, asked.tier, asked.key),
+            asked.mode,
+            asked.content,
+            asked.source or source,
+            asked.write_id,
+            expected_seq=asked.expected_seq,
+            expected_sha256=asked.expected_sha256,
+            data_subject_id=asked.data_subject_id,
+            derived_from=asked.derived_from,
+            reason=asked.reason,
+        )
+        return await self._store_of(caller.workspace_id).write(caller, draft)
+
+    async def append_daily(self, caller: Caller, asked: AppendDailyRequest) -> DocumentWrittenAnswer:
+        """Append ``- <time> — <entry>`` to today's daily log; raises as ``write``."""
+        address = self._writable(caller, asked, "daily", None)
+        entry = " ".join(text_of(asked.entry, "entry").split())
+        stamp = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        line = f"- {stamp} — {entry}\n"
+        draft = drafted(address, "append", line, _API, asked.write_id, said=f" — {entry}\n")
+        return await self._store_of(caller.workspace_id).write(caller, draft)
+
+    async def restore(self, caller: Caller, asked: RestoreDocumentRequest) -> DocumentWrittenAnswer:
+        """Write the text of a version as a new version.
+
+        Raises:
+            NotFound: If there is no such version.
+            VersionGone: If its text was swept.
+            EmptyContent: If the version is empty.
+            CrewJournalError: As ``write``.
+        """
+        address = self._writable(caller, asked, asked.tier, asked.key)
+        text = await asyncio.to_thread(self._version_text, address, asked.version)
+        if not text:
+            raise EmptyContent(
+                f"version {asked.version} of {address.label} is empty", hint="name one with a text", field="version"
+            )
+        draft = Draft(
+            address=address,
+            action=DocumentAction.RESTORE,
+            content=text,
+            source="restore",
+            write_id=mint_write_id(),
+            reason=asked.reason,
+        )
+        return await self._store_of(caller.workspace_id).write(caller, draft)
+
+    async def retract(self, caller: Caller, asked: RetractDocumentRequest) -> DocumentWrittenAnswer:
+        """Let a document read as empty; one that is retracted already is left as it is.
+
+        Another store than the journal forgets it for good.
+
+        Raises:
+            NotFound: If it was never written.
+            CrewJournalError: As ``write``.
+        """
+        address = self._writable(caller, asked, asked.tier, asked.key)
+        return await self._store_of(caller.workspace_id).retract(caller, retraction(address, asked.reason))
+
+    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+        """Search documents; another store than the journal returns at most 20 hits. Raises as ``DocumentStore.search``."""
+        return await self._store_of(caller.workspace_id).search(caller, asked)
+
+    def _address(self, caller: Caller, asked: Addressed, tier: str, key: str | None) -> Address:
+        return address_of(caller, asked, tier, key, self._clock().astimezone(UTC).date())
+
+    def _writable(self, caller: Caller, asked: Addressed, tier: str, key: str | None) -> Address:
+        address = self._address(caller, asked, tier, key)
+        check_may_write(caller, address)
+        return address
+
+    def _version_text(self, address: Address, seq: int | None) -> str:
+        history = self.reading.history
+        version = history.last_with_text(address) if seq is None else history.at(address, seq)
+        return history.text(address, version)
+
+
+ANSWERS: Final = (
+    (DOCUMENT_READ, Documents.read),
+    (DOCUMENT_WRITE, Documents.write),
+    (APPEND_DAILY, Documents.append_daily),
+    (DOCUMENT_RESTORE, Documents.restore),
+    (DOCUMENT_RETRACT, Documents.retract),
+    (DOCUMENT_SEARCH, Documents.search),
+)

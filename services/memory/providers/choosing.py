@@ -1,4 +1,4 @@
-"""Which provider serves which workspace: settings for all, a TOML file for single ones.
+"""Which document store serves which workspace: settings for all, a TOML file for single ones.
 
 Invariant: the choice is made when the node starts; an invalid choice stops the start. Health is answered within
 the deadline whatever the backend does.
@@ -21,11 +21,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ....schemas.errors import InvalidQuery, NotByProvider
 from ....schemas.ids import is_workspace
-from ....schemas.provider import MemoryProvider, ProviderFactory, ProviderScope
+from ....schemas.provider import ProviderFactory
 from ....schemas.settings import DEFAULT_WORKSPACE, Settings
 from ....schemas.timestamps import format_ts
-from .checks import health_of
-from .disk import DiskProvider
+from ..documents.journal_store import JournalStore
+from ..documents.ports import DocumentStore
+from .bound import health_of, owner_of_workspace
+from .disk import DiskStore
+from .outside import OutsideStore, ProvidedStore
 
 if TYPE_CHECKING:
     import httpx
@@ -152,44 +155,52 @@ def factory_of(named: str) -> ProviderFactory:
     return cast("ProviderFactory", factory)
 
 
-class Providers:
-    """The providers of a node.
+class DocumentStores:
+    """The document stores of a node.
 
     Args:
         choices: Which serves which workspace.
-        journal: Makes the one over the journal.
+        journal: The one in the journal, whose checks of a write hold for all.
         clock: The time, UTC.
     """
 
-    def __init__(self, choices: Choices, journal: ProviderFactory, *, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        choices: Choices,
+        journal: JournalStore,
+        *,
+        clock: Callable[[], datetime],
+    ) -> None:
         self._choices = choices
+        self._journal = journal
         self._clock = clock
         self._clients: list[httpx.AsyncClient] = []
-        self._default = self._factory(choices.default, journal)
-        self._factories = {name: self._factory(one, journal) for name, one in choices.workspaces.items()}
+        self._default = self._store(choices.default)
+        self._stores = {name: self._store(choice) for name, choice in choices.workspaces.items()}
 
-    def of(self, scope: ProviderScope) -> MemoryProvider:
-        """The provider of a scope's workspace, bound to the scope."""
-        return self._factories.get(scope.workspace_id, self._default)(scope)
+    def of(self, workspace_id: str) -> DocumentStore:
+        """The store of a workspace."""
+        return self._stores.get(workspace_id, self._default)
 
     def name_of(self, workspace_id: str) -> str:
-        """How the provider of a workspace is configured: ``journal``, ``disk``, ``http`` or ``module:factory``."""
+        """How the store of a workspace is configured: ``journal``, ``disk``, ``http`` or ``module:factory``."""
         return self._choices.of(workspace_id).provider
 
     def is_journal(self, workspace_id: str) -> bool:
         """Whether a workspace's documents are in the journal."""
         return self.name_of(workspace_id) == JOURNAL
 
-    def refusal(self, workspace_id: str, what: str) -> NotByProvider:
-        """The refusal of what only the journal can do; ``what`` names it."""
-        return NotByProvider(
-            f"{what} needs memory documents in the journal; workspace {workspace_id} has the memory provider "
-            f"{self.name_of(workspace_id)}",
-            hint="choose provider journal for this workspace (docs/providers.md)",
-        )
+    def require_journal(self, workspace_id: str, what: str) -> None:
+        """Refuse what only the journal can do; ``what`` names it.
+
+        Raises:
+            NotByProvider: If the documents of the workspace are elsewhere.
+        """
+        if not self.is_journal(workspace_id):
+            raise self._refusal(workspace_id, what)
 
     async def health(self, workspace_id: str | None) -> dict[str, Any]:
-        """The health of a workspace's provider for ``status``; if None, of all that are configured."""
+        """The health of a workspace's store for ``status``; if None, of all that are configured."""
         if workspace_id is not None:
             return await self._health(workspace_id)
         names = [DEFAULT_WORKSPACE, *self._choices.workspaces]
@@ -203,29 +214,34 @@ class Providers:
 
     async def _health(self, workspace_id: str) -> dict[str, Any]:
         began = monotonic()
-
-        async def ask() -> str | None:
-            found = await self.of(ProviderScope(workspace_id=workspace_id, role="OWNER")).health()
-            return None if found.ok else found.message or "the provider does not say what is wrong"
-
-        found = await health_of(ask, self._clock)
+        store, owner = self.of(workspace_id), owner_of_workspace(workspace_id)
+        health = await health_of(lambda: store.trouble(owner), self._clock)
         return {
             "provider": self.name_of(workspace_id),
-            "ok": found.ok,
-            "message": found.message,
-            "checked_at": format_ts(found.checked_at),
+            "ok": health.ok,
+            "message": health.message,
+            "checked_at": format_ts(health.checked_at),
             "milliseconds": round((monotonic() - began) * 1_000),
         }
 
-    def _factory(self, choice: Choice, journal: ProviderFactory) -> ProviderFactory:
+    def _refusal(self, workspace_id: str, what: str) -> NotByProvider:
+        return NotByProvider(
+            f"{what} needs memory documents in the journal; workspace {workspace_id} has the memory provider "
+            f"{self.name_of(workspace_id)}",
+            hint="choose provider journal for this workspace (docs/providers.md)",
+        )
+
+    def _store(self, choice: Choice) -> DocumentStore:
         if choice.provider == JOURNAL:
-            return journal
+            return self._journal
         if choice.provider == DISK:
-            return lambda scope: DiskProvider(choice.root, scope, clock=self._clock)
-        if choice.provider == HTTP:
-            from .http import HttpProvider, http_client  # the HTTP client is imported where it is used
+            store: DocumentStore = DiskStore(choice.root)
+        elif choice.provider == HTTP:
+            from .http import HttpStore, http_client  # the HTTP client is imported where it is used
 
             client = http_client(choice.url or "", choice.token or "")
             self._clients.append(client)
-            return lambda scope: HttpProvider(client, scope, clock=self._clock)
-        return factory_of(choice.provider)
+            store = HttpStore(client)
+        else:
+            store = ProvidedStore(factory_of(choice.provider), self._refusal)
+        return OutsideStore(store, self._refusal, self._journal)

@@ -1,9 +1,9 @@
-"""The reference provider: memory documents as Markdown files.
+"""The store on disk: memory documents as Markdown files.
 
 ``<root>/<workspace>/agents/<agent>/.memory/AGENT.md``, ``<root>/<workspace>/crews/<crew>/.memory/daily/2026-05-21.md``,
 ``<root>/<workspace>/.memory/WORKSPACE.md``.
 
-Invariant: what ``retain`` reports is on disk; a write id counts once among the last 400 writes or so of its document.
+Invariant: what ``write`` reports is on disk; a write id counts once among the last 400 writes or so of its document.
 """
 
 from __future__ import annotations
@@ -12,53 +12,32 @@ import asyncio
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
-from ....schemas.errors import BackendFailed, CapExceeded, ScopeMismatch
-from ....schemas.ids import is_id, is_workspace
-from ....schemas.provider import (
-    RECALL_LIMIT_MAX,
-    SNIPPET_CHARS,
-    ForgetRequest,
-    ForgetResult,
-    HealthStatus,
-    LabelsRequest,
-    LabelsResult,
-    ProviderScope,
-    ReadRequest,
-    ReadResult,
-    RecallRequest,
-    RecallResult,
-    RecallSnippet,
-    RetainRequest,
-    RetainResult,
-)
+from ....schemas.errors import BackendFailed, CapExceeded, DocumentConflict
+from ....schemas.operations.document_search import DocumentHit, DocumentSearchAnswer, DocumentSearchRequest
+from ....schemas.operations.documents import DocumentAnswer, DocumentWrittenAnswer
+from ....schemas.provider import RECALL_LIMIT_MAX, SNIPPET_CHARS
 from ....schemas.rules.chunks import Chunk, chunks_of
 from ....schemas.rules.documents import finding_in, joint, sha256_of
 from ....schemas.rules.injection import scan
 from ....schemas.rules.text import STOP_WORDS, tokens_of
-from ....schemas.rules.tiers import AGENT_TOTAL_BYTES, TIERS, Scope, tier_of_label
+from ....schemas.rules.tiers import AGENT_TOTAL_BYTES, Scope, scope_of, tier_of_label
+from ...desk import Caller
+from ...query.chunks.scope import file_scope
+from ..documents.addressing import Address
+from ..documents.answers import too_large, written_answer
+from ..documents.checks import blocked
+from ..documents.drafts import Draft
 from . import files
-from .checks import (
-    Place,
-    check_expected,
-    check_result,
-    health_of,
-    owner_to_list,
-    owners_to_search,
-    place_to_forget,
-    place_to_read,
-    place_to_write,
-)
+from .outside import text_answer
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-CASCADE: Final = "the files carry no person, so forget each document by its id"
 _FOLDERS: Final = {Scope.AGENT: "agents", Scope.CREW: "crews"}
 _MEMORY, _LOGS = ".memory", ".writes"
 _SET_ROOT: Final = "set CREW_JOURNAL_MEMORY_PROVIDER_ROOT to a directory"
@@ -68,174 +47,135 @@ _BEFORE_MATCH: Final = 100
 """Characters of a snippet before the first word that matches."""
 
 
-class DiskProvider:
-    """Memory documents as files; safe for several processes of one machine.
+class DiskStore:
+    """Memory documents as files, safe for several processes of one machine; ``ports.DocumentStore``.
+
+    Every method raises BackendFailed if the disk refuses.
 
     Args:
-        root: The directory below which all documents are; it must exist. None is reported by ``health``.
-        scope: Whose documents.
-        clock: The time, UTC.
-
-    Raises:
-        ScopeMismatch: If workspace, agent or crew are not ids.
+        root: The directory below which all documents are; it must exist. None is reported by ``trouble``.
     """
 
-    def __init__(
-        self,
-        root: Path | str | None,
-        scope: ProviderScope,
-        *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        if not is_workspace(scope.workspace_id):
-            raise ScopeMismatch("workspace_id is not a workspace", hint="use its id", field="workspace_id")
-        for name in ("agent_id", "crew_id"):
-            if (given := getattr(scope, name)) is not None and not is_id(given):
-                raise ScopeMismatch(f"{name} is not an id", hint="use 1 to 64 of A-Z a-z 0-9 _ -", field=name)
+    def __init__(self, root: Path | str | None) -> None:
         self._root = Path(root) if root else None
-        self._scope = scope
-        self._clock = clock
 
-    async def retain(self, asked: RetainRequest) -> RetainResult:
+    async def read(
+        self, _caller: Caller, address: Address, _version: int | None = None, _as_of: int | None = None
+    ) -> DocumentAnswer:
+        """The present text; files have no versions."""
+        return await _in_thread(self._read, address)
+
+    async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
         """Write a document; returns once it is on disk.
 
         Raises:
-            DocumentError: What is wrong with the request, or with the text that the document would have.
-            BackendFailed: If the disk refuses.
+            DocumentError: What is wrong with the text that the document would have.
         """
-        place = place_to_write(self._scope, asked)
-        return await _in_thread(self._retain, place, asked)
+        return await _in_thread(self._write, caller, draft)
 
-    async def recall(self, asked: RecallRequest) -> RecallResult:
-        """Search by words: pieces of documents, those with the most words of the query first; every score is 1.
-
-        Raises:
-            DocumentError: What is wrong with the request.
-            BackendFailed: If the disk refuses.
-        """
-        owners = owners_to_search(self._scope, asked)
-        return await _in_thread(self._recall, owners, asked)
-
-    async def forget(self, asked: ForgetRequest) -> ForgetResult:
-        """Delete a document; the file is gone when it returns. A call that is cancelled before that deletes nothing.
-
-        Raises:
-            SelectorConflict: Unless exactly one of id and data subject is given.
-            CascadeUnsupported: If it is the data subject.
-            BackendFailed: If the disk refuses.
-        """
-        place = place_to_forget(self._scope, asked, cascade=CASCADE)
-        await asyncio.sleep(0)  # a cancellation is heard before anything begins
+    async def retract(self, _caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
+        """Delete a document; the file is gone when it returns. A call that is cancelled before that deletes nothing."""
         cancelled = threading.Event()
         try:
-            return await _in_thread(self._forget, place, cancelled)
+            removed = await _in_thread(self._remove, draft.address, cancelled)
         except asyncio.CancelledError:
             cancelled.set()
             raise
+        return written_answer(draft, 0, 0, duplicate=not removed, readable=False)
 
-    async def read(self, asked: ReadRequest) -> ReadResult:
-        """Read a document; one that was never written is empty, of one that the scanners block the content is left out.
+    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+        """Search by words: pieces of documents, those with the most words of the query first; every score is -1."""
+        owners = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id).owners or ()
+        return await _in_thread(self._search, caller.workspace_id, owners, asked)
 
-        Raises:
-            DocumentError: What is wrong with the request.
-            BackendFailed: If the disk refuses.
-        """
-        place = place_to_read(self._scope, asked)
-        return await _in_thread(self._read, place)
+    async def labels(self, caller: Caller, owner: str) -> tuple[str, ...]:
+        """The labels of an owner's documents that have a text."""
+        return await _in_thread(self._labels, caller.workspace_id, owner)
 
-    async def labels(self, asked: LabelsRequest) -> LabelsResult:
-        """Name the documents of a scope.
-
-        Raises:
-            DocumentError: What is wrong with the request.
-            BackendFailed: If the disk refuses.
-        """
-        scope, name = owner_to_list(self._scope, asked)
-        return await _in_thread(self._labels, scope, name)
-
-    async def health(self) -> HealthStatus:
-        """Whether a file can be written below the root."""
-        return await health_of(lambda: asyncio.to_thread(self._probe), self._clock)
+    async def trouble(self, _caller: Caller) -> str | None:
+        """Why a file cannot be written below the root."""
+        return await asyncio.to_thread(self._probe)
 
     # in a thread
 
-    def _retain(self, place: Place, asked: RetainRequest) -> RetainResult:
-        with self._document(place, create=True) as document:
+    def _write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
+        address = draft.address
+        with self._document(address, create=True) as document:
             assert document is not None
             before = document.text() or ""
-            if asked.write_id is not None and document.log.has(asked.write_id, sha256_of(before)):
-                return RetainResult(id=place.label, bytes=len(before.encode()))
-            check_expected(place, asked, before)
-            after = asked.content if asked.mode == "replace" else before + joint(before, asked.content)
-            check_result(place, before, after)
+            present = sha256_of(before)
+            if draft.given_id and document.log.has(draft.write_id, present):
+                return written_answer(draft, 0, len(before.encode()), readable=False)
+            if not draft.appends:
+                check_expected(address, draft.expected_sha256, before)
+            after = before + joint(before, draft.content) if draft.appends else draft.content
+            check_result(caller, address, before, after)
             size = len(after.encode())
             total = files.total_bytes(document.memory) - len(before.encode()) + size
             if total > AGENT_TOTAL_BYTES:
                 raise CapExceeded(
-                    f"all documents of {place.owner} would have {total} bytes, {AGENT_TOTAL_BYTES} are allowed",
+                    f"all documents of {address.owner} would have {total} bytes, {AGENT_TOTAL_BYTES} are allowed",
                     hint="forget documents that are not needed any more",
                     field="content",
                 )
-            document.log.add(asked.write_id or _NO_ID, sha256_of(before), sha256_of(after))
+            document.log.add(draft.write_id, present, sha256_of(after))
             files.write(document.name, document.folder, after)
-            return RetainResult(id=place.label, bytes=size)
+            return written_answer(draft, 0, size, readable=False)
 
-    def _forget(self, place: Place, cancelled: threading.Event) -> ForgetResult:
-        if self._text(place) is None:  # a lock would leave a file for a document that never existed
-            return ForgetResult(removed=0)
-        with self._document(place) as document:
+    def _remove(self, address: Address, cancelled: threading.Event) -> bool:
+        if self._text(address) is None:  # a lock would leave a file for a document that never existed
+            return False
+        with self._document(address) as document:
             text = None if document is None else document.text()
             if document is None or text is None or cancelled.is_set():
-                return ForgetResult(removed=0)
+                return False
             document.log.add(_NO_ID, sha256_of(text), sha256_of(""))
             files.remove(document.name, document.folder)
-            return ForgetResult(removed=1)
+            return True
 
-    def _read(self, place: Place) -> ReadResult:
-        text = self._text(place) or ""
+    def _read(self, address: Address) -> DocumentAnswer:
+        text = self._text(address) or ""
         finding = finding_in(text)
-        return ReadResult(
-            id=place.label,
-            content="" if finding is not None else text,
-            finding=finding,
-            sha256=sha256_of(text),
-            bytes=len(text.encode()),
-        )
+        content = text if finding is None else ""
+        return text_answer(address, content, finding, sha256_of(text), len(text.encode()))
 
-    def _labels(self, scope: Scope, name: str | None) -> LabelsResult:
-        return LabelsResult(ids=tuple(label for label, text in self._texts(scope, name, None) if text))
+    def _labels(self, workspace_id: str, owner: str) -> tuple[str, ...]:
+        return tuple(address.label for address, text in self._texts(workspace_id, owner, None) if text)
 
-    def _recall(self, owners: list[tuple[Scope, str | None]], asked: RecallRequest) -> RecallResult:
-        said = tokens_of(asked.query)
-        words = {word for word in said if word not in STOP_WORDS} or set(said)
-        found: list[tuple[int, RecallSnippet]] = []
+    def _search(self, workspace_id: str, owners: Sequence[str], asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+        asked_words = tokens_of(asked.query)
+        words = {word for word in asked_words if word not in STOP_WORDS} or set(asked_words)
+        found: list[tuple[int, DocumentHit]] = []
         quarantined: list[str] = []
-        for scope, name in owners:
-            for label, text in self._texts(scope, name, asked.tier):
+        for owner in owners:
+            for address, text in self._texts(workspace_id, owner, asked.tier):
                 if scan(text) is not None:
-                    quarantined.append(label)
+                    quarantined.append(address.label)
                     continue
                 for chunk in chunks_of(text):
                     matched = words & set(tokens_of(f"{chunk.breadcrumb} {chunk.text}"))
                     if matched:
-                        found.append((len(matched), _snippet(label, scope, chunk, matched)))
-        found.sort(key=lambda one: -one[0])
-        limit = max(0, min(asked.limit, RECALL_LIMIT_MAX))
-        return RecallResult(hits=tuple(hit for _, hit in found[:limit]), quarantined=tuple(dict.fromkeys(quarantined)))
+                        found.append((len(matched), _hit(address, chunk, matched)))
+        found.sort(key=lambda match: -match[0])
+        hits = tuple(hit for _, hit in found[: min(asked.hits_wanted, RECALL_LIMIT_MAX)])
+        blocked_labels = tuple(dict.fromkeys(quarantined))
+        return DocumentSearchAnswer(results=hits, count=len(hits), quarantined=blocked_labels, view_seq=0)
 
-    def _texts(self, scope: Scope, name: str | None, tier: str | None) -> Iterator[tuple[str, str]]:
-        with files.folder(self._base(), self._path(scope, name)) as memory:
+    def _texts(self, workspace_id: str, owner: str, tier: str | None) -> Iterator[tuple[Address, str]]:
+        scope = scope_of(owner)[0]
+        with files.folder(self._base(), _path(workspace_id, owner)) as memory:
             for label in [] if memory is None else files.labels(memory):
                 known = tier_of_label(label)
                 if known is None or (tier is not None and known[0] != tier):
                     continue
-                text = self._text(Place(scope, name, *known, TIERS[known[0]]))
+                address = Address(workspace_id, scope, owner, *known)
+                text = self._text(address)
                 if text is not None:
-                    yield label, text
+                    yield address, text
 
-    def _text(self, place: Place) -> str | None:
-        *parents, name = place.label.split("/")
-        with files.folder(self._base(), (*self._path(place.scope, place.name), *parents)) as folder:
+    def _text(self, address: Address) -> str | None:
+        *parents, name = address.label.split("/")
+        with files.folder(self._base(), (*_path(address.workspace_id, address.owner), *parents)) as folder:
             return None if folder is None else files.read(name, folder)
 
     def _probe(self) -> str | None:
@@ -262,15 +202,11 @@ class DiskProvider:
             raise BackendFailed("the disk provider has no root", hint=_SET_ROOT)
         return self._root
 
-    def _path(self, scope: Scope, name: str | None) -> tuple[str, ...]:
-        owner = () if name is None else (_FOLDERS[scope], name)
-        return (self._scope.workspace_id, *owner, _MEMORY)
-
     @contextmanager
-    def _document(self, place: Place, *, create: bool = False) -> Iterator[_Locked | None]:
+    def _document(self, address: Address, *, create: bool = False) -> Iterator[_Locked | None]:
         """The document under its lock; None if there is no folder for it, and none is to be made."""
-        *parents, name = place.label.split("/")
-        path = self._path(place.scope, place.name)
+        *parents, name = address.label.split("/")
+        path = _path(address.workspace_id, address.owner)
         with (
             files.folder(self._base(), path, create=create) as memory,
             files.folder(self._base(), (*path, *parents), create=create) as folder,
@@ -308,10 +244,54 @@ async def _in_thread(work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs
         ) from None
 
 
-def _snippet(label: str, scope: Scope, chunk: Chunk, matched: set[str]) -> RecallSnippet:
+def _path(workspace_id: str, owner: str) -> tuple[str, ...]:
+    """The folders below the root in which an owner's documents are."""
+    scope, name = scope_of(owner)
+    return (workspace_id, *(() if name is None else (_FOLDERS[scope], name)), _MEMORY)
+
+
+def check_expected(address: Address, expected_sha256: str | None, before: str) -> None:
+    """Check that a replace knows what it replaces: a text that is blocked was not read by whoever replaces it.
+
+    Raises:
+        DocumentConflict: If the text is another than the expected one, or is blocked and none is expected.
+    """
+    present = sha256_of(before)
+    if expected_sha256 is None:
+        if finding_in(before) is None:
+            return
+        problem = "is blocked by the injection scanners, and would be lost"
+        hint = f"ask an operator to look at it; to replace it all the same, send expected_sha256={present}"
+    elif expected_sha256 != present:
+        problem, hint = "is not the text that is expected", "read it, then write with the sha256 of the answer"
+    else:
+        return
+    raise DocumentConflict(f"{address.label} {problem}", hint=hint, field="expected_sha256")
+
+
+def check_result(caller: Caller, address: Address, before: str, after: str) -> None:
+    """Check the text that a document would have.
+
+    Raises:
+        Quarantined: If the scanners block it.
+        CapExceeded: If it is larger than the tier allows.
+    """
+    if (finding := finding_in(after)) is not None:
+        raise blocked(address.label, finding)
+    cap, size, present = address.rule.cap_bytes, len(after.encode()), len(before.encode())
+    if cap is not None and size > cap:
+        raise too_large(caller, address, cap, size, present, before)
+
+
+def _hit(address: Address, chunk: Chunk, matched: set[str]) -> DocumentHit:
     folded = chunk.text.casefold()
     first = min((at for word in matched if (at := folded.find(word)) >= 0), default=0)
     start = 0 if len(chunk.text) <= SNIPPET_CHARS else max(0, first - _BEFORE_MATCH)
-    line = chunk.first_line + chunk.text.count("\n", 0, start)
-    text = chunk.text[start : start + SNIPPET_CHARS]
-    return RecallSnippet(source=label, snippet=text, line=line, score=1.0, scope=scope.value)
+    return DocumentHit(
+        file=address.label,
+        snippet=chunk.text[start : start + SNIPPET_CHARS],
+        score=-1.0,
+        source=address.scope.value,
+        line=chunk.first_line + chunk.text.count("\n", 0, start),
+        heading="",
+    )

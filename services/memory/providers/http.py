@@ -1,18 +1,15 @@
-"""A provider over HTTP: another service that answers the routes of memory documents, such as another Crew Journal.
+"""The store over HTTP: another service that answers the routes of memory documents, such as another Crew Journal.
 
 Routes: ``POST /memory/write``, ``POST /memory/search``, ``GET`` and ``POST /v1/memory/document[/retract]``,
 ``GET /v1/memory/documents``, ``GET /readyz``.
 Invariant: what leaves is a named error, never a text of the HTTP library; every write has an id, so that sending it again is
-safe. Scope, role and the required key of ``daily``, which the routes do not know or default, are checked here.
+safe.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -21,7 +18,6 @@ from ....schemas.errors import (
     BackendFailed,
     CrewJournalError,
     DocumentError,
-    MissingKey,
     NotAllowed,
     NotAuthenticated,
     NotFound,
@@ -29,32 +25,19 @@ from ....schemas.errors import (
     UpstreamTimeout,
 )
 from ....schemas.faults import error_of
-from ....schemas.ids import uuid7_hex
+from ....schemas.operations.document_search import DocumentHit, DocumentSearchAnswer, DocumentSearchRequest
 from ....schemas.operations.documents import DocumentAnswer, DocumentsAnswer, DocumentWrittenAnswer
-from ....schemas.provider import (
-    RECALL_LIMIT_MAX,
-    SNIPPET_CHARS,
-    ForgetRequest,
-    ForgetResult,
-    HealthStatus,
-    LabelsRequest,
-    LabelsResult,
-    ProviderScope,
-    ReadRequest,
-    ReadResult,
-    RecallRequest,
-    RecallResult,
-    RecallSnippet,
-    RetainRequest,
-    RetainResult,
-)
-from ....schemas.rules.tiers import TIERS, KeyKind, Scope, owner_of
-from ..documents.addressing import rule_of
-from .checks import Place, check_role, check_scope, health_of, owner_to_list, place_to_forget, place_to_read
+from ....schemas.provider import RECALL_LIMIT_MAX, SNIPPET_CHARS
+from ....schemas.rules.tiers import Scope, scope_of
+from ...desk import Caller
+from ...query.chunks.scope import file_scope
+from ..documents.addressing import Address
+from ..documents.answers import written_answer
+from ..documents.drafts import Draft
+from .outside import text_answer
 
 TIMEOUT_S: Final = 10.0
 """Seconds for one answer of a provider; an ordinary write takes some 5 ms."""
-CASCADE: Final = "ask the service behind this provider for its erasure API"
 _A = TypeVar("_A", bound=BaseModel)
 
 
@@ -69,7 +52,7 @@ class _Hit(BaseModel):
     file: str
     snippet: str
     score: float = 0.0
-    source: str = "agent"
+    source: Literal["agent", "crew", "workspace"] = "agent"
     line: int | None = None
 
 
@@ -78,123 +61,84 @@ class _Found(BaseModel):
     quarantined: tuple[str, ...] = ()
 
 
-class HttpProvider:
-    """Memory documents behind another service.
+class HttpStore:
+    """Memory documents behind another service; ``ports.DocumentStore``.
+
+    Every method raises what the service refuses, UpstreamTimeout if it does not answer in time, and BackendFailed if it
+    cannot be reached, or fails. A write that timed out may have happened; sending its id again is safe.
 
     Args:
-        http: Its connections, with a token that may read and write the documents of ``scope``.
-        scope: Whose documents.
-        clock: The time, UTC.
+        http: Its connections, with a token that may read and write the documents of every caller.
     """
 
-    def __init__(
-        self,
-        http: httpx.AsyncClient,
-        scope: ProviderScope,
-        *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
-        self._scope = scope
-        self._clock = clock
 
-    async def retain(self, asked: RetainRequest) -> RetainResult:
-        """Write a document; returns once the service says that it is durable.
+    async def read(
+        self, caller: Caller, address: Address, _version: int | None = None, _as_of: int | None = None
+    ) -> DocumentAnswer:
+        """The present text."""
+        found = await self._ask("GET", "/v1/memory/document", DocumentAnswer, _document(caller, address))
+        bad = found.quarantined
+        finding = None if bad is None else f"{bad.category}/{bad.pattern}"
+        return text_answer(address, "" if finding else found.content, finding, found.sha256, found.bytes)
 
-        Raises:
-            DocumentError: What the service refuses.
-            UpstreamTimeout: If it does not answer in time; the write may have happened, and sending its id again is safe.
-            BackendFailed: If it cannot be reached, or fails.
-        """
-        check_scope(self._scope, asked)
-        scope, rule = asked.scope, TIERS.get(asked.tier)
-        if rule is not None and rule.writable:
-            if rule.key is KeyKind.DATE and asked.key is None:  # the route takes today
-                raise MissingKey(f"tier {asked.tier} needs a key", hint="send key: a date", field="key")
-            scope = scope or next(iter(rule.writers)).value
-            if scope in rule.writers:
-                check_role(self._scope, asked.tier, rule, Scope(scope))
+    async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
+        """Write a document; returns once the service says that it is durable."""
         body = {
-            **self._owner(),
-            "tier": asked.tier,
-            "key": asked.key,
-            "scope": scope,
-            "mode": asked.mode,
-            "content": asked.content,
-            "expected_sha256": asked.expected_sha256,
-            "write_id": asked.write_id or f"w_{uuid7_hex()}",
+            **_document(caller, draft.address),
+            "mode": "append" if draft.appends else "replace",
+            "content": draft.content,
+            "expected_sha256": draft.expected_sha256,
+            "write_id": draft.write_id,
         }
         wrote = await self._ask("POST", "/memory/write", DocumentWrittenAnswer, body)
-        return RetainResult(id=wrote.id, bytes=wrote.bytes)
+        return written_answer(draft, 0, wrote.bytes, readable=False)
 
-    async def recall(self, asked: RecallRequest) -> RecallResult:
-        """Search; a score is the share of the best hit's.
-
-        Raises:
-            DocumentError: What the service refuses.
-            UpstreamTimeout: If it does not answer in time.
-            BackendFailed: If it cannot be reached, or fails.
-        """
-        check_scope(self._scope, asked)
-        if asked.tier is not None:
-            rule_of(asked.tier)
-        limit = max(1, min(asked.limit, RECALL_LIMIT_MAX))
-        body = {**self._owner(), "query": asked.query, "limit": limit, "scope": asked.scope, "tier": asked.tier}
-        found = await self._ask("POST", "/memory/search", _Found, body)
-        best = max((abs(hit.score) for hit in found.results), default=0.0)
-        hits = [
-            RecallSnippet(
-                source=hit.file,
-                snippet=hit.snippet[:SNIPPET_CHARS],
-                line=hit.line,
-                score=abs(hit.score) / best if best else 1.0,
-                scope=hit.source,
-            )
-            for hit in found.results[:limit]
-        ]
-        return RecallResult(hits=tuple(hits), quarantined=found.quarantined)
-
-    async def forget(self, asked: ForgetRequest) -> ForgetResult:
-        """Retract a document; the service can restore it. A call that is cancelled before it is sent retracts nothing.
-
-        Raises:
-            SelectorConflict: Unless exactly one of id and data subject is given.
-            CascadeUnsupported: If it is the data subject.
-            UpstreamTimeout: If the service does not answer in time.
-            BackendFailed: If it cannot be reached, or fails.
-        """
-        place = place_to_forget(self._scope, asked, cascade=CASCADE)
-        await asyncio.sleep(0)  # a cancellation is heard before anything is sent
-        body = {**self._named(place), "reason": "forgotten through a memory provider"}
+    async def retract(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
+        """Retract a document; the service can restore it."""
+        body = {**_document(caller, draft.address), "reason": "forgotten through a memory provider"}
         try:
             gone = await self._ask("POST", "/v1/memory/document/retract", DocumentWrittenAnswer, body)
         except NotFound:
-            return ForgetResult(removed=0)
-        return ForgetResult(removed=int(not gone.duplicate))
+            return written_answer(draft, 0, 0, duplicate=True, readable=False)
+        return written_answer(draft, 0, 0, duplicate=gone.duplicate, readable=False)
 
-    async def read(self, asked: ReadRequest) -> ReadResult:
-        """Read a document; raises as ``recall``."""
-        place = place_to_read(self._scope, asked)
-        found = await self._ask("GET", "/v1/memory/document", DocumentAnswer, self._named(place))
-        bad = found.quarantined
-        finding = None if bad is None else f"{bad.category}/{bad.pattern}"
-        content = "" if finding else found.content
-        return ReadResult(id=found.id, content=content, finding=finding, sha256=found.sha256, bytes=found.bytes)
+    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+        """Search."""
+        searched = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
+        limit = min(asked.hits_wanted, RECALL_LIMIT_MAX)
+        owner = _owner(caller, searched.agent_id, searched.crew_id)
+        body = {**owner, "query": asked.query, "limit": limit, "scope": asked.scope, "tier": asked.tier}
+        found = await self._ask("POST", "/memory/search", _Found, body)
+        best = max((abs(hit.score) for hit in found.results), default=0.0)
+        hits = tuple(
+            DocumentHit(
+                file=hit.file,
+                snippet=hit.snippet[:SNIPPET_CHARS],
+                score=-abs(hit.score) / best if best else -1.0,
+                source=hit.source,
+                line=hit.line or 1,
+                heading="",
+            )
+            for hit in found.results[:limit]
+        )
+        return DocumentSearchAnswer(results=hits, count=len(hits), quarantined=found.quarantined, view_seq=0)
 
-    async def labels(self, asked: LabelsRequest) -> LabelsResult:
-        """Name the documents of a scope; raises as ``recall``."""
-        owner = owner_of(*owner_to_list(self._scope, asked))
-        found = await self._ask("GET", "/v1/memory/documents", DocumentsAnswer, {**self._owner(), "scope": asked.scope})
-        return LabelsResult(ids=tuple(sorted(one.id for one in found.documents if one.owner == owner and one.bytes)))
+    async def labels(self, caller: Caller, owner: str) -> tuple[str, ...]:
+        """The labels of an owner's documents that have a text, sorted."""
+        scope, name = scope_of(owner)
+        named = _owner(caller, name if scope is Scope.AGENT else None, name if scope is Scope.CREW else None)
+        found = await self._ask("GET", "/v1/memory/documents", DocumentsAnswer, {**named, "scope": scope.value})
+        return tuple(sorted(listed.id for listed in found.documents if listed.owner == owner and listed.bytes))
 
-    async def health(self) -> HealthStatus:
-        """Whether the service answers the protocol: the token, its rights and the memory behind it, not the URL alone."""
-        return await health_of(self._ready, self._clock)
-
-    async def _ready(self) -> str | None:
+    async def trouble(self, caller: Caller) -> str | None:
+        """Why the service does not answer the protocol: the token, its rights, the memory behind it, or the URL."""
+        principal = caller.principal
+        owner = _owner(caller, principal.agent_id, principal.crew_id)
         try:
-            owner = {name: value for name, value in self._owner().items() if value is not None}
-            answer = await self._http.get("/v1/memory/documents", params={**owner, "tier": "AGENT"})
+            named = {name: value for name, value in owner.items() if value is not None}
+            answer = await self._http.get("/v1/memory/documents", params={**named, "tier": "AGENT"})
             if answer.is_success:
                 DocumentsAnswer.model_validate_json(answer.content)
                 return None
@@ -207,13 +151,6 @@ class HttpProvider:
         ):  # its memory is files, which have no list: the token is accepted
             return None
         return f"{answer.status_code} from the service: {answer.text[:200]}"
-
-    def _owner(self) -> dict[str, Any]:
-        scope = self._scope
-        return {"workspace_id": scope.workspace_id, "agent_id": scope.agent_id, "crew_id": scope.crew_id}
-
-    def _named(self, place: Place) -> dict[str, Any]:
-        return {**self._owner(), "tier": place.tier, "key": place.key, "scope": place.scope.value}
 
     async def _ask(self, method: str, path: str, answer: type[_A], fields: dict[str, Any]) -> _A:
         given = {name: value for name, value in fields.items() if value is not None}
@@ -237,6 +174,19 @@ class HttpProvider:
                 f"the memory service answered {path} with something other than {answer.__name__}",
                 hint="it must answer as docs/providers.md says",
             ) from None
+
+
+def _owner(caller: Caller, agent_id: str | None, crew_id: str | None) -> dict[str, Any]:
+    return {"workspace_id": caller.workspace_id, "agent_id": agent_id, "crew_id": crew_id}
+
+
+def _document(caller: Caller, address: Address) -> dict[str, Any]:
+    """The fields that name a document: its owner and, for the rest, the caller's agent and crew."""
+    principal = caller.principal
+    agent_id = address.name if address.scope is Scope.AGENT else principal.agent_id
+    crew_id = address.name if address.scope is Scope.CREW else principal.crew_id
+    owner = _owner(caller, agent_id, crew_id)
+    return {**owner, "tier": address.tier, "key": address.key, "scope": address.scope.value}
 
 
 def _named_error(response: httpx.Response) -> CrewJournalError:

@@ -1,0 +1,345 @@
+"""A document store as a memory provider: the port of ``schemas.provider``, bound to one scope.
+
+Invariants: a request that names another scope does nothing; every other check of an address is that of ``addressing``.
+What leaves is an error that the port names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Final, cast, get_args
+
+from pydantic import ValidationError
+
+from ....schemas.errors import (
+    BackendFailed,
+    CascadeUnsupported,
+    CrewJournalError,
+    DocumentError,
+    InvalidTier,
+    NotAllowed,
+    NotFound,
+    ScopeMismatch,
+    SelectorConflict,
+    Unavailable,
+    UpstreamTimeout,
+    ViewsBehind,
+)
+from ....schemas.ids import is_id, is_workspace
+from ....schemas.operations.document_search import DocumentSearchRequest, FileScope
+from ....schemas.principal import Principal, Role
+from ....schemas.provider import (
+    HEALTH_DEADLINE_S,
+    HEALTH_TIMEOUT_MESSAGE,
+    RECALL_LIMIT_MAX,
+    SNIPPET_CHARS,
+    ForgetRequest,
+    ForgetResult,
+    HealthStatus,
+    LabelsRequest,
+    LabelsResult,
+    ProviderScope,
+    ReadRequest,
+    ReadResult,
+    RecallRequest,
+    RecallResult,
+    RecallSnippet,
+    RetainRequest,
+    RetainResult,
+)
+from ....schemas.rules.tiers import Scope, owner_of, tier_of_label
+from ...desk import Caller
+from ...query.chunks.scope import SearchedOwners, file_scope
+from ..documents.addressing import Address, address_of, check_may_write, rule_of
+from ..documents.drafts import Draft, drafted, retraction
+from ..documents.ports import DocumentStore
+
+TOKEN_ID: Final = "memory-provider"
+"""Who decides, in the journal, where no token of a caller is at hand."""
+CASCADE: Final = (
+    "`crew-journal forget` will erase a person from the whole journal and from what was made of it; this version does not "
+    "have it yet, so forget each document by its id"
+)
+_Asked = RetainRequest | RecallRequest | ForgetRequest | ReadRequest | LabelsRequest
+
+
+class Bound:
+    """The requests that a provider of one scope may answer, as addresses and drafts.
+
+    Args:
+        scope: The scope.
+
+    Raises:
+        ScopeMismatch: If workspace, agent or crew are not ids.
+    """
+
+    def __init__(self, scope: ProviderScope) -> None:
+        if not is_workspace(scope.workspace_id):
+            raise ScopeMismatch("workspace_id is not a workspace", hint="use its id", field="workspace_id")
+        for name in ("agent_id", "crew_id"):
+            if (given := getattr(scope, name)) is not None and not is_id(given):
+                raise ScopeMismatch(f"{name} is not an id", hint="use 1 to 64 of A-Z a-z 0-9 _ -", field=name)
+        self.scope = scope
+        self.caller = Caller.of(
+            Principal(
+                token_id=TOKEN_ID,
+                role=Role(scope.role),
+                workspace_id=scope.workspace_id,
+                crew_id=scope.crew_id,
+                agent_id=scope.agent_id,
+            )
+        )
+
+    def check(self, asked: _Asked) -> None:
+        """Refuse a request that names another workspace, agent or crew than the provider is bound to.
+
+        Raises:
+            ScopeMismatch: Naming both.
+        """
+        for what in ("workspace", "agent", "crew"):
+            named, own = getattr(asked, f"{what}_id"), getattr(self.scope, f"{what}_id")
+            if named is not None and named != own:
+                raise ScopeMismatch(
+                    f"the request names {what} {named[:64]!r}, the provider is bound to {own or 'none'}",
+                    hint=f"use a provider of that {what}, or leave {what}_id out",
+                    field=f"{what}_id",
+                )
+
+    def to_write(self, asked: RetainRequest) -> Draft:
+        """The write of a request.
+
+        Raises:
+            DocumentError: The first thing that is wrong: scope, tier, key, mode, content.
+            NotAllowed: If the role may not write there.
+        """
+        self.check(asked)
+        address = self._writable(asked, asked.tier, asked.key)
+        if asked.write_id is not None and not is_id(asked.write_id):
+            raise DocumentError("write_id is not an id", hint="use 1 to 64 of A-Z a-z 0-9 _ -", field="write_id")
+        return drafted(
+            address, asked.mode, asked.content, "provider", asked.write_id, expected_sha256=asked.expected_sha256
+        )
+
+    def to_read(self, asked: ReadRequest) -> Address:
+        """The document that is read.
+
+        Raises:
+            DocumentError: The first thing that is wrong: scope, tier, key.
+        """
+        self.check(asked)
+        return self._address(asked, asked.tier, asked.key)
+
+    def to_forget(self, asked: ForgetRequest, *, cascade: str = CASCADE) -> Address:
+        """The document that is forgotten.
+
+        Args:
+            asked: The request.
+            cascade: What can forget a person, as the hint of the refusal.
+
+        Raises:
+            SelectorConflict: Unless exactly one of id and data subject is given.
+            CascadeUnsupported: If it is the data subject.
+            DocumentError: If the scope is another or the id is not a label.
+            NotAllowed: If the role may not write there.
+        """
+        self.check(asked)
+        if bool(asked.id) == bool(asked.data_subject_id):
+            given = "both are" if asked.id else "neither is"
+            raise SelectorConflict(
+                f"exactly one of id and data_subject_id is needed, {given} given", hint="give one of them", field="id"
+            )
+        if not asked.id:
+            raise CascadeUnsupported(
+                "cascade not implemented: this provider does not forget a person",
+                hint=cascade,
+                field="data_subject_id",
+            )
+        known = tier_of_label(asked.id)
+        if known is None:
+            raise InvalidTier(
+                f"id {asked.id[:128]!r} is not the label of a document",
+                hint="send the id that retain returned, such as AGENT.md or daily/2026-05-21.md",
+                field="id",
+            )
+        return self._writable(asked, *known)
+
+    def to_search(self, asked: RecallRequest) -> SearchedOwners:
+        """Whose documents a search covers.
+
+        Raises:
+            DocumentError: If scope, tier or query are not valid.
+            InvalidQuery: If the provider is bound to neither agent nor crew of the scope.
+        """
+        self.check(asked)
+        if asked.tier is not None:
+            rule_of(asked.tier)
+        if not asked.query.strip():
+            raise DocumentError("query is blank", hint="send words or a question", field="query")
+        if asked.scope not in get_args(FileScope):
+            hint = "use agent, crew or both"
+            raise DocumentError(f"scope {asked.scope[:32]!r} is not a scope", hint=hint, field="scope")
+        return file_scope(self.caller.principal, cast("FileScope", asked.scope), None, None)
+
+    def _writable(self, asked: RetainRequest | ForgetRequest, tier: str, key: str | None) -> Address:
+        address = self._address(asked, tier, key)
+        check_may_write(self.caller, address)
+        return address
+
+    def _address(self, asked: RetainRequest | ForgetRequest | ReadRequest, tier: str, key: str | None) -> Address:
+        return address_of(self.caller, asked, tier, key, None)
+
+
+class StoreProvider(Bound):
+    """Memory documents of a store.
+
+    Args:
+        store: The store.
+        scope: Whose documents.
+        clock: The time, UTC.
+    """
+
+    def __init__(
+        self,
+        store: DocumentStore,
+        scope: ProviderScope,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        super().__init__(scope)
+        self._store = store
+        self._clock = clock
+
+    async def retain(self, asked: RetainRequest) -> RetainResult:
+        """Write a document; returns once it is durable.
+
+        Raises:
+            DocumentError: What is wrong with the request, or with the text that the document would have.
+            NotAllowed: If the role may not write there.
+            BackendFailed, UpstreamTimeout: If the store fails; sending the id of the write again is safe.
+        """
+        async with _named_errors():
+            wrote = await self._store.write(self.caller, self.to_write(asked))
+        return RetainResult(id=wrote.id, bytes=wrote.bytes)
+
+    async def recall(self, asked: RecallRequest) -> RecallResult:
+        """Search; a score is the share of the best hit's.
+
+        Raises:
+            DocumentError: What is wrong with the request.
+            NotAllowed: If the agent's memory is off.
+            BackendFailed, UpstreamTimeout: If the store fails.
+        """
+        limit = max(1, min(asked.limit, RECALL_LIMIT_MAX))
+        async with _named_errors():
+            self.to_search(asked)
+            given = {"query": asked.query, "limit": limit, "scope": asked.scope, "tier": asked.tier}
+            found = await self._store.search(self.caller, DocumentSearchRequest.model_validate(given))
+        best = max((abs(hit.score) for hit in found.results), default=0.0)
+        hits = [
+            RecallSnippet(
+                source=hit.file,
+                snippet=hit.snippet[:SNIPPET_CHARS],
+                line=hit.line,
+                score=abs(hit.score) / best if best else 1.0,
+                scope=hit.source,
+            )
+            for hit in found.results[:limit]
+        ]
+        return RecallResult(hits=tuple(hits), quarantined=found.quarantined)
+
+    async def forget(self, asked: ForgetRequest) -> ForgetResult:
+        """Forget a document. A call that is cancelled before anything begins forgets nothing.
+
+        Raises:
+            SelectorConflict: Unless exactly one of id and data subject is given.
+            CascadeUnsupported: If it is the data subject.
+            NotAllowed: If the role may not write there.
+            BackendFailed, UpstreamTimeout: If the store fails.
+        """
+        async with _named_errors():
+            draft = retraction(self.to_forget(asked), "forgotten through the memory provider", source="provider")
+            await asyncio.sleep(0)  # a cancellation is heard before anything begins
+            try:
+                gone = await self._store.retract(self.caller, draft)
+            except NotFound:
+                return ForgetResult(removed=0)
+        return ForgetResult(removed=int(not gone.duplicate))
+
+    async def read(self, asked: ReadRequest) -> ReadResult:
+        """Read a document whole; raises as ``recall``."""
+        async with _named_errors():
+            found = await self._store.read(self.caller, self.to_read(asked))
+        bad = found.quarantined
+        finding = None if bad is None else f"{bad.category}/{bad.pattern}"
+        content = "" if finding else found.content
+        return ReadResult(id=found.id, content=content, finding=finding, sha256=found.sha256, bytes=found.bytes)
+
+    async def labels(self, asked: LabelsRequest) -> LabelsResult:
+        """The documents of a scope that have a text.
+
+        Raises:
+            ScopeMismatch: If the request names another scope, or the provider is bound to none of that kind.
+            DocumentError: If the scope is not valid.
+        """
+        self.check(asked)
+        names = {Scope.AGENT: self.scope.agent_id, Scope.CREW: self.scope.crew_id, Scope.WORKSPACE: ""}
+        if asked.scope not in names:
+            hint = "use agent, crew or workspace"
+            raise DocumentError(f"scope {asked.scope[:32]!r} is not a scope", hint=hint, field="scope")
+        scope = Scope(asked.scope)
+        if (name := names[scope]) is None:
+            raise ScopeMismatch(f"the provider is bound to no {scope}", hint=f"use one of the {scope}", field="scope")
+        async with _named_errors():
+            return LabelsResult(ids=await self._store.labels(self.caller, owner_of(scope, name)))
+
+    async def health(self) -> HealthStatus:
+        """Whether the store works; within ``HEALTH_DEADLINE_S``."""
+        return await health_of(lambda: self._store.trouble(self.caller), self._clock)
+
+
+def owner_of_workspace(workspace_id: str) -> Caller:
+    """The caller by whom the service itself reads a store: an OWNER of the workspace."""
+    return Bound(ProviderScope(workspace_id=workspace_id, role=Role.OWNER.value)).caller
+
+
+async def health_of(probe: Callable[[], Awaitable[str | None]], clock: Callable[[], datetime]) -> HealthStatus:
+    """The health that ``probe`` finds: it returns what is wrong, None if nothing is. Ends within the deadline.
+
+    The probe is cancelled but not awaited, so that one that does not end cannot hold the answer up.
+    """
+    task = asyncio.ensure_future(probe())
+    task.add_done_callback(
+        lambda ended: ended.cancelled() or ended.exception()
+    )  # retrieved, so asyncio does not log it
+    try:
+        done, _ = await asyncio.wait({task}, timeout=HEALTH_DEADLINE_S)
+    finally:
+        task.cancel()
+    if not done:
+        message: str | None = HEALTH_TIMEOUT_MESSAGE
+    elif task.cancelled() or (error := task.exception()) is not None:
+        message = "cancelled" if task.cancelled() else type(error).__name__
+    else:
+        message = task.result()
+    return HealthStatus(ok=message is None, message=message, checked_at=clock())
+
+
+@asynccontextmanager
+async def _named_errors() -> AsyncIterator[None]:
+    """Let the errors of the port pass, and name the others."""
+    try:
+        yield
+    except (DocumentError, NotAllowed, NotFound, UpstreamTimeout, BackendFailed):
+        raise
+    except ViewsBehind as error:
+        raise UpstreamTimeout(error.message, hint=error.hint) from None
+    except Unavailable as error:
+        raise BackendFailed(error.message, hint=error.hint) from error
+    except CrewJournalError as error:
+        raise DocumentError(error.message, hint=error.hint, field=error.field) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise DocumentError(first["msg"], field=str(first["loc"][0])) from None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -19,6 +20,8 @@ from pydantic.fields import FieldInfo
 
 from ..schemas.operations import ALL
 from ..schemas.operations.operation import Operation
+from ..schemas.setting import Setting
+from ..schemas.settings import SECTIONS
 from ..schemas.sweep_list import ALL_SWEEPS, due_times
 from ..schemas.timestamps import DAY_MS, format_ms
 from .cli.groups import option_of
@@ -258,7 +261,18 @@ def sweeps_table() -> Iterator[str]:
         yield f"| `{sweep.name}` | {due} | {sweep.work} | {request} |"
 
 
-TABLES: Final = {"docs/operating.md": {"sweeps": sweeps_table}}
+def settings_table(settings: Iterable[Setting]) -> Iterator[str]:
+    """Settings that are read from the environment."""
+    yield "| variable | default | meaning |"
+    yield "|---|---|---|"
+    for setting in settings:
+        yield f"| `{setting.variables[0]}` | {setting.default} | {_cell(setting.field.description or '')} |"
+
+
+TABLES: Final[dict[str, dict[str, Callable[[], Iterator[str]]]]] = {
+    "docs/operating.md": {"sweeps": sweeps_table},
+    "docs/settings.md": {name: partial(settings_table, section) for name, section in SECTIONS.items()},
+}
 """Page → name → table, which stands in the page between ``<!-- NAME: make generate -->`` and ``<!-- end -->``."""
 
 

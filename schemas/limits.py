@@ -1,6 +1,6 @@
 """Limits of requests that the service and its clients share.
 
-Invariant: this module imports nothing else of ours, so a client needs no library that reads settings.
+Invariant: this module imports nothing else of ours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """Settings and thresholds, with units and evidence.
 
-Invariant: ``Settings()`` reads the environment (``CREW_JOURNAL_*``) when it is created, nothing is read at import.
-Constants of folds are in ``schemas/rules``, versioned.
+Each setting is declared once, as a field: its variable ``CREW_JOURNAL_<NAME>``, the tables in ``docs/settings.md`` and
+``crew-journal config show`` follow from it.
+
+Invariant: ``Settings()`` reads the environment when it is created, nothing is read at import. Constants of folds are in
+``schemas/rules``, versioned.
 """
 
 from __future__ import annotations
@@ -10,14 +13,14 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from .broker_address import broker_address
 from .layered_settings import LayeredSettings
 from .limits import *  # noqa: F403 - the limits of requests are read from here, too
+from .setting import Env, environment_of, settings_of
 
 EmbedderKind = Literal["auto", "openai", "ollama", "minilm", "none"]
 Durability = Literal["durable", "interval"]
@@ -140,143 +143,72 @@ def _cache_home() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "crew-journal"
 
 
-class Settings(LayeredSettings):
-    """Settings of a node; each field is read from the variable ``CREW_JOURNAL_<NAME>``."""
+class NodeSettings(BaseModel):
+    """Settings of the node itself."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="CREW_JOURNAL_", frozen=True, extra="ignore", hide_input_in_errors=True
+    data_dir: Path = Field(
+        default=Path(".crew-journal"),
+        description="Directory of all stored data: the streams, the views, the owner's token.",
     )
-
-    data_dir: Path = Field(default=Path(".crew-journal"), description="Directory of all data.")
-    http: str = Field(default=DEFAULT_HTTP, description="HOST:PORT of HTTP; port 0 picks one.")
+    http: str = Field(default=DEFAULT_HTTP, description="`HOST:PORT` of HTTP. Port 0 picks a free one.")
     http_hosts: str = Field(
         default="",
-        description="Host names, separated by commas, that the Host header may have; IP addresses are always accepted.",
+        description="Host names that requests may use in the `Host` header, separated by commas, for example behind a "
+        "proxy. IP addresses are always accepted.",
     )
-    nats: str | None = Field(
-        default=None,
-        description="URL of a broker of your own; if absent, the node starts one.",
-    )
-    nats_user: str | None = Field(
-        default=None, description="User at that broker; without a password, it is sent as a token.", repr=False
-    )
-    nats_password: str | None = Field(default=None, description="Password at that broker.", repr=False)
-    nats_server: Path | None = Field(default=None, description="Path of the nats-server binary to start.")
-    durability: Durability = Field(
-        default="durable", description="durable: fsync before the ack; interval: fsync every 250 ms."
-    )
-    embedder: EmbedderKind = Field(default="auto", description="Which model embeds.")
-    ollama_host: str = Field(
-        default_factory=lambda: os.environ.get("OLLAMA_HOST", OLLAMA_DEFAULT_HOST),
-        description="URL of Ollama; OLLAMA_HOST is read too.",
-    )
-    ollama_model: str = Field(default=OLLAMA_DEFAULT_MODEL, description="Ollama's embedding model.")
-    embed_base_url: str | None = Field(
-        default_factory=lambda: os.environ.get("CRAWBL_EMBED_BASE_URL") or None,
-        description="URL of an OpenAI-compatible endpoint that embeds; CRAWBL_EMBED_BASE_URL is read too.",
-    )
-    embed_api_key: str | None = Field(
-        default_factory=lambda: os.environ.get("CRAWBL_EMBED_API_KEY") or None,
-        description="Key of that endpoint; CRAWBL_EMBED_API_KEY is read too.",
-        repr=False,
-    )
-    embed_model: str = Field(
-        default_factory=lambda: os.environ.get("CRAWBL_EMBED_MODEL") or EMBED_DEFAULT_MODEL,
-        pattern=r"^[A-Za-z0-9._:/-]{1,89}$",
-        description="Embedding model of that endpoint; CRAWBL_EMBED_MODEL is read too.",
-    )
-    cache_dir: Path = Field(
-        default_factory=_cache_home,
-        description="Directory of downloaded weights and binaries.",
-    )
-    similar_threshold: float = Field(
-        default=SIMILAR_THRESHOLD,
-        description="Smallest cosine of a similar relation; a value outside (0, 1] counts as 0.8.",
-    )
-    judge_model: str | None = Field(
-        default=None,
-        description="Chat model that judges borderline contradictions, of llm_base_url if set, else of Ollama.",
-    )
-    llm_model: str | None = Field(
-        default_factory=lambda: os.environ.get("CRAWBL_CLASSIFY_MODEL") or None,
-        description="Chat model of Ollama, or of llm_base_url; without either, no text is sent to a chat model.",
-    )
-    llm_base_url: str | None = Field(
-        default_factory=lambda: os.environ.get("CRAWBL_LLM_BASE_URL") or None,
-        description="URL of an OpenAI-compatible endpoint; Ollama is used if absent.",
-    )
-    llm_api_key: str | None = Field(
-        default_factory=lambda: os.environ.get("CRAWBL_LLM_API_KEY") or None,
-        description="Key of that endpoint.",
-        repr=False,
-    )
-    heuristic_high: str | None = Field(
-        default_factory=lambda: os.environ.get("CRAWBL_MEM_HEURISTIC_HIGH"),
-        description="Confidence from which the classifier of the palace decides a type alone; CRAWBL_MEM_HEURISTIC_HIGH is "
-        "read too. If absent, 0.8 without a chat model, else 999 (never); a value that is not a number counts as 999.",
-    )
-    heuristic_low: str | None = Field(
-        default_factory=lambda: os.environ.get("CRAWBL_MEM_HEURISTIC_LOW"),
-        description="Confidence from which the nearest centroid may decide the type; CRAWBL_MEM_HEURISTIC_LOW is read "
-        "too. If absent, 0.5 or 999.",
-    )
-    secrets: Literal["redact", "refuse", "keep"] = Field(
-        default="redact",
-        description="What is done with credentials (API keys, tokens, private keys, passwords) in a text that is to be "
-        "stored: redact replaces them, refuse refuses the text, keep stores it. The scrubber of a workspace has precedence.",
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="Least severe level that is logged: `debug`, `info`, `warning` or `error`. On a terminal, without this "
+        "variable, `warning`.",
     )
     query_log: bool = Field(
         default=True,
-        description="Record every recall, with its query, as memory.searched. If false, recalls have no receipt.",
+        description="Record every recall, query included, as `memory.searched`. If false, recalls have no receipt.",
     )
-    tails_per_token: int = Field(
-        default=TAILS_PER_TOKEN,
+    secrets: Literal["redact", "refuse", "keep"] = Field(
+        default="redact",
+        description="What is done with [credentials](#credentials) in a text that is to be stored: `redact` replaces them, "
+        "`refuse` refuses the text with 422, `keep` stores it. The scrubber of a workspace has precedence.",
+    )
+    cache_dir: Annotated[Path, Env(default="`.cache` of the checkout, else `~/.cache/crew-journal`")] = Field(
+        default_factory=_cache_home,
+        description="Directory of downloaded model weights and of the nats-server. `XDG_CACHE_HOME` is respected outside a "
+        "checkout.",
+    )
+
+    @property
+    def models_dir(self) -> Path:
+        """Directory of embedded models, below the cache."""
+        return self.cache_dir / "models"
+
+    @property
+    def nats_dir(self) -> Path:
+        """Directory of nats-server binaries, below the cache."""
+        return self.cache_dir / "nats"
+
+
+class BrokerSettings(BaseModel):
+    """Settings of the broker."""
+
+    nats: str | None = Field(
+        default=None, description="URL of a broker of your own. If absent, the node starts and supervises one."
+    )
+    nats_user: str | None = Field(
+        default=None, description="User at that broker. Without a password it is sent as a token.", repr=False
+    )
+    nats_password: str | None = Field(default=None, description="Password at that broker.", repr=False)
+    nats_server: Annotated[Path | None, Env(default="the newest on `PATH` and in the cache")] = Field(
+        default=None, description="Path of the nats-server binary to start; 2.10 or newer."
+    )
+    durability: Durability = Field(
+        default="durable",
+        description="`durable`: flushed to disk before each acknowledgement. `interval`: flushed every 250 ms.",
+    )
+    replicas: int = Field(
+        default=1,
         ge=1,
-        description="Live tails that one token of one workspace may have open at once; a node allows 500 in all.",
-    )
-    http_connections: int = Field(
-        default=HTTP_CONNECTIONS,
-        ge=8,
-        description="HTTP connections at once; a new one replaces one without a request.",
-    )
-    bodies_mb: int = Field(
-        default=BODIES_MB, ge=64, description="Request bodies in memory at once, MiB; one token may use half."
-    )
-    token_mb_per_minute: int = Field(
-        default=TOKEN_MB_PER_MINUTE,
-        ge=0,
-        description="MiB that a token of role AGENT or LEAD may write a minute; 0 for no limit.",
-    )
-    token_entries_per_minute: int = Field(
-        default=TOKEN_ENTRIES_PER_MINUTE,
-        ge=0,
-        description="Entries and documents that such a token may write a minute; 0 for no limit.",
-    )
-    token_waiting_mb: int = Field(
-        default=TOKEN_WAITING_MB,
-        ge=0,
-        description="MiB written by such a token that may wait to be folded, and the most of one request; 0 for no limit.",
-    )
-    token_requests: int = Field(
-        default=TOKEN_REQUESTS,
-        ge=0,
-        description="Requests of such a token that may be open at once, streams included; 0 for no limit.",
-    )
-    memory_provider: str = Field(
-        default="journal",
-        description="Where memory documents are kept: journal, disk, http, or module:factory of a provider of your own.",
-    )
-    memory_provider_url: str | None = Field(default=None, description="URL of the service, for http.")
-    memory_provider_token: str | None = Field(default=None, description="Token for that service.", repr=False)
-    memory_provider_root: Path | None = Field(default=None, description="Directory of the files, for disk.")
-    memory_file: Path | None = Field(
-        default=None, description="TOML file that chooses the provider of individual workspaces."
-    )
-    replicas: int = Field(default=1, ge=1, le=5, description="Stream replicas.")
-    hot_index_mb: int = Field(default=512, ge=16, description="Memory budget of the hot indexes, MiB.")
-    duckdb_memory_mb: int = Field(default=512, ge=64, description="DuckDB memory limit, MiB.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe level that is logged."
+        le=5,
+        description="Replicas of the streams, 1 to 5. More than 1 needs a clustered broker of your own.",
     )
 
     @model_validator(mode="before")
@@ -303,12 +235,164 @@ class Settings(LayeredSettings):
             raise ValueError("contains a user, but nats_user or nats_password is set, too: give the user once")
         return address.url
 
-    @property
-    def models_dir(self) -> Path:
-        """Directory of embedded models, below the cache."""
-        return self.cache_dir / "models"
 
-    @property
-    def nats_dir(self) -> Path:
-        """Directory of nats-server binaries, below the cache."""
-        return self.cache_dir / "nats"
+class ModelSettings(BaseModel):
+    """Settings of models."""
+
+    embedder: EmbedderKind = Field(
+        default="auto",
+        description="Which model embeds: `openai`, `ollama`, `minilm`, `none`, or `auto`: the endpoint of "
+        "`CREW_JOURNAL_EMBED_BASE_URL` if it is set, else the first of Ollama, MiniLM and none that works.",
+    )
+    ollama_host: Annotated[str, Env(("OLLAMA_HOST",))] = Field(
+        default=OLLAMA_DEFAULT_HOST, description="URL of Ollama."
+    )
+    ollama_model: str = Field(default=OLLAMA_DEFAULT_MODEL, description="Embedding model of Ollama.")
+    embed_base_url: Annotated[str | None, Env(("CRAWBL_EMBED_BASE_URL",))] = Field(
+        default=None,
+        description="URL of an OpenAI-compatible endpoint (`/embeddings`), such as `https://api.openai.com/v1` "
+        "([embeddings.md](embeddings.md#an-openai-compatible-endpoint)).",
+    )
+    embed_api_key: Annotated[str | None, Env(("CRAWBL_EMBED_API_KEY",))] = Field(
+        default=None, description="Key of that endpoint.", repr=False
+    )
+    embed_model: Annotated[str, Env(("CRAWBL_EMBED_MODEL",))] = Field(
+        default=EMBED_DEFAULT_MODEL,
+        pattern=r"^[A-Za-z0-9._:/-]{1,89}$",
+        description="Embedding model of that endpoint.",
+    )
+    llm_model: Annotated[str | None, Env(("CRAWBL_CLASSIFY_MODEL",))] = Field(
+        default=None,
+        description="Chat model that words learned rules ([consolidation.md](consolidation.md)) and classifies drawers "
+        "([palace.md](palace.md#classification)). Without this and the next variable, no text is sent to a chat model.",
+    )
+    llm_base_url: Annotated[str | None, Env(("CRAWBL_LLM_BASE_URL",))] = Field(
+        default=None,
+        description="URL of an OpenAI-compatible endpoint (`/chat/completions` with `json_schema`), such as "
+        "`https://api.openai.com/v1`. If absent, the models are Ollama's. With a URL and no model, `gpt-4o-mini`.",
+    )
+    llm_api_key: Annotated[str | None, Env(("CRAWBL_LLM_API_KEY",))] = Field(
+        default=None, description="Key of that endpoint.", repr=False
+    )
+    judge_model: str | None = Field(
+        default=None,
+        description="Chat model of the same server that judges borderline contradictions. If absent, the rule alone "
+        "decides.",
+    )
+    heuristic_high: Annotated[str | None, Env(("CRAWBL_MEM_HEURISTIC_HIGH",))] = Field(
+        default=None,
+        description="Confidence from which the classifier of the palace decides a type alone. If absent, 0.8 without a chat "
+        "model, else 999 (never). A value that is not a number counts as 999.",
+    )
+    heuristic_low: Annotated[str | None, Env(("CRAWBL_MEM_HEURISTIC_LOW",))] = Field(
+        default=None,
+        description="Confidence from which the nearest centroid may decide the type. If absent, 0.5 without a chat model, "
+        "else 999.",
+    )
+    similar_threshold: float = Field(
+        default=SIMILAR_THRESHOLD,
+        description="Smallest cosine similarity of a `similar` relation, above 0 and at most 1. Any other counts as 0.8.",
+    )
+
+
+class DocumentSettings(BaseModel):
+    """Settings of memory documents."""
+
+    memory_provider: str = Field(
+        default="journal",
+        description="Where memory documents are kept: `journal`, `disk`, `http`, or `module:factory` of a provider of your "
+        "own.",
+    )
+    memory_provider_root: Path | None = Field(
+        default=None, description="Directory of the files, for `disk`. It must exist."
+    )
+    memory_provider_url: str | None = Field(default=None, description="URL of the service, for `http`.")
+    memory_provider_token: str | None = Field(default=None, description="Token for that service.", repr=False)
+    memory_file: Path | None = Field(
+        default=None, description="TOML file that chooses the provider of individual workspaces."
+    )
+
+
+class LimitSettings(BaseModel):
+    """Limits of a node."""
+
+    hot_index_mb: int = Field(
+        default=512,
+        ge=16,
+        description="Memory budget of the search indexes, MiB; at least 16. The index in use is kept even if it alone is "
+        "larger.",
+    )
+    duckdb_memory_mb: int = Field(default=512, ge=64, description="Memory limit of DuckDB, MiB; at least 64.")
+    tails_per_token: int = Field(
+        default=TAILS_PER_TOKEN,
+        ge=1,
+        description="Live streams that one token of one workspace may have open at once. A node allows 500 in all.",
+    )
+    http_connections: int = Field(
+        default=HTTP_CONNECTIONS,
+        ge=8,
+        description="HTTP connections at once; at least 8. A new one replaces the one that has been without a request for "
+        "longest.",
+    )
+    bodies_mb: int = Field(
+        default=BODIES_MB,
+        ge=64,
+        description="Request bodies in memory at once, MiB; at least 64. One token may use half.",
+    )
+    token_mb_per_minute: int = Field(
+        default=TOKEN_MB_PER_MINUTE,
+        ge=0,
+        description="MiB of entries and documents that a token of role AGENT or LEAD may write a minute; 0 for no limit.",
+    )
+    token_entries_per_minute: int = Field(
+        default=TOKEN_ENTRIES_PER_MINUTE,
+        ge=0,
+        description="Entries and documents that such a token may write a minute; 0 for no limit.",
+    )
+    token_waiting_mb: int = Field(
+        default=TOKEN_WAITING_MB,
+        ge=0,
+        description="MiB written by such a token that may wait to be folded into the views, and the most that one request "
+        "may write; 0 for no limit.",
+    )
+    token_requests: int = Field(
+        default=TOKEN_REQUESTS,
+        ge=0,
+        description="Requests of such a token that may be open at once, live streams included; 0 for no limit.",
+    )
+
+
+class ClientSettings(BaseModel):
+    """Variables of the client and the command line; ``Settings`` does not have them."""
+
+    url: Annotated[str | None, Env(default="the `up` of the data directory")] = Field(
+        default=None, description="URL of a running service."
+    )
+    config: Path = Field(default=Path("~/.config/crew-journal/config.toml"), description="The configuration file.")
+    context: Annotated[str | None, Env(default="`context` of that file")] = Field(
+        default=None, description="The context to use."
+    )
+    workspace: Annotated[str | None, Env(default="`default`")] = Field(
+        default=None, description="Workspace of commands and hooks, for a token of all workspaces."
+    )
+    token: Annotated[str | None, Env(default="the owner's token of the data directory")] = Field(
+        default=None, description="Token to send.", repr=False
+    )
+
+
+class Settings(LimitSettings, LayeredSettings, DocumentSettings, ModelSettings, BrokerSettings, NodeSettings):
+    """Settings of a node; what is not given is read from the environment."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**environment_of(NODE_SETTINGS) | given)
+
+
+SECTIONS: Final = {
+    model.__name__: settings_of(model, "CRUVERO_" if model is LayeredSettings else None)
+    for model in (*reversed(Settings.__bases__), ClientSettings)
+}
+"""All variables, by the class that declares them and names their table in ``docs/settings.md``."""
+CLIENT_SETTINGS: Final = SECTIONS[ClientSettings.__name__]
+NODE_SETTINGS: Final = tuple(it for section in SECTIONS.values() if section is not CLIENT_SETTINGS for it in section)

@@ -1,4 +1,4 @@
-"""Writes what is generated: the operations as methods of both clients, the blocking client, and ``docs/operations.md``.
+"""Writes what is generated: methods of both clients, the blocking client, ``docs/operations.md``, tables in other pages.
 
 Why text and not a loop: editors and type checkers read it, so a misspelt argument is an error before anything runs.
 Invariant: the committed files are what this module writes; a test compares them. ``make generate`` runs it.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
@@ -19,6 +20,10 @@ from pydantic.fields import FieldInfo
 
 from ..schemas.operations import ALL
 from ..schemas.operations.operation import Operation
+from ..schemas.setting import Setting
+from ..schemas.settings import SECTIONS
+from ..schemas.sweep_list import ALL_SWEEPS, due_times
+from ..schemas.timestamps import DAY_MS, format_ms
 from .cli.request_options import option_of
 
 CLIENT: Final = "services/client/generated.py"
@@ -246,11 +251,47 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def sweeps_table() -> Iterator[str]:
+    """The sweeps and when they are due."""
+    yield "| sweep | due, UTC | work | on request |"
+    yield "|---|---|---|---|"
+    for sweep in ALL_SWEEPS:
+        due = ", ".join(format_ms(time)[11:16] for time in due_times(sweep.schedule, -1, DAY_MS - 1))
+        request = f"`crew-journal sweep {sweep.name}`" if sweep.on_request else ""
+        yield f"| `{sweep.name}` | {due} | {sweep.work} | {request} |"
+
+
+def settings_table(settings: Iterable[Setting]) -> Iterator[str]:
+    """Settings that are read from the environment."""
+    yield "| variable | default | meaning |"
+    yield "|---|---|---|"
+    for setting in settings:
+        yield f"| `{setting.variables[0]}` | {setting.default} | {_cell(setting.field.description or '')} |"
+
+
+TABLES: Final[dict[str, dict[str, Callable[[], Iterator[str]]]]] = {
+    "docs/operating.md": {"sweeps": sweeps_table},
+    "docs/settings.md": {name: partial(settings_table, section) for name, section in SECTIONS.items()},
+}
+"""Page → name → table, which stands in the page between ``<!-- NAME: make generate -->`` and ``<!-- end -->``."""
+
+
+def with_tables(page: str, text: str) -> str:
+    """The text of a page with its tables as they are now."""
+    for name, table in TABLES[page].items():
+        begin, end = f"<!-- {name}: make generate -->\n", "<!-- end -->"
+        head, _, rest = text.partition(begin)
+        text = f"{head}{begin}\n{chr(10).join(table())}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
 def write(root: Path) -> None:
     """Write the files below the checkout ``root``."""
     (root / CLIENT).write_text(client_text(), "utf-8")
     (root / SYNC).write_text(sync_text(), "utf-8")
     (root / DOCS).write_text(docs_text(), "utf-8")
+    for page in TABLES:
+        (root / page).write_text(with_tables(page, (root / page).read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from ...schemas.events.drawers import CentroidComputed, DrawerState
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ids import name_key
-from ...schemas.rules.palace.upkeep import ACTIVE_MS, DECAY, DECAY_AGE_DAYS, DECAY_FLOOR, DECAY_UNREAD_DAYS, DIARY
+from ...schemas.rules.palace.upkeep import ACTIVE_MS, DECAY_AGE_DAYS, DECAY_FLOOR, DECAY_UNREAD_DAYS, DIARY
+from ...schemas.sweep_list import DECAY
 from ...schemas.timestamps import DAY_MS, parse_ts, to_ms
 from ...schemas.views.drawers import (
     ACTIVE_DRAWERS,
@@ -40,7 +41,7 @@ _FADING: Final = f"""SELECT drawer.key, drawer.drawer_id FROM {DRAWERS} AS drawe
 def decay(event: EntryRecorded, tx: FoldTransaction) -> None:
     """Let the drawers of a workspace decay for the day of a sweep, unless the workspace was silent (contract, §5)."""
     said = payload_of(event, SweepTicked)
-    if said.sweep != DECAY:
+    if said.sweep != DECAY.name:
         return
     due_ms = to_ms(parse_ts(said.due))
     day = due_ms // DAY_MS

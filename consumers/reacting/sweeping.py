@@ -29,6 +29,7 @@ from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.sweeps import SweepFinished, SweepTicked
 from ...schemas.ids import derived_id
 from ...schemas.subjects import Family
+from ...schemas.sweep_list import Sweep
 from ...schemas.timestamps import parse_ts, to_ms
 from ...schemas.views import ENTRIES
 from ..feed.jetstream import SWEEP_ACK_PENDING
@@ -91,14 +92,14 @@ class Swept:
 class TickReactor(ViewsReactor):
     """A reactor on the ticks of one sweep; workspaces are handled at once, the ticks of each in the journal's order."""
 
-    sweep: ClassVar[str]
+    sweep: ClassVar[Sweep]
     filter_subjects = FILTER_SUBJECTS
     max_ack_pending = SWEEP_ACK_PENDING
     default_limits = SweepLimits()
 
     def workspace_of(self, message: Msg) -> str | None:
         """The workspace of a tick; None if the message is not a tick of this sweep."""
-        tick = tick_of(message, self.sweep)
+        tick = tick_of(message, self.sweep.name)
         return None if tick is None else tick.workspace_id
 
     async def handle_all(self, of: Mapping[str, Sequence[Msg]]) -> None:
@@ -111,7 +112,7 @@ class TickReactor(ViewsReactor):
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
         """Handle ticks of a workspace, in order."""
         for message in messages:
-            if tick := tick_of(message, self.sweep):
+            if tick := tick_of(message, self.sweep.name):
                 await self.caught_up()
                 await self.on_tick(tick)
             await self._leases.ack(message)
@@ -145,7 +146,7 @@ class SweepReactor(TickReactor):
         swept = await self._attempt(tick)
         self._counts["failed" if swept.error else "swept"] += 1
         finished = SweepFinished.model_validate(
-            {"sweep": self.sweep, "due": tick.due, "counts": dict(swept.counts), "error": swept.error}
+            {"sweep": self.sweep.name, "due": tick.due, "counts": dict(swept.counts), "error": swept.error}
         )
         figures = ", ".join(f"{name} {count}" for name, count in swept.counts.items()) or "nothing to do"
         fact = encode_control(
@@ -154,7 +155,7 @@ class SweepReactor(TickReactor):
             fact_id=fact_id,
             cause=tick.entry_id,
             reactor=self.identity,
-            summary=f"{self.sweep} sweep of {tick.due}: {'broken off, ' if swept.error else ''}{figures}",
+            summary=f"{self.sweep.name} sweep of {tick.due}: {'broken off, ' if swept.error else ''}{figures}",
             severity=Severity.WARN if swept.error else swept.severity,
         )
         await self.publish(fact)
@@ -171,8 +172,8 @@ class SweepReactor(TickReactor):
             failure = str(error)
         except Exception as error:
             failure = f"{type(error).__name__}, see the log"
-            _log.error("sweep.fault", sweep=self.sweep, error=type(error).__name__, at=places(error))
-        _log.warning("sweep.failed", sweep=self.sweep, workspace=tick.workspace_id, seq=tick.seq, due=tick.due)
+            _log.error("sweep.fault", sweep=self.sweep.name, error=type(error).__name__, at=places(error))
+        _log.warning("sweep.failed", sweep=self.sweep.name, workspace=tick.workspace_id, seq=tick.seq, due=tick.due)
         return Swept(error=failure[:_ERROR_CHARS])
 
 

@@ -25,6 +25,7 @@ from ...schemas.rules.compaction import (
     TYPES,
 )
 from ...schemas.sequence_set import SequenceSet, format_ranges, ranges_of
+from ...schemas.sweep_list import COMPACTION, Sweep
 from ...schemas.timestamps import DAY_MS, format_ms
 from ...schemas.views import (
     ENTRIES,
@@ -77,7 +78,7 @@ class CompactReactor(SweepReactor):
 
     name: ClassVar[str] = "compact"
     version: ClassVar[int] = 1
-    sweep: ClassVar[str] = "compaction"
+    sweep: ClassVar[Sweep] = COMPACTION
     needs: ClassVar[tuple[str, ...]] = (
         ENTRIES_PROJECTION,
         FULLTEXT_PROJECTION,

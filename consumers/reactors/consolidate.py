@@ -31,7 +31,7 @@ from ...schemas.ids import derived_id
 from ...schemas.rules.consolidation import is_worthwhile
 from ...schemas.rules.lessons import rule_summary
 from ...schemas.rules.relations import EVIDENCE_REF
-from ...schemas.rules.sweeps import SCHEDULES
+from ...schemas.sweep_list import CONSOLIDATION, Sweep
 from ...schemas.views import (
     AGENTS_PROJECTION,
     DOCUMENTS_PROJECTION,
@@ -115,7 +115,7 @@ class ConsolidateReactor(SweepReactor):
 
     name: ClassVar[str] = "consolidate"
     version: ClassVar[int] = VERSION
-    sweep: ClassVar[str] = "consolidation"
+    sweep: ClassVar[Sweep] = CONSOLIDATION
     uses_chat = True
     max_ack_pending = WORKSPACES_AT_ONCE
     needs: ClassVar[tuple[str, ...]] = (
@@ -133,7 +133,7 @@ class ConsolidateReactor(SweepReactor):
 
     async def work(self, tick: Tick) -> Swept:
         """Look at each crew with new entries, or at the one that was asked for."""
-        since_ms = tick.since_ms if tick.since_ms is not None else tick.due_ms - SCHEDULES[self.sweep].period_ms
+        since_ms = tick.since_ms if tick.since_ms is not None else tick.due_ms - self.sweep.schedule.period_ms
         searches = await asyncio.to_thread(searches_of, self._views, tick)
         turns = asyncio.Semaphore(1 if self._chat is None else CREWS_AT_ONCE)
 
@@ -176,7 +176,9 @@ class ConsolidateReactor(SweepReactor):
         if read.worthwhile and self._chat is not None:
             asked = question([(one.entry_type, one.summary) for one in read.candidates])
             try:
-                answer = await self._chat.complete(tick.workspace_id, self.sweep, asked, ProposedRules, crew_id=crew_id)
+                answer = await self._chat.complete(
+                    tick.workspace_id, self.sweep.name, asked, ProposedRules, crew_id=crew_id
+                )
                 groups = proposed_groups(answer, read.candidates)
                 model = self._chat.model_id[:_MODEL_CHARS]
             except ChatError as failure:

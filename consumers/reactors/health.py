@@ -15,6 +15,7 @@ from ...schemas.events.health import HealthRecorded
 from ...schemas.ids import derived_id
 from ...schemas.rules import health
 from ...schemas.rules.health import Trouble
+from ...schemas.sweep_list import HEALTH, Sweep
 from ...schemas.timestamps import format_ms, parse_ts, to_ms
 from ...schemas.views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
 from ..reacting.control_facts import encode_control
@@ -31,7 +32,7 @@ class HealthReactor(SweepReactor):
 
     name: ClassVar[str] = "health"
     version: ClassVar[int] = 1
-    sweep: ClassVar[str] = "health"
+    sweep: ClassVar[Sweep] = HEALTH
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, VECTORS_PROJECTION, RELATIONS_PROJECTION)
 
     async def work(self, tick: Tick) -> Swept:

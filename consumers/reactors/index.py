@@ -23,6 +23,7 @@ from ...schemas.errors import EmbedderError, EmbedderInputRejected
 from ...schemas.events.derived import encode_vector
 from ...schemas.events.token_bits import encode_token_bits
 from ...schemas.ports import Embedder, Published, TokenBits
+from ...schemas.sweep_list import INDEX, Sweep
 from ...schemas.views import (
     ENTRIES_PROJECTION,
     VECTORS_PROJECTION,
@@ -90,7 +91,7 @@ class IndexReactor(SweepReactor):
 
     name: ClassVar[str] = "index"
     version: ClassVar[int] = 1
-    sweep: ClassVar[str] = "index"
+    sweep: ClassVar[Sweep] = INDEX
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, VECTORS_PROJECTION)
 
     def prepare(self) -> None:

@@ -30,6 +30,7 @@ from ...schemas.rules.operators import (
     slug_of,
     stated,
 )
+from ...schemas.sweep_list import OPERATORS, Sweep
 from ...schemas.views import ENTRIES_PROJECTION, STANDINGS_PROJECTION
 from ...schemas.views.operators import OPERATORS_PROJECTION
 from ..prompts.operator_facts import Facts, question
@@ -48,7 +49,7 @@ class OperatorsReactor(SweepReactor):
 
     name: ClassVar[str] = "operators"
     version: ClassVar[int] = 1
-    sweep: ClassVar[str] = "operators"
+    sweep: ClassVar[Sweep] = OPERATORS
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, STANDINGS_PROJECTION, OPERATORS_PROJECTION)
     of_agents: ClassVar[bool] = False
     """Whether each agent has a card of its own of a person."""
@@ -115,7 +116,7 @@ class OperatorsReactor(SweepReactor):
         if self._chat is not None:
             try:
                 answer = await self._chat.complete(
-                    tick.workspace_id, self.sweep, question(turns), Facts, crew_id=person.crew_id
+                    tick.workspace_id, self.sweep.name, question(turns), Facts, crew_id=person.crew_id
                 )
             except ChatError:
                 counts["model_failed"] += 1

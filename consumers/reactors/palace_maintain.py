@@ -20,7 +20,8 @@ from ...schemas.active_models import active_in, read_active_models
 from ...schemas.events.drawers import CentroidComputed, DrawerPruned
 from ...schemas.events.payload import ControlPayload
 from ...schemas.ids import derived_id
-from ...schemas.rules.palace.upkeep import DECAY, pruned
+from ...schemas.rules.palace.upkeep import pruned
+from ...schemas.sweep_list import DECAY
 from ...schemas.timestamps import DAY_MS
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import Tick, TickReactor

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from ...schemas.sweep_list import PEER_CARDS, Sweep
 from .operators import OperatorsReactor
 
 
@@ -14,7 +15,7 @@ class PeerCardsReactor(OperatorsReactor):
     """Consumes ``sweep.ticked`` of the peer cards."""
 
     name: ClassVar[str] = "peer_cards"
-    sweep: ClassVar[str] = "peer_cards"
+    sweep: ClassVar[Sweep] = PEER_CARDS
     of_agents: ClassVar[bool] = True
 
 

@@ -20,6 +20,7 @@ from ...schemas.ids import derived_id
 from ...schemas.ports import ViewReader
 from ...schemas.rules.interference import Claim, Conflict, conflicts
 from ...schemas.rules.salience import STALE_BELOW, freshness
+from ...schemas.sweep_list import REFLECTION, Sweep
 from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, FACTS, FACTS_PROJECTION, KG_ENTITIES
 from ...schemas.views.facts import FactRow
 from ...schemas.views.table import as_of
@@ -55,7 +56,7 @@ class ReflectReactor(SweepReactor):
 
     name: ClassVar[str] = "reflect"
     version: ClassVar[int] = 1
-    sweep: ClassVar[str] = "reflection"
+    sweep: ClassVar[Sweep] = REFLECTION
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, FACTS_PROJECTION)
 
     async def work(self, tick: Tick) -> Swept:

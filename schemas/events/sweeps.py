@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from ..entry import Id
+from ..sweep_list import SweepName
 from .payload import ControlPayload, EntryTypeInfo, Publisher
 
 
@@ -15,7 +14,7 @@ class SweepFinished(ControlPayload):
 
     ENTRY_TYPE = "sweep.finished"
     INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE, noise=True, quiet=True)
-    sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators", "peer_cards", "reflection"]
+    sweep: SweepName
     due: str
     counts: dict[str, int] = Field(default_factory=dict)
     error: str | None = Field(default=None, max_length=500)
@@ -33,7 +32,7 @@ class SweepTicked(ControlPayload):
 
     ENTRY_TYPE = "sweep.ticked"
     INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE, noise=True, quiet=True)
-    sweep: Literal["decay", "health", "index", "compaction", "consolidation", "operators", "peer_cards", "reflection"]
+    sweep: SweepName
     due: str
     crew_id: Id | None = None
     since: str | None = None

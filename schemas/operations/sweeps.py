@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import Field
 
+from ..sweep_list import ON_REQUEST, RequestedSweep
 from .operation import Access, Answer, Effect, Operation, Request, Workspace
 
 
+def _listed(names: list[str], word: str) -> str:
+    return f"{', '.join(names[:-1])} {word} {names[-1]}"
+
+
+_TO_THE_END: Final = [sweep.name for sweep in ON_REQUEST.values() if sweep.on_request == "end"]
+
+
 class SweepRequest(Request):
-    """Run a sweep now, after those that were missed.
+    """Run a sweep now, after those that were missed."""
 
-    Returns when the sweep's event is folded; for compaction, reflection, peer_cards and operators, when the sweep has
-    finished.
-    """
-
-    sweep: Literal["decay", "health", "index", "compaction", "reflection", "peer_cards", "operators"] = Field(
-        description="decay, health, index, compaction, reflection, peer_cards or operators."
+    sweep: RequestedSweep = Field(
+        description=f"{_listed([*ON_REQUEST], 'or')}. Returns when the sweep's event is folded; for "
+        f"{_listed(_TO_THE_END, 'and')}, when the sweep has finished."
     )
     workspace_id: Workspace = None
 

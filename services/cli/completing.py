@@ -1,4 +1,4 @@
-"""Completion of values in a shell: recipes, sweeps, views, roles, and the workspaces of the running service.
+"""Completion of values in a shell: recipes, views, roles, and the workspaces of the running service.
 
 Invariant: a completion is silent and never starts a journal; what cannot be found completes to nothing.
 """
@@ -31,12 +31,6 @@ def _recipes() -> Iterable[str]:
     return RECIPES
 
 
-def _sweeps() -> Iterable[str]:
-    from ...schemas.rules.sweeps import SCHEDULES
-
-    return SCHEDULES
-
-
 def _views() -> Iterable[str]:
     from ...consumers.discovery import discover_projections
 
@@ -65,7 +59,6 @@ complete_role: Final = among(_roles)
 complete_workspace: Final = among(_workspaces)
 OF_FIELDS: Final[dict[str, Complete]] = {
     "recipe": complete_recipe,
-    "sweep": among(_sweeps),
     "projection": complete_view,
     "workspace_id": complete_workspace,
 }

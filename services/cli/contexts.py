@@ -12,21 +12,16 @@ from typing import Annotated, Any, Final
 
 import click
 
+from ...schemas.setting import Setting, environment_of
 from . import configuration
 from .commands import Argument, Group, Option
-from .configuration import CONTEXT_VARIABLE, PREFIX, Context, config_file, load, save
+from .configuration import CONTEXT_VARIABLE, Context, config_file, load, save
 from .options import Json
 from .output import print_table, say, show
 
 contexts = Group(help="Contexts: journals by name, and which one commands use.")
 config = Group(help="The configuration file.")
 _HIDDEN: Final = "(set)"
-_CLIENT: Final = {
-    "url": "URL of a running service.",
-    "token": "Token to send.",
-    "workspace": "Workspace, for a token of all workspaces.",
-}
-"""Settings of commands alone."""
 
 
 def _names() -> list[str]:
@@ -114,29 +109,23 @@ def _print_contexts(answer: Mapping[str, Any]) -> None:
 @config.command("show")
 def show_configuration(json_output: Json = False) -> None:
     """Show every setting, its value, and where the value comes from."""
-    from ...schemas.settings import Settings
+    from ...schemas.settings import CLIENT_SETTINGS, NODE_SETTINGS, Settings
 
-    settings = Settings()
+    values = Settings().model_dump() | environment_of(CLIENT_SETTINGS)
     rows = []
-    for name, field in Settings.model_fields.items():
-        value = getattr(settings, name)
-        shown = _HIDDEN if value is not None and not field.repr else None if value is None else str(value)
-        rows.append({"name": name, "value": shown, "from": _origin(name), "meaning": field.description})
-    for name, meaning in _CLIENT.items():
-        value = os.environ.get(f"{PREFIX}{name.upper()}")
-        shown = _HIDDEN if value and name == "token" else value
-        rows.append({"name": name, "value": shown, "from": _origin(name), "meaning": meaning})
+    for setting in (*NODE_SETTINGS, *CLIENT_SETTINGS):
+        value = values.get(setting.name)
+        shown = None if value is None else str(value) if setting.field.repr else _HIDDEN
+        meaning = setting.field.description
+        rows.append({"name": setting.name, "value": shown, "from": _origin(setting), "meaning": meaning})
     path = config_file()
     show({"file": str(path), "exists": path.exists(), "settings": rows}, json_output, _print_configuration)
 
 
-def _origin(name: str) -> str:
-    variable = f"{PREFIX}{name.upper()}"
-    if variable in configuration.origins:
-        return configuration.origins[variable]
-    if variable in os.environ or (name == "ollama_host" and "OLLAMA_HOST" in os.environ):
-        return "environment"
-    return "default"
+def _origin(setting: Setting) -> str:
+    if origin := configuration.origins.get(setting.variables[0]):
+        return origin
+    return "environment" if environment_of([setting]) else "default"
 
 
 def _print_configuration(answer: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ Report = Mapping[str, Any]
 _NAMED: Final = 3
 """Views that are named; of more, the number."""
 _SWEEPS: Final = 10
-"""Sweeps that are shown; there are eight of a workspace."""
+"""Sweeps that are shown: more than one workspace has."""
 
 
 def status_lines(report: Report) -> Iterator[tuple[str, str]]:

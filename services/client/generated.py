@@ -2606,11 +2606,9 @@ class Operations:
     ) -> SweepAnswer:
         """Run a sweep now, after those that were missed.
 
-        Returns when the sweep's event is folded; for compaction, reflection, peer_cards and operators, when the
-        sweep has finished.
-
         Args:
-            sweep: decay, health, index, compaction, reflection, peer_cards or operators.
+            sweep: decay, health, index, compaction, reflection, peer_cards or operators. Returns when the sweep's
+                event is folded; for compaction, reflection, peer_cards and operators, when the sweep has finished.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(SWEEP, locals())

@@ -15,24 +15,24 @@ from typing import Any, Final
 from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ports import ViewReader
 from ...schemas.rules.lessons import MISSION, ended_well
+from ...schemas.sweep_list import CONSOLIDATION
 from ...schemas.timestamps import to_ms
 from ...schemas.views import ENTRIES, SWEEPS
 from ..journal.intake.recorder import Recorder
 from .ticks import Tick, record_tick
 
-SWEEP: Final = "consolidation"
 RUN: Final = "run.completed"
 WINDOW_MS: Final = 30 * 60_000
 """Milliseconds between two consolidations of a crew because of completed runs."""
-LOOK_BACK_MS: Final = 6 * 3_600_000
-"""Milliseconds after which the sweep of the schedule has seen a run (``SCHEDULES``)."""
+LOOK_BACK_MS: Final = CONSOLIDATION.schedule.period_ms
+"""Milliseconds after which the sweep of the schedule has seen a run."""
 _ENDED: Final = f"""SELECT workspace_id, crew_id, entry_type, published_ms,
         CASE WHEN entry_type = '{MISSION}' THEN payload ELSE '{{}}' END FROM {ENTRIES}
     WHERE published_ms > $since AND crew_id IS NOT NULL AND entry_type IN ('{RUN}', '{MISSION}')"""
 _TICKED: Final = f"""SELECT workspace_id, published_ms, payload FROM {ENTRIES}
     WHERE published_ms > $since AND control AND entry_type = '{SweepTicked.ENTRY_TYPE}'"""
 _RUNNING: Final = f"""SELECT workspace_id FROM {SWEEPS}
-    WHERE sweep = '{SWEEP}' AND due_ms IS NOT NULL AND coalesce(finished_due_ms < due_ms, true)"""
+    WHERE sweep = '{CONSOLIDATION.name}' AND due_ms IS NOT NULL AND coalesce(finished_due_ms < due_ms, true)"""
 
 
 class AfterRuns:
@@ -57,8 +57,8 @@ class AfterRuns:
         """
         due = await asyncio.to_thread(self._due, to_ms(self._clock()))
         for (workspace_id, crew_id), ended_ms in due.items():
-            tick = Tick(ended_ms + 1, workspace_id, SWEEP)
-            payload = SweepTicked(sweep="consolidation", due=tick.due, crew_id=crew_id)
+            tick = Tick(ended_ms + 1, workspace_id, CONSOLIDATION.name)
+            payload = SweepTicked(sweep=CONSOLIDATION.name, due=tick.due, crew_id=crew_id)
             said = f"A consolidation of crew {crew_id} is due after a completed run"
             await record_tick(self._journal, tick, payload, f"after_run/{crew_id}", said)
         return len(due)
@@ -76,7 +76,7 @@ class AfterRuns:
         ticked: dict[tuple[str, str | None], int] = {}
         for workspace_id, published_ms, payload in self._views.rows(_TICKED, since):
             said: dict[str, Any] = json.loads(payload)
-            if said.get("sweep") == SWEEP:
+            if said.get("sweep") == CONSOLIDATION.name:
                 of = workspace_id, said.get("crew_id")
                 ticked[of] = max(published_ms, ticked.get(of, 0))
         busy = {workspace_id for (workspace_id,) in self._views.rows(_RUNNING)}

@@ -22,8 +22,9 @@ from ...schemas.operations.health import (
 )
 from ...schemas.ports import ViewReader
 from ...schemas.rules.health import band_of
+from ...schemas.sweep_list import HEALTH
 from ...schemas.timestamps import format_ms
-from ...schemas.views import ENTRIES_PROJECTION, HEALTH_PROJECTION, HEALTH_SNAPSHOTS, RELATIONS
+from ...schemas.views import HEALTH_PROJECTION, HEALTH_SNAPSHOTS, RELATIONS
 from ..desk import Caller
 from .sweep_now import SweepNow
 
@@ -116,7 +117,7 @@ class MemoryHealth:
             BrokerUnavailable: If the sweep could not be asked for.
             Unavailable: If it did not end in time.
         """
-        await self._sweeps.run(caller.workspace_id, "health", HEALTH_PROJECTION, ENTRIES_PROJECTION)
+        await self._sweeps.run(caller.workspace_id, HEALTH)
         return await self.latest(caller, asked)
 
     async def _read(self, workspace_id: str, crew_id: str | None, since: str, limit: int) -> list[tuple[Any, ...]]:

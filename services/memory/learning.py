@@ -27,6 +27,7 @@ from ...schemas.operations.learning import (
 )
 from ...schemas.ports import ViewReader
 from ...schemas.rules.consolidation import MIN_ENTRIES
+from ...schemas.sweep_list import CONSOLIDATION
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import ENTRIES, LEARNING_PROJECTION, SWEEPS, SWEEPS_PROJECTION
 from ...schemas.views.workspaces import AGENTS, CREWS
@@ -37,13 +38,12 @@ from .learned import Learned
 from .sweep_now import reported
 from .ticks import Tick, record_tick
 
-CONSOLIDATION: Final = "consolidation"
 WAIT_S: Final = 2.0
 """Seconds that a request waits for the end of its consolidation: a person waits for the answer, and a run that asks a chat
 model takes longer in any case."""
 _HOUR_MS: Final = 3_600_000
 _UNITS_MS: Final = {"h": _HOUR_MS, "d": 24 * _HOUR_MS, "w": 7 * 24 * _HOUR_MS}
-_RUNNING: Final = f"""SELECT due_ms FROM {SWEEPS} WHERE workspace_id = ? AND sweep = '{CONSOLIDATION}'
+_RUNNING: Final = f"""SELECT due_ms FROM {SWEEPS} WHERE workspace_id = ? AND sweep = '{CONSOLIDATION.name}'
     AND due_ms IS NOT NULL AND coalesce(finished_due_ms < due_ms, true)"""
 
 _CREW: Final = f"""SELECT 1 FROM {CREWS} WHERE workspace_id = $1 AND crew_id = $2
@@ -102,12 +102,12 @@ class Learning:
                     f"the consolidation of {format_ms(running[0][0])} has not finished",
                     hint="ask again when it has; `crew-journal status` shows the sweeps",
                 )
-            tick = Tick(to_ms(self._clock()), workspace_id, CONSOLIDATION)
+            tick = Tick(to_ms(self._clock()), workspace_id, CONSOLIDATION.name)
             since = format_ms(tick.due_ms - int(asked.since[:-1]) * _UNITS_MS[asked.since[-1]])
-            payload = SweepTicked(sweep="consolidation", due=tick.due, crew_id=asked.crew_id, since=since)
+            payload = SweepTicked(sweep=CONSOLIDATION.name, due=tick.due, crew_id=asked.crew_id, since=since)
             of = f"crew {asked.crew_id}" if asked.crew_id is not None else "all crews"
             recorded = await record_tick(
-                self._journal, tick, payload, "consolidation", f"A consolidation of {of} is due, since {since}"
+                self._journal, tick, payload, CONSOLIDATION.name, f"A consolidation of {of} is due, since {since}"
             )
             await until_shown(self._views, recorded.seq, SWEEPS_PROJECTION)
         counts: dict[str, int] | None = None

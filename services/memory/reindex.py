@@ -22,6 +22,7 @@ from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.operations.sweeps import ReindexAnswer, ReindexRequest
 from ...schemas.ports import ViewReader
 from ...schemas.rules import embed_policy
+from ...schemas.sweep_list import INDEX
 from ...schemas.timestamps import to_ms
 from ...schemas.views import EMBEDDINGS, ENTRIES
 from ..desk import Caller
@@ -67,7 +68,7 @@ class Reindexing:
             actor_type=ActorType.USER,
             actor_id=caller.actor,
         )
-        tick = Tick(to_ms(self._clock()), workspace_id, "index")
+        tick = Tick(to_ms(self._clock()), workspace_id, INDEX.name)
         await publish_tick(self._journal, tick)
         return ReindexAnswer(
             workspace_id=workspace_id,

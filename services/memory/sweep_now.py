@@ -17,8 +17,9 @@ from ...schemas.errors import Unavailable
 from ...schemas.events.sweeps import SweepFinished
 from ...schemas.operations.sweeps import SweepAnswer, SweepEmbeddingsRequest
 from ...schemas.ports import ViewReader
+from ...schemas.sweep_list import INDEX, Sweep
 from ...schemas.timestamps import to_ms
-from ...schemas.views import ENTRIES, VECTORS_PROJECTION
+from ...schemas.views import ENTRIES
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from ..shown import until_shown
@@ -60,29 +61,29 @@ class SweepNow:
 
     async def index(self, caller: Caller, _asked: SweepEmbeddingsRequest) -> SweepAnswer:
         """Run the index sweep and say what it did."""
-        return await self.run(caller.workspace_id, "index", VECTORS_PROJECTION)
+        return await self.run(caller.workspace_id, INDEX)
 
-    async def run(self, workspace_id: str, sweep: str, *needs: str) -> SweepAnswer:
+    async def run(self, workspace_id: str, sweep: Sweep) -> SweepAnswer:
         """Publish the missed ticks and one more, and wait until the sweep has finished.
 
-        The named projections (all if none) then show it.
+        The views of the sweep then show it.
 
         Raises:
             BrokerUnavailable: If a tick was not acked.
             Unavailable: If the sweep does not end in time; it goes on all the same.
         """
         await self._catch_up(workspace_id)
-        tick = Tick(to_ms(self._clock()), workspace_id, sweep)
+        tick = Tick(to_ms(self._clock()), workspace_id, sweep.name)
         ticked = await publish_tick(self._journal, tick)
         try:
             async with asyncio.timeout(self._wait_s):
                 answer = await reported(self._views, tick, ticked.seq)
         except TimeoutError:
             raise Unavailable(
-                f"the {sweep} sweep of {tick.due} has not finished within {self._wait_s:g} s",
+                f"the {sweep.name} sweep of {tick.due} has not finished within {self._wait_s:g} s",
                 hint="it goes on; ask again later, and see the reactors in `crew-journal status`",
             ) from None
-        await until_shown(self._views, answer.seq, *needs)
+        await until_shown(self._views, answer.seq, *sweep.views)
         return answer
 
 

@@ -23,13 +23,11 @@ from ...schemas.errors import CrewJournalError
 from ...schemas.events.sweeps import SweepFinished
 from ...schemas.operations.sweeps import SweepAnswer, SweepRequest
 from ...schemas.ports import ViewReader
-from ...schemas.rules.sweeps import SCHEDULES, due_times
+from ...schemas.sweep_list import ALL_SWEEPS, DECAY, due_times
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import (
     DECAYS,
     ENTRIES,
-    ENTRIES_PROJECTION,
-    IMPORTANCE_PROJECTION,
     SWEEPS,
     SWEEPS_PROJECTION,
 )
@@ -45,14 +43,13 @@ FOLD_WAIT_S: Final = 30.0
 AT_ONCE: Final = 8
 """Workspaces whose ticks are published at once; within one they go in order."""
 FAILED: Final = "failed; an OWNER or ADMIN sees why"
-DECAY: Final = "decay"
 _BEGUN: Final = (
     f"SELECT workspace_id, min(published_ms) FROM {ENTRIES} WHERE NOT starts_with(workspace_id, '_') GROUP BY ALL"
 )
 """When the first entry of each workspace was published; 50 ms of CPU for 2 million entries."""
 _LAST: Final = f"SELECT workspace_id, sweep, due_ms FROM {SWEEPS} WHERE due_ms IS NOT NULL"
 _UNFINISHED: Final = f"""SELECT d.workspace_id, d.due_ms, d.decayed FROM {DECAYS} d LEFT JOIN {SWEEPS} s
-    ON s.workspace_id = d.workspace_id AND s.sweep = '{DECAY}' WHERE coalesce(s.finished_due_ms < d.due_ms, true)"""
+    ON s.workspace_id = d.workspace_id AND s.sweep = '{DECAY.name}' WHERE coalesce(s.finished_due_ms < d.due_ms, true)"""
 _SHOWN: Final = f"""SELECT workspace_id, sweep, due_ms, finished_due_ms, finished_ms, counts, error FROM {SWEEPS}
     WHERE $1 IS NULL OR workspace_id = $1 ORDER BY workspace_id, sweep LIMIT 300"""
 
@@ -134,9 +131,9 @@ class Sweeps:
             due_ms = to_ms(self._clock())
             await self._publish_missed(workspace_id, due_ms)
             recorded = await publish_tick(self._journal, Tick(due_ms, workspace_id, sweep))
-            await self._views.wait_for(recorded.seq, FOLD_WAIT_S, ENTRIES_PROJECTION, IMPORTANCE_PROJECTION)
+            await self._views.wait_for(recorded.seq, FOLD_WAIT_S, *DECAY.views)
             finished = await self._finish_decays()
-        decayed = finished.get(workspace_id) if sweep == DECAY else None
+        decayed = finished.get(workspace_id) if sweep == DECAY.name else None
         counts = {} if decayed is None else {"decayed": decayed}
         return SweepAnswer(
             workspace_id=workspace_id, sweep=sweep, due=format_ms(due_ms), seq=recorded.seq, counts=counts
@@ -171,7 +168,7 @@ class Sweeps:
             if by_workspace:
                 last = max(await asyncio.gather(*map(publish, by_workspace.values())))
                 _log.info("sweeps.ticked", ticks=len(due), workspaces=len(by_workspace), seq=last)
-                await self._views.wait_for(last, FOLD_WAIT_S, ENTRIES_PROJECTION, IMPORTANCE_PROJECTION)
+                await self._views.wait_for(last, FOLD_WAIT_S, *DECAY.views)
             await self._finish_decays()
             if self._also is not None:
                 await self._also()
@@ -197,10 +194,10 @@ class Sweeps:
         last = {(workspace, sweep): due_ms for workspace, sweep, due_ms in rows}
         return sorted(
             (
-                Tick(due_ms, workspace, sweep)
+                Tick(due_ms, workspace, sweep.name)
                 for workspace, first_ms in first
-                for sweep, schedule in SCHEDULES.items()
-                for due_ms in due_times(schedule, last.get((workspace, sweep), first_ms), now_ms)
+                for sweep in ALL_SWEEPS
+                for due_ms in due_times(sweep.schedule, last.get((workspace, sweep.name), first_ms), now_ms)
             ),
             key=lambda tick: (tick.due_ms, tick.workspace_id, tick.sweep),
         )
@@ -215,8 +212,8 @@ class Sweeps:
         rows = await asyncio.to_thread(self._views.rows, _UNFINISHED, [])
         last = 0
         for workspace_id, due_ms, decayed in rows:
-            tick = Tick(due_ms, workspace_id, DECAY)
-            payload = SweepFinished(sweep=DECAY, due=tick.due, counts={"decayed": decayed})
+            tick = Tick(due_ms, workspace_id, DECAY.name)
+            payload = SweepFinished(sweep=DECAY.name, due=tick.due, counts={"decayed": decayed})
             summary = f"The decay sweep of {tick.due} is done"
             done = await record_tick(self._journal, tick, payload, "sweep_finished", summary)
             last = max(last, done.seq)

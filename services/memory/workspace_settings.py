@@ -35,6 +35,7 @@ from ...schemas.rules.embed_policy import FIRST, embeds_speech
 from ...schemas.rules.nudges import COST_DEFAULT_USD
 from ...schemas.rules.salience import Weights
 from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.sweep_list import INDEX
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, NUDGES_PROJECTION, TOKENS, WORKSPACE_SETTINGS
 from ...schemas.views.journal import EMBED_POLICIES
@@ -110,7 +111,7 @@ class WorkspaceSettingsService:
             )
             self._last_change = recorded.seq
         if embeds and not embeds_speech(policy, before.chat_choice):
-            await publish_tick(self._journal, Tick(to_ms(self._clock()), workspace_id, "index"))
+            await publish_tick(self._journal, Tick(to_ms(self._clock()), workspace_id, INDEX.name))
         return _answer(workspace_id, configured, policy, recorded.seq)
 
     async def list(self, caller: Caller, _asked: WorkspacesRequest) -> WorkspacesAnswer:

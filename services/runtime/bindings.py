@@ -53,6 +53,7 @@ from ...schemas.operations.tokens import (
     TokensRequest,
 )
 from ...schemas.principal import Principal
+from ...schemas.sweep_list import ON_REQUEST
 from ..access.tokens import TokenRegistry
 from ..desk import Caller, Desk, Handler
 from ..layered.use_cases import Layered
@@ -299,8 +300,8 @@ def _sweep(use: Handlers) -> Handler[SweepRequest, SweepAnswer]:
     """Wait for a sweep whose events come before its end; of the others only the tick is awaited."""
 
     async def handle(caller: Caller, asked: SweepRequest) -> SweepAnswer:
-        if asked.sweep in ("compaction", "reflection", "peer_cards", "operators"):
-            return await use.sweeps.run(caller.workspace_id, asked.sweep)
+        if (sweep := ON_REQUEST[asked.sweep]).on_request == "end":
+            return await use.sweeps.run(caller.workspace_id, sweep)
         return await use.timekeeper.run_now(caller, asked)
 
     return handle

@@ -29,7 +29,7 @@ from crew_journal.consumers.reactors.operators import OperatorsReactor
 from crew_journal.consumers.reactors.peer_cards import PeerCardsReactor
 from crew_journal.schemas.events.workspaces import ConsentChanged
 from crew_journal.schemas.rules.operators import key_id, subject_hash
-from crew_journal.schemas.rules.sweeps import SCHEDULES
+from crew_journal.schemas.sweep_list import ALL_SWEEPS
 from crew_journal.schemas.timestamps import DAY_MS, format_ts
 from crew_journal.services.query.entries.filters import parse_filters
 from crew_journal.services.query.entries.queries import JournalQueries
@@ -231,7 +231,7 @@ async def test_a_full_year_keeps_every_sweep_and_query_in_its_bounds(live: Memor
 
 
 def test_the_pages_figure_of_ticks_in_a_workspace_year_follows_from_the_schedule() -> None:
-    ticks = sum(DAY_MS // schedule.period_ms for schedule in SCHEDULES.values()) * 365
+    ticks = sum(DAY_MS // sweep.schedule.period_ms for sweep in ALL_SWEEPS) * 365
     page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text("utf-8")
     said = re.search(r"in a workspace, ([\d,]+) of each a year", page)
     assert said is not None

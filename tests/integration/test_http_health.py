@@ -16,6 +16,7 @@ from crew_journal.schemas.events.derived import encode_link
 from crew_journal.schemas.events.envelope import LinkDerived
 from crew_journal.schemas.principal import Role
 from crew_journal.schemas.rules import embed_policy
+from crew_journal.schemas.sweep_list import HEALTH
 from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.sweep_now import SweepNow
 
@@ -138,7 +139,7 @@ async def test_a_sweep_nobody_works_off_is_told_instead_of_waited_for_for_ever(s
         recorder, stack.store, clock=lambda: datetime.now(UTC), catch_up=stack.timekeeper.catch_up, wait_s=0.2
     )
     with pytest.raises(Unavailable, match="has not finished"):
-        await alone.run("alone", "health")
+        await alone.run("alone", HEALTH)
 
 
 async def test_the_clients_show_it_too(stack: Stack, reactor: HealthReactor) -> None:

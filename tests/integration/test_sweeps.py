@@ -13,13 +13,13 @@ from support.stack import DEADLINE_S, Stack, running_stack, until
 from crew_journal.schemas.errors import InvalidEntry, NotAllowed, Unavailable
 from crew_journal.schemas.events.sweeps import SweepFinished
 from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.sweeps import SCHEDULES
+from crew_journal.schemas.sweep_list import ALL_SWEEPS, HEALTH
 from crew_journal.schemas.timestamps import DAY_MS, from_ms, to_ms
 from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.memory.sweeps import FAILED, Sweeps
 
-A_DAY = sum(DAY_MS // schedule.period_ms for schedule in SCHEDULES.values())
+A_DAY = sum(DAY_MS // sweep.schedule.period_ms for sweep in ALL_SWEEPS)
 """Ticks of a workspace."""
 
 _TICKS = """SELECT payload->>'sweep', payload->>'due' FROM journal_entries
@@ -96,7 +96,7 @@ async def test_a_sweep_on_request_before_the_catching_up_passes_over_no_missed_d
         cast(Recorder, stack.services.journal), stack.store, clock=clock, catch_up=restarted.catch_up, wait_s=0.2
     )
     with pytest.raises(Unavailable):  # no reactor here works it off
-        await now.run("w1", "health")
+        await now.run("w1", HEALTH)
     nights = [f"{day + timedelta(days=n):%Y-%m-%d}T03:30" for n in (1, 2, 3)]
     await restarted.check()
     found = ticks(stack, "w1")[before:]
@@ -109,7 +109,7 @@ async def test_a_year_away_is_bounded_to_the_newest_of_each_sweep(stack: Stack) 
     clock = await begin(stack, "w1")
     before = len(ticks(stack, "w1"))
     clock.now += timedelta(days=365)
-    assert await keeper(stack, clock).check() == len(SCHEDULES) * 31
+    assert await keeper(stack, clock).check() == len(ALL_SWEEPS) * 31
     decays = [due for sweep, due in ticks(stack, "w1")[before:] if sweep == "decay"]
     assert decays[-1] == f"{clock.now:%Y-%m-%d}T03:00"
     assert len(decays) == 31
@@ -124,7 +124,7 @@ async def test_two_nodes_keep_time_and_the_journal_has_one_tick(stack: Stack) ->
             found = ticks(stack, workspace)
             assert len(found) == len(set(found))
             assert len([due for sweep, due in found if sweep == "decay" and due > f"{clock.now:%Y-%m-%d}"]) == 1, day
-    assert len(stack.store.rows("SELECT * FROM memory_sweeps WHERE workspace_id = 'w1'")) == len(SCHEDULES)
+    assert len(stack.store.rows("SELECT * FROM memory_sweeps WHERE workspace_id = 'w1'")) == len(ALL_SWEEPS)
 
 
 async def test_a_sweep_that_is_due_and_asked_for_at_the_same_millisecond_has_one_tick(stack: Stack) -> None:
@@ -134,7 +134,7 @@ async def test_a_sweep_that_is_due_and_asked_for_at_the_same_millisecond_has_one
     before = ticks(stack, "w1", "health")
     asked = SweepNow(cast(Recorder, stack.services.journal), stack.store, clock=clock, catch_up=no_catch_up, wait_s=0.2)
     with pytest.raises(Unavailable):  # no reactor here works it off
-        await asked.run("w1", "health")
+        await asked.run("w1", HEALTH)
     assert before[-1] == ("health", f"{clock.now:%Y-%m-%dT%H:%M}")
     assert ticks(stack, "w1", "health") == before
 

@@ -15,7 +15,7 @@ from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
 from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
-from crew_journal.schemas.rules.sweeps import SCHEDULES, due_times
+from crew_journal.schemas.sweep_list import ALL_SWEEPS, due_times
 from crew_journal.schemas.timestamps import DAY_MS, format_ms
 
 YEAR_START_MS = 1_767_225_600_000
@@ -75,7 +75,7 @@ def year(entries: int, *, days: int = 365, seed: int = 7, dim: int = 8) -> Itera
 
 
 def _due(after_ms: int, until_ms: int) -> list[tuple[int, str]]:
-    return sorted((due, name) for name, plan in SCHEDULES.items() for due in due_times(plan, after_ms, until_ms))
+    return sorted((due, sweep.name) for sweep in ALL_SWEEPS for due in due_times(sweep.schedule, after_ms, until_ms))
 
 
 def _night(

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.operations.sweeps import SWEEP
 from crew_journal.services.cli import completing
 from crew_journal.services.cli.configuration import Configuration, Context, config_file, configured, load, save
+from crew_journal.services.cli.groups import completion_of
 from crew_journal.services.cli.main import main
 from crew_journal.services.times import moment_of
 
@@ -136,7 +138,8 @@ def test_values_are_completed_and_nothing_is_said_where_no_service_runs(
 ) -> None:
     assert completing.complete_recipe("ro") == ["robust"]
     assert "fulltext" in completing.complete_view("f")
-    assert completing.OF_FIELDS["sweep"]("de") == ["decay"]
+    assert (complete := completion_of(SWEEP, "sweep")) is not None
+    assert complete("de") == ["decay"]
     assert completing.complete_role("O") == ["OWNER"]
     monkeypatch.setenv("CREW_JOURNAL_DATA_DIR", str(tmp_path))
     assert completing.complete_workspace("") == []

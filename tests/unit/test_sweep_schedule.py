@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from crew_journal.schemas.rules.sweeps import MOST_MISSED, SCHEDULES, due_times
+from crew_journal.consumers.discovery import discover_projections, discover_reactors
+from crew_journal.consumers.reacting.sweeping import SweepReactor
+from crew_journal.schemas.events.sweeps import SweepTicked
+from crew_journal.schemas.operations.sweeps import SweepRequest
+from crew_journal.schemas.sweep_list import ALL_SWEEPS, DECAY, MOST_MISSED, due_times
 from crew_journal.schemas.timestamps import format_ms, to_ms
 
+SCHEDULES = {sweep.name: sweep.schedule for sweep in ALL_SWEEPS}
 INSTANTS = st.integers(0, 4_000_000_000_000)
 
 
@@ -51,3 +58,23 @@ def test_what_is_due_lies_after_the_last_and_not_after_now_and_is_bounded_to_the
     assert all(after < due <= until for due in found)
     assert len(found) <= MOST_MISSED
     assert due_times(SCHEDULES[sweep], found[-1], until) == [] if found else until - after < 86_400_000
+
+
+def test_every_sweep_but_the_folded_decay_has_one_reactor_and_names_views_that_exist() -> None:
+    makers = [getattr(factory, "__self__", None) for factory in discover_reactors().values()]
+    sweeping = [maker for maker in makers if isinstance(maker, type) and issubclass(maker, SweepReactor)]
+    assert len({sweep.name for sweep in ALL_SWEEPS}) == len(ALL_SWEEPS)
+    assert {view for sweep in ALL_SWEEPS for view in sweep.views} <= {part.name for part in discover_projections()}
+    assert sorted([DECAY.name, *(maker.sweep.name for maker in sweeping)]) == sorted(SCHEDULES)
+
+
+def test_a_tick_and_the_operation_accept_the_declared_sweeps_and_no_other() -> None:
+    for sweep in ALL_SWEEPS:
+        assert SweepTicked(sweep=sweep.name, due="2026-11-21T00:00:00Z").sweep == sweep.name
+        if sweep.on_request:
+            assert SweepRequest(sweep=sweep.name).sweep == sweep.name
+        else:
+            with pytest.raises(ValidationError):
+                SweepRequest(sweep=sweep.name)
+    with pytest.raises(ValidationError):
+        SweepTicked(sweep="spring", due="2026-11-21T00:00:00Z")

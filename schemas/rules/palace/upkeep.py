@@ -10,8 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-DECAY: Final = "decay"
-"""The sweep in which drawers decay."""
 DIARY: Final = "diary"
 """Type of entries of a diary, which do not decay and are not merged."""
 DECAY_FACTOR: Final = 0.98

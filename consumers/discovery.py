@@ -88,7 +88,9 @@ def _faults(projection: Any) -> Iterator[str]:
         yield "its name must be text"
     if not isinstance(projection.version, int) or isinstance(projection.version, bool) or projection.version < 1:
         yield "its version must be a positive integer"
-    if not isinstance(projection.tables, tuple | list) or not all(isinstance(one, Table) for one in projection.tables):
+    if not isinstance(projection.tables, tuple | list) or not all(
+        isinstance(table, Table) for table in projection.tables
+    ):
         yield "its tables is not a tuple of Table"
     if not callable(projection.apply):
         yield "its apply cannot be called"
@@ -110,7 +112,7 @@ def discover_projections() -> tuple[Projection, ...]:
         if name in names:
             raise DiscoveryError(f"{names[name]} and {part.file} both have a projection called {name}", hint=_RENAME)
         names[name] = part.file
-        for table in (*(one.name for one in projection.tables), *getattr(projection, "scratch", ())):
+        for table in (*(table.name for table in projection.tables), *getattr(projection, "scratch", ())):
             if table in owners:
                 owner = owners[table]
                 raise DiscoveryError(

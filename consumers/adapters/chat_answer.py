@@ -41,10 +41,10 @@ def closed_schema(form: type[BaseModel]) -> dict[str, Any]:
 
 def _close(part: Any) -> Any:
     if isinstance(part, list):
-        return [_close(one) for one in part]
+        return [_close(item) for item in part]
     if not isinstance(part, dict):
         return part
-    closed = {name: _close(one) for name, one in part.items() if name != "default"}
+    closed = {name: _close(item) for name, item in part.items() if name != "default"}
     if closed.get("type") == "object" and "properties" in closed:
         closed |= {"required": list(closed["properties"]), "additionalProperties": False}
     return closed

@@ -104,7 +104,7 @@ def _in_order(data: list[dict[str, Any]]) -> list[list[float]]:
     Raises:
         ValueError: An index is missing or there twice, or a vector holds something else than numbers.
     """
-    vectors = {one["index"]: one["embedding"] for one in data}
+    vectors = {item["index"]: item["embedding"] for item in data}
     if sorted(vectors) != list(range(len(data))):
         raise ValueError("the indexes are not 0 to n - 1")
     if any(type(number) not in (float, int) for vector in vectors.values() for number in vector):

@@ -42,7 +42,7 @@ def download_wheel(package: str, version: str, folder: Path, hashes: Sequence[st
     """
     folder.mkdir(parents=True)
     asked = folder / "wanted.txt"
-    asked.write_text(f"{package}=={version}" + "".join(f" --hash=sha256:{one}" for one in hashes) + "\n", "utf-8")
+    asked.write_text(f"{package}=={version}" + "".join(f" --hash=sha256:{sha256}" for sha256 in hashes) + "\n", "utf-8")
     command = [
         _python_with_pip(folder),
         *_ISOLATED,

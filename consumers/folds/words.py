@@ -106,7 +106,7 @@ class _Words:
             self.key.add(np.array(self.analyzer.keys_of(folded), np.uint64))
             self.is_foreign.add([word in foreign_words() for word in folded])
             parts = [parts_of(word) for word in unknown]
-            keys = np.array(self.analyzer.keys_of([part for one in parts for part in one]), np.uint64)
+            keys = np.array(self.analyzer.keys_of([part for words in parts for part in words]), np.uint64)
             counts = np.fromiter(map(len, parts), np.int64, len(parts))
             sizes = np.bincount(np.repeat(np.arange(len(parts)), counts)[keys != 0], minlength=len(parts))
             self.part_starts.add(self.parts.size + np.cumsum(sizes) - sizes)
@@ -125,11 +125,11 @@ class _Words:
         cut = [pieces_of(word.casefold()) for word in words]
         sizes = np.fromiter(map(len, cut), np.int64, len(cut))
         self.turn_row.rows[numbers] = np.arange(self.sizes.size, self.sizes.size + len(words))
-        self.function.add([[said.function for said in one] for one in meanings])
-        self.flags.add([[said.flags for said in one] for one in meanings])
+        self.function.add([[said.function for said in row] for row in meanings])
+        self.flags.add([[said.flags for said in row] for row in meanings])
         self.starts.add(self.pieces.size + np.cumsum(sizes) - sizes)
         self.sizes.add(sizes)
-        self.pieces.add([piece for one in cut for piece in one])
+        self.pieces.add([piece for row in cut for piece in row])
 
 
 class _Memory:

@@ -103,7 +103,7 @@ class IdentityIndex:
             self._tail
         )  # before the arrays, as in ``_find``: a merge fills those first and then puts another in its place
         found = (tail.get(key) or older for key, older in zip(keys, self._find_many(keys), strict=True))
-        return [None if one is None else Identity(*one) for one in found]
+        return [None if row is None else Identity(*row) for row in found]
 
     def _find(self, key: bytes) -> tuple[int, bytes] | None:
         hit = self._tail.get(key)  # before the arrays: a merge fills those first and empties the tail last

@@ -88,8 +88,8 @@ def digest(con: duckdb.DuckDBPyConnection, view: DigestedView) -> ViewDigest:
                     f'coalesce(sum(hash({table.names}, ?)::HUGEINT), 0)::VARCHAR FROM "{part}"{condition}',
                     [_SALT],
                 ).fetchone()
-                counted, one, other = found or (0, "0", "0")
-                rows, plain, salted = rows + counted, plain + int(one), salted + int(other)
+                counted, sum_plain, sum_salted = found or (0, "0", "0")
+                rows, plain, salted = rows + counted, plain + int(sum_plain), salted + int(sum_salted)
         total += rows
         parts[table.name] = hashlib.blake2b(f"{rows} {plain} {salted}".encode(), digest_size=16).hexdigest()
     whole = " ".join(f"{table} {part}" for table, part in sorted(parts.items()))

@@ -76,7 +76,7 @@ def explained_by(rows: Iterable[tuple[int, str, str, str]]) -> Explained:
     for seq, workspace, entry_type, payload in rows:
         if entry_type == ErasureScoped.ENTRY_TYPE:
             scope = ErasureScoped.model_validate_json(payload).scope
-            ids.update((workspace, one) for one in scope.ids)
+            ids.update((workspace, entry_id) for entry_id in scope.ids)
             erased += _before(scope.ranges, seq)
         else:
             lost += _before(LossAccepted.model_validate_json(payload).lost.ranges, seq)

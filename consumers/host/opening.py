@@ -134,8 +134,8 @@ def put_damaged_aside(path: Path, damage: ViewsDamaged) -> PutAside:
 
 def forget_damaged(path: Path) -> None:
     """Remove the broken files that were put aside, but for the last one; for a journal that has lost nothing."""
-    found = sorted(one for one in path.parent.glob(f"{path.name}{DAMAGED}*") if one.is_file())
-    names = sorted({one.name.removesuffix(_WAL) for one in found})
+    found = sorted(file for file in path.parent.glob(f"{path.name}{DAMAGED}*") if file.is_file())
+    names = sorted({file.name.removesuffix(_WAL) for file in found})
     for old in found:
         if old.name.removesuffix(_WAL) != names[-1]:
             old.unlink(missing_ok=True)

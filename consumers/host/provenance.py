@@ -109,7 +109,7 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None
 
 def _is_held(store: ViewStore, stream: StreamAtHand) -> bool:
     """Whether the stream holds the first and the last entries of the views, where there is a message at all."""
-    asked = [one for order in ("DESC", "ASC") for one in _entries(store, stream.last_seq, order, _SAMPLE)]
+    asked = [entry for order in ("DESC", "ASC") for entry in _entries(store, stream.last_seq, order, _SAMPLE)]
     stored = [(stream.message(seq), identity, content) for seq, identity, content in asked]
     found = [_entry_of(message) == (identity, content) for message, identity, content in stored if message is not None]
     return bool(found) and all(found)

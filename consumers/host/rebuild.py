@@ -313,8 +313,8 @@ def _named(live: Host, fresh: Fresh, view: DigestedView, result: Verified) -> Ve
         if difference is not None:
             return Verified(result.projection, result.seq, False, result.live, result.fresh, difference)
         # what differed then is the same now: a later event settled it, and there is nothing left to name
-        at, one, other = live.store.view_seq(view.name), digest(mine, view), digest(theirs, view)
-        return Verified(result.projection, at, one.digest == other.digest, one, other)
+        at, live_digest, fresh_digest = live.store.view_seq(view.name), digest(mine, view), digest(theirs, view)
+        return Verified(result.projection, at, live_digest.digest == fresh_digest.digest, live_digest, fresh_digest)
 
 
 def _digests(live: Host, views: Sequence[DigestedView]) -> dict[str, tuple[int, ViewDigest]]:

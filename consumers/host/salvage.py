@@ -79,10 +79,10 @@ class Unread:
 
 def kept_files(views: Path) -> list[Path]:
     """Views files beside ``views`` that may know more than the stream, newest first."""
-    found = [one for kind in (AHEAD, BEFORE_LOSS, DAMAGED) for one in views.parent.glob(f"{views.name}{kind}*")]
+    found = [file for kind in (AHEAD, BEFORE_LOSS, DAMAGED) for file in views.parent.glob(f"{views.name}{kind}*")]
     return sorted(
-        (one for one in found if one.suffix != ".wal" and one.is_file()),
-        key=lambda one: one.stat().st_mtime,
+        (file for file in found if file.suffix != ".wal" and file.is_file()),
+        key=lambda file: file.stat().st_mtime,
         reverse=True,
     )
 
@@ -112,7 +112,9 @@ async def salvage(
     """
     unread = Unread() if unread is None else unread
     _, is_whole = await asyncio.to_thread(_explained, live.store, unread)
-    needed = [] if is_whole else [one for one in live.projections if one.name == ENTRIES_PROJECTION]
+    needed = (
+        [] if is_whole else [projection for projection in live.projections if projection.name == ENTRIES_PROJECTION]
+    )
     with ExitStack() as stack:
         async with beside(live, needed, "salvage", memory_mb) as fresh:
             await fold_range(fresh.host, source, live.checkpoint, progress)
@@ -200,9 +202,9 @@ def _nothing(_rows: Sequence[int]) -> None:
 
 def _joined(known: Sequence[Explained]) -> Explained:
     return Explained(
-        normalised([part for one in known for part in one.ranges]),
-        normalised([part for one in known for part in one.erased]),
-        frozenset(chain.from_iterable(one.erased_ids for one in known)),
+        normalised([part for gap in known for part in gap.ranges]),
+        normalised([part for gap in known for part in gap.erased]),
+        frozenset(chain.from_iterable(gap.erased_ids for gap in known)),
     )
 
 

@@ -124,13 +124,13 @@ def classification(texts: Sequence[str]) -> Prompt:
 
 def comparison(text: str, others: Sequence[str]) -> Prompt:
     """The question about a drawer and similar ones."""
-    notes = [{"ref": f"d{at}", "text": one[:SHOWN_CHARS]} for at, one in enumerate(others, 1)]
+    notes = [{"ref": f"d{at}", "text": text[:SHOWN_CHARS]} for at, text in enumerate(others, 1)]
     return Prompt(COMPARE, json.dumps({"new": text[:SHOWN_CHARS], "similar": notes}), _LEAST_TOKENS)
 
 
 def understood(answer: ReadDrawers, count: int) -> list[Understood] | None:
     """What counts of an answer about so many drawers, in their order; None if it has not each of them once."""
-    of = {one.ref.strip(): one for one in answer.drawers}
+    of = {drawer.ref.strip(): drawer for drawer in answer.drawers}
     wanted = [f"d{at}" for at in range(1, count + 1)]
     if len(answer.drawers) != count or set(of) != set(wanted):
         return None
@@ -153,9 +153,9 @@ def _understood(said: ReadDrawer) -> Understood:
     memory_type = said.memory_type.strip().lower()
     share = DEFAULT_IMPORTANCE / MOST_IMPORTANCE if math.isnan(said.importance) else min(max(said.importance, 0.0), 1.0)
     types: dict[str, tuple[str, str]] = {}
-    for one in said.entities:
-        if (name := _name(one.name)) is not None:
-            kind = one.type.strip().lower()
+    for entity in said.entities:
+        if (name := _name(entity.name)) is not None:
+            kind = entity.type.strip().lower()
             types.setdefault(normal_name(name), (name, kind if kind in ENTITY_TYPES else GENERAL_TYPE))
     types = dict(list(types.items())[:MOST_ENTITIES])
     statements: dict[tuple[str, str, str], Statement] = {}
@@ -184,4 +184,4 @@ def _name(text: str) -> str | None:
 
 
 def _line(text: str, chars: int) -> str:
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())[:chars].strip()
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:chars].strip()

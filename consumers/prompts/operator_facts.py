@@ -50,7 +50,7 @@ class Facts(BaseModel):
 
     def proposed(self) -> list[Proposed]:
         """The facts that the person is said to have stated."""
-        return [Proposed(one.key.strip().lower(), one.value, one.quote) for one in self.facts if one.stated]
+        return [Proposed(fact.key.strip().lower(), fact.value, fact.quote) for fact in self.facts if fact.stated]
 
 
 def question(turns: Sequence[OwnTurn]) -> Prompt:

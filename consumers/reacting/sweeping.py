@@ -103,7 +103,7 @@ class TickReactor(ViewsReactor):
 
     async def handle_all(self, of: Mapping[str, Sequence[Msg]]) -> None:
         """Handle the ticks of all workspaces at once."""
-        ended = await asyncio.gather(*(self._settle(*one) for one in of.items()), return_exceptions=True)
+        ended = await asyncio.gather(*(self._settle(*item) for item in of.items()), return_exceptions=True)
         for error in ended:
             if error is not None:
                 raise error

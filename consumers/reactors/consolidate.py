@@ -174,7 +174,7 @@ class ConsolidateReactor(SweepReactor):
         read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
         groups, model, error = [], None, None
         if read.worthwhile and self._chat is not None:
-            asked = question([(one.entry_type, one.summary) for one in read.candidates])
+            asked = question([(candidate.entry_type, candidate.summary) for candidate in read.candidates])
             try:
                 answer = await self._chat.complete(tick.workspace_id, self.sweep, asked, ProposedRules, crew_id=crew_id)
                 groups = proposed_groups(answer, read.candidates)
@@ -190,8 +190,8 @@ class ConsolidateReactor(SweepReactor):
 
     def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
         candidates = candidates_of(self._views, tick, crew_id, since_ms)
-        new = [one for one in candidates if one.is_new]
-        worthwhile = is_worthwhile(len(new), permanent=any(one.is_permanent for one in new))
+        new = [candidate for candidate in candidates if candidate.is_new]
+        worthwhile = is_worthwhile(len(new), permanent=any(candidate.is_permanent for candidate in new))
         known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
         return Read(candidates, known, len(new), worthwhile)
 
@@ -245,7 +245,7 @@ class ConsolidateReactor(SweepReactor):
             rules=tuple(rules),
             proposed=tuple(proposals),
             confirmed=found.learned.confirmed,
-            promoted=tuple(one.rule_id for one in found.proven.promoted),
+            promoted=tuple(rule.rule_id for rule in found.proven.promoted),
             candidates=len(found.read.candidates),
             entries_scanned=found.read.new,
             model=found.model,

@@ -169,7 +169,7 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
             )
             if len(found) == MAX_ENTRIES:
                 break
-    return sorted(found, key=lambda one: one.seq)
+    return sorted(found, key=lambda candidate: candidate.seq)
 
 
 def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:

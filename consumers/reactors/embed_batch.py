@@ -36,7 +36,10 @@ TEXT_HASH_BYTES: Final = 16
 FILTER_SUBJECTS: Final = tuple(
     sorted(
         f"{pattern}.{entry_type}"
-        for entry_type in (*EMBEDDABLE, *(f"{one}>" if one.endswith(".") else one for one in SPEECH))
+        for entry_type in (
+            *EMBEDDABLE,
+            *(f"{speech_type}>" if speech_type.endswith(".") else speech_type for speech_type in SPEECH),
+        )
         for pattern in (f"{Family.JOURNAL.value}.*.*.*", f"{Family.CONTROL.value}.*")
     )
 )

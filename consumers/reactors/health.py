@@ -39,8 +39,8 @@ class HealthReactor(SweepReactor):
         measured = await asyncio.to_thread(measure_workspace, self._views, tick.workspace_id, tick.seq, tick.due_ms)
         trouble = at_that_time(self._context.embedder_trouble(measured[0].figures.model), tick.due_ms)
         counts = {"measured": len(measured), "red": 0, "yellow": 0, "green": 0, "no_data": 0}
-        for one in measured:
-            recorded = judged(one, tick, trouble)
+        for figures in measured:
+            recorded = judged(figures, tick, trouble)
             counts[recorded.band or "no_data"] += 1
             await self.publish(self._fact(recorded, tick))
         return Swept(counts)

@@ -137,8 +137,8 @@ def measure_workspace(views: ViewReader, workspace_id: str, seq: int, due_ms: in
     searches = {(is_whole, crew): counts for is_whole, crew, *counts in _rows(views, _SEARCHES, at)}
     measured = [whole, *(crews[name] for name in sorted(crews))]
     return [
-        _completed(one, edges.get(at, ()), searches.get(at, ()), archived.get(at, 0))
-        for one, at in zip(measured, map(_place, measured), strict=True)
+        _completed(figures, edges.get(at, ()), searches.get(at, ()), archived.get(at, 0))
+        for figures, at in zip(measured, map(_place, measured), strict=True)
     ]
 
 

@@ -203,24 +203,24 @@ class LinkFinder:
         def may_retire(newer: Candidate, earlier: Candidate) -> bool:
             return _may_retire(older[newer.order], older[earlier.order])
 
-        retired += [_Retired(own, older[one.order], one.found) for one in chosen(candidates, may_retire)]
+        retired += [_Retired(own, older[choice.order], choice.found) for choice in chosen(candidates, may_retire)]
         return [*retired, *self._elaborations(fact, retired)]
 
     def _elaborations(self, fact: VectorDerived, retired: Sequence[_Retired]) -> list[_Retired]:
         """The turns that only speak of retired ones: what somebody likes of something that they do not like any more."""
         found = []
-        for one in retired:
-            older, trace_id = one.older, one.older.sphere.trace_id
-            if not (one.found.of_attitude and older.is_turn and trace_id and older.actor_id):
+        for retired_ in retired:
+            older, trace_id = retired_.older, retired_.older.sphere.trace_id
+            if not (retired_.found.of_attitude and older.is_turn and trace_id and older.actor_id):
                 continue
             asked = [fact.workspace_id, trace_id, older.actor_id, older.seq, older.seq + NEXT_WITHIN]
             seqs = [int(row[0]) for row in self._views.rows(_NEXT, asked)]
             for text in self._texts_of(fact.workspace_id, seqs).values():
                 known = any(text.entry_id in (other.newer.entry_id, other.older.entry_id) for other in retired)
-                allowed = text.is_turn and text.agent_id == older.agent_id and _may_retire(one.newer, text)
-                if allowed and not known and text.order < one.newer.order and elaborates(text.statement):
-                    reason = f"{one.found.reason}; speaks of what {older.entry_id} says"
-                    found.append(_Retired(one.newer, text, replace(one.found, reason=reason)))
+                allowed = text.is_turn and text.agent_id == older.agent_id and _may_retire(retired_.newer, text)
+                if allowed and not known and text.order < retired_.newer.order and elaborates(text.statement):
+                    reason = f"{retired_.found.reason}; speaks of what {older.entry_id} says"
+                    found.append(_Retired(retired_.newer, text, replace(retired_.found, reason=reason)))
         return found
 
     async def _judged(self, workspace_id: str, seen: _Seen) -> Contradiction | None:

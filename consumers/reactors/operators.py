@@ -100,12 +100,12 @@ class OperatorsReactor(SweepReactor):
         after = known.forgotten.get(ALL_KEYS, 0)
         turns = await asyncio.to_thread(turns_of, self._views, tick, person, after)
         proposed = await self._propose(tick, person, turns, counts)
-        found = [stated(one, turns) for one in proposed]
+        found = [stated(proposal, turns) for proposal in proposed]
         counts["proposed"] += len(found)
         for why in found:
             if isinstance(why, str):
                 counts[f"refused_{why}"] += 1
-        new = sorted((one for one in found if isinstance(one, StatedFact)), key=lambda one: one.seq)
+        new = sorted((fact for fact in found if isinstance(fact, StatedFact)), key=lambda fact: fact.seq)
         return merged(known.facts, remembered(new, known.forgotten))
 
     async def _propose(
@@ -145,7 +145,7 @@ class OperatorsReactor(SweepReactor):
             ts_ms=tick.due_ms,
             crew_id=person.crew_id,
             data_subject_id=person.user,
-            refs={"derived_from": list(dict.fromkeys([tick.entry_id, *(one.entry_id for one in facts)]))},
+            refs={"derived_from": list(dict.fromkeys([tick.entry_id, *(fact.entry_id for fact in facts)]))},
         )
         await self.publish(fact)
 

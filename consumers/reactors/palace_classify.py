@@ -90,15 +90,17 @@ class PalaceClassifyReactor(ViewsReactor):
         waiting = await asyncio.to_thread(waiting_in, self._views, workspace_id, list(of))
         drawers = [waiting[entry_id] for entry_id in of if entry_id in waiting]
         if self._chat is None:
-            later = await self._settle_types(workspace_id, [one for one in drawers if one.raw])
+            later = await self._settle_types(workspace_id, [drawer for drawer in drawers if drawer.raw])
         else:
-            later = await self._classify(workspace_id, self._chat, [one for one in drawers if one.raw or one.to_enrich])
+            later = await self._classify(
+                workspace_id, self._chat, [drawer for drawer in drawers if drawer.raw or drawer.to_enrich]
+            )
         for entry_id in later:
             await self._leases.put_off(of.pop(entry_id), self._limits.retry_s)
         await self.caught_up()
         waiting = await asyncio.to_thread(waiting_in, self._views, workspace_id, list(of))
         around = None
-        if any(one.to_compare for one in waiting.values()):
+        if any(drawer.to_compare for drawer in waiting.values()):
             around = await self._comparing.neighbourhood(workspace_id)
         for entry_id, message in of.items():
             if around is not None and entry_id in waiting and waiting[entry_id].to_compare:
@@ -157,8 +159,8 @@ class PalaceClassifyReactor(ViewsReactor):
         if not drawers:
             return set()
         graph = await asyncio.to_thread(graph_of, self._views, workspace_id)
-        alone = [one for one in drawers if one.asked_alone]
-        for some in _parts([one for one in drawers if not one.asked_alone]):
+        alone = [drawer for drawer in drawers if drawer.asked_alone]
+        for some in _parts([drawer for drawer in drawers if not drawer.asked_alone]):
             found = None
             if len(some) > 1:
                 try:
@@ -172,8 +174,8 @@ class PalaceClassifyReactor(ViewsReactor):
             if found is None:
                 alone += some
                 continue
-            for drawer, one in zip(some, found, strict=True):
-                if not await self._take(workspace_id, drawer, one, graph):
+            for drawer, answer in zip(some, found, strict=True):
+                if not await self._take(workspace_id, drawer, answer, graph):
                     alone.append(drawer)
         return await self._classify_alone(workspace_id, chat, alone, graph)
 
@@ -229,7 +231,7 @@ class PalaceClassifyReactor(ViewsReactor):
 
     async def _ask(self, workspace_id: str, chat: MeteredChat, drawers: Sequence[Waiting]) -> list[Understood] | None:
         """The model's answer about drawers; None if it is unusable."""
-        prompt = classification([one.content for one in drawers])
+        prompt = classification([drawer.content for drawer in drawers])
         try:
             answer = await chat.complete(workspace_id, PURPOSE, prompt, ReadDrawers)
         except ChatUnavailable:
@@ -244,12 +246,12 @@ def _parts(drawers: Sequence[Waiting]) -> Iterator[list[Waiting]]:
     """Split drawers into calls."""
     part: list[Waiting] = []
     chars = 0
-    for one in drawers:
-        size = min(len(one.content), SHOWN_CHARS)
+    for drawer in drawers:
+        size = min(len(drawer.content), SHOWN_CHARS)
         if part and (len(part) == CALL_DRAWERS or chars + size > CALL_CHARS):
             yield part
             part, chars = [], 0
-        part.append(one)
+        part.append(drawer)
         chars += size
     if part:
         yield part

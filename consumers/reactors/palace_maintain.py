@@ -59,16 +59,16 @@ class PalaceMaintainReactor(TickReactor):
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         if model is None:
             return
-        for one in await asyncio.to_thread(new_centroids, self._views, workspace_id, model, tick.due_ms):
+        for centroid in await asyncio.to_thread(new_centroids, self._views, workspace_id, model, tick.due_ms):
             said = CentroidComputed(
-                memory_type=one.memory_type,
+                memory_type=centroid.memory_type,
                 model=model,
-                vector=base64.b64encode(one.vector.tobytes()).decode(),
-                samples=one.samples,
-                source_hash=one.source_hash,
+                vector=base64.b64encode(centroid.vector.tobytes()).decode(),
+                samples=centroid.samples,
+                source_hash=centroid.source_hash,
             )
-            name = f"centroid/{model}/{one.memory_type}/{one.source_hash}"
-            await self._say(tick, said, name, f"The centroid of {one.memory_type} has {one.samples} drawers")
+            name = f"centroid/{model}/{centroid.memory_type}/{centroid.source_hash}"
+            await self._say(tick, said, name, f"The centroid of {centroid.memory_type} has {centroid.samples} drawers")
             self._counts["centroids"] += 1
 
     async def _say(self, tick: Tick, said: ControlPayload, name: str, summary: str) -> None:

@@ -98,7 +98,7 @@ class PalaceRecord:
     async def rejected(self, workspace_id: str, drawers: Sequence[Waiting], *, alone: bool) -> None:
         """An answer about drawers could not be used."""
         first = drawers[0]
-        said = DrawerAnswerRejected(drawer_ids=tuple(one.drawer_id for one in drawers), alone=alone)
+        said = DrawerAnswerRejected(drawer_ids=tuple(drawer.drawer_id for drawer in drawers), alone=alone)
         name = f"rejected/{first.since_seq}/{len(drawers)}/{first.rejected}/{alone}"
         await self._say(workspace_id, first, said, name, f"An answer about {len(drawers)} drawers could not be used")
 
@@ -116,8 +116,8 @@ class PalaceRecord:
     async def _facts(self, workspace_id: str, drawer: Waiting, found: Understood, graph: Graph) -> int:
         """Assert statements that are new; returns how many of the statements the graph then has."""
         held = 0
-        for one in found.statements:
-            named = (entity_id(one.subject), one.predicate, entity_id(one.object))
+        for statement in found.statements:
+            named = (entity_id(statement.subject), statement.predicate, entity_id(statement.object))
             ends = {named[0], named[2]}
             if (known := graph.open.get(named)) is not None:
                 held += 1
@@ -130,19 +130,19 @@ class PalaceRecord:
             until_ms = await self._end_rivals(workspace_id, drawer, named, graph)
             said = FactAsserted(
                 fact_id=fact_id,
-                subject=FactEntity(entity_id=named[0], name=one.subject, type=one.subject_type),
-                predicate=one.predicate,
-                object=FactEntity(entity_id=named[2], name=one.object, type=one.object_type),
+                subject=FactEntity(entity_id=named[0], name=statement.subject, type=statement.subject_type),
+                predicate=statement.predicate,
+                object=FactEntity(entity_id=named[2], name=statement.object, type=statement.object_type),
                 valid_from=second_of(drawer.filed_ms),
                 valid_to=None if until_ms is None else second_of(until_ms),
                 source_drawer_id=drawer.drawer_id,
                 source_entry_id=drawer.entry_id,
             )
-            text = f"{one.subject} {one.predicate} {one.object}"
+            text = f"{statement.subject} {statement.predicate} {statement.object}"
             await self._say(workspace_id, drawer, said, f"fact/{'/'.join(named)}", text)
             if until_ms is None:
                 graph.open[named] = OpenFact(fact_id, drawer.filed_ms, ActorType.SYSTEM.value, drawer.drawer_id)
-            for end, name in ((named[0], one.subject), (named[2], one.object)):
+            for end, name in ((named[0], statement.subject), (named[2], statement.object)):
                 graph.entities.setdefault(end, name)
             graph.facts += 1
             held += 1
@@ -162,8 +162,8 @@ class PalaceRecord:
                 ended.append(rival)
         if ended and until_ms is None:
             former = [graph.open.pop(rival) for rival in ended]
-            facts = tuple(one.fact_id for one in former)
-            last_ms = max(drawer.filed_ms - SECOND_MS, *(one.from_ms or 0 for one in former))
+            facts = tuple(fact.fact_id for fact in former)
+            last_ms = max(drawer.filed_ms - SECOND_MS, *(fact.from_ms or 0 for fact in former))
             said = FactEnded(
                 fact_ids=facts, ended=second_of(last_ms), reason=f"{drawer.drawer_id} states another value"
             )

@@ -80,10 +80,10 @@ class _Embedded:
     def of(cls, live: Sequence[_Live]) -> _Embedded:
         """These, in their order."""
         return cls(
-            [one.drawer_id for one in live],
-            np.array([one.filed_ms for one in live], np.int64),
-            np.array([one.memory_type == DIARY for one in live], np.bool_),
-            matrix_of([one.vector or b"" for one in live]),
+            [drawer.drawer_id for drawer in live],
+            np.array([drawer.filed_ms for drawer in live], np.int64),
+            np.array([drawer.memory_type == DIARY for drawer in live], np.bool_),
+            matrix_of([drawer.vector or b"" for drawer in live]),
         )
 
     def similar(self, drawer_id: str, filed_ms: int) -> list[str]:
@@ -125,8 +125,8 @@ class PalaceReinforceReactor(ViewsReactor):
         if embedder is None:
             return []
         live = [_Live(*row) for row in await asyncio.to_thread(self._views.rows, _LIVE, [model, workspace_id])]
-        lacking_ms = min((one.filed_ms for one in live if one.vector is None), default=LAST_MS + 1)
-        embedded = _Embedded.of([one for one in live if one.vector])
+        lacking_ms = min((drawer.filed_ms for drawer in live if drawer.vector is None), default=LAST_MS + 1)
+        embedded = _Embedded.of([drawer for drawer in live if drawer.vector])
         later = []
         for drawer_id, entry_id, filed_ms in rows:
             if lacking_ms <= filed_ms:

@@ -63,10 +63,10 @@ class ReflectReactor(SweepReactor):
         facts, known = await asyncio.to_thread(_read, self._views, tick)
         by_id = {fact.row.fact_id: fact for fact in facts}
         found = conflicts(fact.claim for fact in facts)
-        new = [one for one in found if self._conflict_id(tick, one) not in known]
+        new = [conflict for conflict in found if self._conflict_id(tick, conflict) not in known]
         for conflict in new:
             await self.publish(self._conflict(tick, conflict, by_id[conflict.one].subject))
-        doubted = sorted({fact_id for one in new for fact_id in (one.one, one.other)})
+        doubted = sorted({fact_id for conflict in new for fact_id in (conflict.one, conflict.other)})
         contradicted = [by_id[fact_id] for fact_id in doubted if by_id[fact_id].row.verify_asked_ms is None]
         stale = [
             fact

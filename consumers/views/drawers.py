@@ -80,7 +80,7 @@ class DrawersProjection:
                 row = self._row(event)
                 if row.key not in new and not (former := _rows(tx, event, row.drawer_id)):
                     new[row.key] = row
-                elif row.key not in new and not any(one.until_seq is None and _counts(one) for one in former):
+                elif row.key not in new and not any(drawer.until_seq is None and _counts(drawer) for drawer in former):
                     succeed(tx, DRAWERS, [row])
                     begin_again(event, tx, row.drawer_id, filed=True)
                 continue
@@ -284,8 +284,8 @@ def _identity(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 def _referenced(event: EntryRecorded, tx: FoldTransaction) -> None:
     counts: Counter[str] = Counter()
-    for one in payload_of(event, MemoryReferenced).entries:
-        counts[one.entry_id] += one.count
+    for reference in payload_of(event, MemoryReferenced).entries:
+        counts[reference.entry_id] += reference.count
     _count_reads(event, counts, tx)
 
 

@@ -90,7 +90,7 @@ class _Entities:
     """The entities that a batch names: what counts of them now, and the rows to write."""
 
     def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
-        keys = {_key(event, one.entity_id) for event, said in events for one in _named_in(said)}
+        keys = {_key(event, entity.entity_id) for event, said in events for entity in _named_in(said)}
         self.former = tx.find(KG_ENTITIES, sorted(keys))
         self.written: dict[tuple[int, int], EntityRow] = {}
         self._open = {row.key: row for row in self.former if row.until_seq is None}
@@ -106,10 +106,10 @@ class _Entities:
     def name(self, event: EntryRecorded, said: EntityNamed) -> None:
         """Set what an entity is called."""
         self._put(event, said.entity, None)
-        for one in said.dropped_aliases:
-            self._put(event, one, None)
-        for one in said.aliases:
-            self._put(event, one, said.entity.entity_id)
+        for alias in said.dropped_aliases:
+            self._put(event, alias, None)
+        for alias in said.aliases:
+            self._put(event, alias, said.entity.entity_id)
 
     def _put(self, event: EntryRecorded, entity: FactEntity, alias_of: str | None) -> None:
         key = _key(event, entity.entity_id)

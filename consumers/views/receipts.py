@@ -43,7 +43,7 @@ class ReceiptsProjection:
         for key, (receipt, use, ts_ms) in uses.items():
             row = found.get(key)
             if row is not None and row.receipt == receipt and row.used is None:
-                found[key] = row._replace(used=_json([one.entry_id for one in use.entries]), used_ms=ts_ms)
+                found[key] = row._replace(used=_json([entry.entry_id for entry in use.entries]), used_ms=ts_ms)
         if found:
             tx.replace(RECEIPTS, list(found.values()), former)
 

@@ -54,10 +54,10 @@ class RelationsProjection:
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's edges; delete those of entries that are archived."""
         said = [_named(edge) for edge in _edges(batch)]
-        for one in compactions(batch):
-            self._upsert([edge for edge in said if edge.seq < one.event.seq], tx)
-            said = [edge for edge in said if edge.seq > one.event.seq]
-            tx.execute(_FORGET, {"workspace": one.event.workspace_id, "seqs": one.sequences})
+        for compaction in compactions(batch):
+            self._upsert([edge for edge in said if edge.seq < compaction.event.seq], tx)
+            said = [edge for edge in said if edge.seq > compaction.event.seq]
+            tx.execute(_FORGET, {"workspace": compaction.event.workspace_id, "seqs": compaction.sequences})
         self._upsert(said, tx)
 
     def _upsert(self, said: Sequence[RelationRow], tx: FoldTransaction) -> None:
@@ -159,7 +159,7 @@ def _evidence(event: EntryRecorded) -> Iterator[RelationRow]:
     if not isinstance(named, list):
         return
     rule = event.entry
-    for evidence_id in dict.fromkeys(one for one in named if isinstance(one, str)):
+    for evidence_id in dict.fromkeys(name for name in named if isinstance(name, str)):
         if is_id(evidence_id) and evidence_id != rule.id:
             yield RelationRow(
                 event.workspace_id,

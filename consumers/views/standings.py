@@ -50,7 +50,7 @@ class StandingsProjection:
                 by = (entry.id, event.seq, entry.agent_id, event.ts_ms if valid_ms is None else valid_ms)
                 author = author_of(entry.actor_type.value, entry.actor_id)
                 operator = is_by_operator(entry.agent_id, entry.entry_type, entry.actor_type.value)
-                targets = dict.fromkeys(one for one in entry.supersedes if one != entry.id)
+                targets = dict.fromkeys(entry_id for entry_id in entry.supersedes if entry_id != entry.id)
                 superseded += (SupersessionRow(event.workspace_id, target, *by, author, operator) for target in targets)
         tx.add(VALIDITIES, valid)
         tx.add(SUPERSESSIONS, superseded)

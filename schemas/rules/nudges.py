@@ -147,16 +147,16 @@ def _names(entry: CostEntry) -> Iterable[tuple[str, ...]]:
 
 def usd_of(payload: Mapping[str, Any]) -> float | None:
     """The price in a payload; None if there is no number from 0 to ``MOST``."""
-    return next((found for name in USD_FIELDS if (found := _number(payload.get(name))) is not None), None)
+    return next((usd for name in USD_FIELDS if (usd := _number(payload.get(name))) is not None), None)
 
 
 def tokens_of(payload: Mapping[str, Any]) -> float | None:
     """The number of tokens in a payload; None if there is none."""
     for name in TOKEN_FIELDS:
-        if (found := _number(payload.get(name))) is not None:
-            return found
+        if (count := _number(payload.get(name))) is not None:
+            return count
     for pair in TOKEN_PARTS:
-        parts = [found for name in pair if (found := _number(payload.get(name))) is not None]
+        parts = [count for name in pair if (count := _number(payload.get(name))) is not None]
         if parts:
             return sum(parts)
     return None
@@ -176,10 +176,10 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _larger(known: float | None, told: float | None) -> float | None:
-    if known is None or told is None:
-        return told if known is None else known
-    return max(known, told)
+def _larger(first: float | None, second: float | None) -> float | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return max(first, second)
 
 
 def memory_nudge(entries: int) -> str | None:

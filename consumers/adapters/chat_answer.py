@@ -24,10 +24,10 @@ def answer_of(text: str, form: type[A]) -> A | None:
     """
     for part in _parts(text):
         try:
-            found = json.loads(part)
-            if isinstance(found, list) and len(form.model_fields) == 1:
-                found = {next(iter(form.model_fields)): found}
-            return form.model_validate(found)
+            value = json.loads(part)
+            if isinstance(value, list) and len(form.model_fields) == 1:
+                value = {next(iter(form.model_fields)): value}
+            return form.model_validate(value)
         except (ValidationError, ValueError, RecursionError):
             continue
     return None

@@ -98,9 +98,9 @@ class _Words:
     def find(self, words: list[str]) -> Ints:
         """The number of each word; new words are added."""
         numbers = self.numbers
-        found: list[Any] = list(map(numbers.get, words))
-        if None in found:
-            places = [place for place, number in enumerate(found) if number is None]
+        numbers_: list[Any] = list(map(numbers.get, words))
+        if None in numbers_:
+            places = [place for place, number in enumerate(numbers_) if number is None]
             unknown = list(dict.fromkeys([words[place] for place in places]))
             folded = [word.casefold() for word in unknown]
             self.key.add(np.array(self.analyzer.keys_of(folded), np.uint64))
@@ -116,8 +116,8 @@ class _Words:
             self.chars += sum(map(len, unknown))
             numbers.update(zip(unknown, range(len(numbers), len(numbers) + len(unknown)), strict=True))
             for place in places:
-                found[place] = numbers[words[place]]
-        return np.array(found, np.int64)
+                numbers_[place] = numbers[words[place]]
+        return np.array(numbers_, np.int64)
 
     def say(self, words: list[str], numbers: Ints) -> None:
         """Learn what words say of a turn; each is named once."""
@@ -125,8 +125,8 @@ class _Words:
         cut = [pieces_of(word.casefold()) for word in words]
         sizes = np.fromiter(map(len, cut), np.int64, len(cut))
         self.turn_row.rows[numbers] = np.arange(self.sizes.size, self.sizes.size + len(words))
-        self.function.add([[said.function for said in row] for row in meanings])
-        self.flags.add([[said.flags for said in row] for row in meanings])
+        self.function.add([[meaning.function for meaning in row] for row in meanings])
+        self.flags.add([[meaning.flags for meaning in row] for row in meanings])
         self.starts.add(self.pieces.size + np.cumsum(sizes) - sizes)
         self.sizes.add(sizes)
         self.pieces.add([piece for row in cut for piece in row])

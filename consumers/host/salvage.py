@@ -79,9 +79,9 @@ class Unread:
 
 def kept_files(views: Path) -> list[Path]:
     """Views files beside ``views`` that may know more than the stream, newest first."""
-    found = [file for kind in (AHEAD, BEFORE_LOSS, DAMAGED) for file in views.parent.glob(f"{views.name}{kind}*")]
+    files = [file for kind in (AHEAD, BEFORE_LOSS, DAMAGED) for file in views.parent.glob(f"{views.name}{kind}*")]
     return sorted(
-        (file for file in found if file.suffix != ".wal" and file.is_file()),
+        (file for file in files if file.suffix != ".wal" and file.is_file()),
         key=lambda file: file.stat().st_mtime,
         reverse=True,
     )
@@ -168,7 +168,7 @@ def _copy(store: ViewStore, memory_mb: int, stack: ExitStack) -> ViewStore | Non
 
 def _opened(paths: Sequence[Path], stack: ExitStack, unread: Unread) -> list[ViewStore]:
     """The files that can be opened; closed by the stack."""
-    found = []
+    stores = []
     for path in paths:
         try:
             store = ViewStore(path, {"threads": 1, "access_mode": "READ_ONLY"})
@@ -178,8 +178,8 @@ def _opened(paths: Sequence[Path], stack: ExitStack, unread: Unread) -> list[Vie
             _log.warning("salvage.file_unreadable", file=path.name, error=error.message)
             unread.damaged.append(path.name)
             continue
-        found.append(store)
-    return found
+        stores.append(store)
+    return stores
 
 
 def _explained(store: ViewStore, unread: Unread) -> tuple[Explained, bool]:
@@ -239,7 +239,7 @@ def _lost(
         ]
         if bad:
             lost += _lost_without_identity(store, fresh, unread)
-        found = [
+        lost_entries = [
             (row["seq"], row["workspace_id"], row["id"], row["row"])
             for start in range(0, len(lost), _AT_ONCE * _AT_ONCE)
             for part in [sorted(lost[start : start + _AT_ONCE * _AT_ONCE])]
@@ -250,12 +250,12 @@ def _lost(
             elsewhere = f"SELECT seq FROM {ARCHIVED} WHERE {{rows}}"
             archived = columns_around(store, ARCHIVED.name, elsewhere, unreadable)
             gone = {seq for table in archived for seq in table.column("seq").to_pylist()}
-            hard = set(lost) - gone - {row[0] for row in found}
+            hard = set(lost) - gone - {row[0] for row in lost_entries}
     except ViewsDamaged as damage:  # of what describes the tables
         _log.warning("salvage.file_unreadable", file=store.path.name, error=damage.message)
         unread.meets(store)
         return [], set()
-    return without_erased(sorted(set(found)), explains), hard
+    return without_erased(sorted(set(lost_entries)), explains), hard
 
 
 def _not_held(fresh: ViewStore, known: Any) -> list[int]:

@@ -89,14 +89,14 @@ def recurring_groups(candidates: Sequence[Candidate]) -> list[Group]:
         for candidate in candidates
     ]
     groups = []
-    for found in recurrences(seen):
-        members = [by_id[entry_id] for entry_id in found.evidence]
-        said = [Saying(member.publisher, member.summary) for member in members]
-        pattern = shared_wording(said, found.evidence.index(found.typical))[:_TEXT_CHARS]
+    for recurrence in recurrences(seen):
+        members = [by_id[entry_id] for entry_id in recurrence.evidence]
+        sayings = [Saying(member.publisher, member.summary) for member in members]
+        pattern = shared_wording(sayings, recurrence.evidence.index(recurrence.typical))[:_TEXT_CHARS]
         actions = [Saying(member.publisher, member.action) for member in members if member.action]
         action = agreed_action(actions, len({member.publisher for member in members}))[:_TEXT_CHARS]
         if pattern and _is_clean(pattern, action):
-            groups.append(Group(found.typical, found.evidence, pattern, action, found.confidence))
+            groups.append(Group(recurrence.typical, recurrence.evidence, pattern, action, recurrence.confidence))
     return groups
 
 
@@ -109,9 +109,9 @@ def proposed_groups(answer: ProposedRules, candidates: Sequence[Candidate]) -> l
     groups = []
     for rule in cited(answer, len(candidates)):
         terms = terms_of(analyzer, rule.pattern)
-        shown = [(candidates[at], terms_of(analyzer, candidates[at].summary) & terms) for at in rule.evidence]
-        evidence = tuple(candidate.entry_id for candidate, shared in shown if shared)
-        covered = frozenset[int]().union(*(shared for _, shared in shown))
+        shared_terms = [(candidates[at], terms_of(analyzer, candidates[at].summary) & terms) for at in rule.evidence]
+        evidence = tuple(candidate.entry_id for candidate, shared in shared_terms if shared)
+        covered = frozenset[int]().union(*(shared for _, shared in shared_terms))
         if (
             len(evidence) < MIN_EVIDENCE
             or len(covered) < _RESEMBLES * len(terms)
@@ -175,8 +175,8 @@ def learned_of(
         reviewed: Whether all rules of the workspace wait for a person.
     """
     by_id = {candidate.entry_id: candidate for candidate in candidates}
-    own = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
-    known = [rule for rule in known if rule.rule_id not in own]
+    own_ids = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
+    known = [rule for rule in known if rule.rule_id not in own_ids]
     newest = [rule for rule in known if rule.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS]
     waiting = Counter(name for rule in known if rule.waits for name in rule.publishers or (UNRECORDED,))
     rules: dict[str, RuleLearned] = {}
@@ -196,10 +196,10 @@ def learned_of(
             if not same.is_retracted and any(member.seq > same.last_seq for member in members):
                 confirmed.append(same.rule_id)
             continue
-        made: list[RuleLearned | RuleProposed] = [*rules.values(), *proposals.values()]
+        recorded: list[RuleLearned | RuleProposed] = [*rules.values(), *proposals.values()]
         patterns = {normalised(rule.pattern) for rule in newest if not (shared and rule.waits)}
-        patterns |= {normalised(rule.pattern) for rule in made}
-        if normalised(group.pattern) in patterns or any(_is_same(rule.evidence, group) for rule in made):
+        patterns |= {normalised(rule.pattern) for rule in recorded}
+        if normalised(group.pattern) in patterns or any(_is_same(rule.evidence, group) for rule in recorded):
             continue
         fields = {
             "crew_id": crew_id,
@@ -242,12 +242,12 @@ def _is_same(evidence: Collection[str], group: Group) -> bool:
 def usefulness_of(rule: KnownRule, types: dict[str, str], searches: Sequence[Search], tick: Tick) -> Usefulness:
     """How useful a rule has been; ``types`` are those of the entries of its evidence."""
     about = {*rule.evidence, rule.rule_id}
-    found = [search for search in searches if not about.isdisjoint(search.hits)]
-    last = max((search.ts_ms for search in found), default=None)
+    matching = [search for search in searches if not about.isdisjoint(search.hits)]
+    last = max((search.ts_ms for search in matching), default=None)
     return Usefulness(
         relevance=rule.confidence,
-        recalls=len(found),
-        queries=len({search.query for search in found}),
+        recalls=len(matching),
+        queries=len({search.query for search in matching}),
         days_since=None if last is None else (tick.due_ms - last) / DAY_MS,
         runs=rule.runs,
         evidence=len(rule.evidence),

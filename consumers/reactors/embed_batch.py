@@ -268,8 +268,8 @@ async def _vectors(embedder: Embedder, part: Sequence[HasText]) -> tuple[Sequenc
     tokens: Sequence[TokenBits | None] = [None] * len(texts)
     try:
         if isinstance(embedder, TokenEmbedder):
-            found = await embedder.embed_documents_tokens(texts)
-            vectors, tokens = [vector for vector, _ in found], [bits for _, bits in found]
+            pairs = await embedder.embed_documents_tokens(texts)
+            vectors, tokens = [vector for vector, _ in pairs], [bits for _, bits in pairs]
         else:
             vectors = await embedder.embed_documents(texts)
     except EmbedderError:

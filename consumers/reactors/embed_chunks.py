@@ -190,11 +190,11 @@ class EmbedChunksReactor(ViewsReactor):
     def _missing_entities(self, workspace_id: str, model: str) -> list[_Text]:
         texts = {text.text_hash: text for text in entity_texts(self._views, workspace_id)}
         rows = self._views.rows(_KNOWN_HASHES, [workspace_id, model, list(texts)])
-        found = {int(text_hash) for (text_hash,) in rows}
+        embedded = {int(text_hash) for (text_hash,) in rows}
         return [
             _Text(text_hash, cap_bytes(text.text, EMBED_INPUT_BYTES), text.entry_id)
             for text_hash, text in texts.items()
-            if text_hash not in found and text.entry_id is not None
+            if text_hash not in embedded and text.entry_id is not None
         ]
 
     async def _write(

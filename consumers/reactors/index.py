@@ -159,8 +159,8 @@ class IndexReactor(SweepReactor):
         counts: Counter[str],
     ) -> None:
         """Publish vectors, or (an empty one) tombstones."""
-        made = zip(entries, vectors, tokens, strict=True)
-        results = await asyncio.gather(*(self._publish_all(model, *item) for item in made))
+        items = zip(entries, vectors, tokens, strict=True)
+        results = await asyncio.gather(*(self._publish_all(model, *item) for item in items))
         for entry, vector, result in zip(entries, vectors, results, strict=True):
             counts["repeated" if result.duplicate else "written" if vector else "refused"] += 1
             self._troubles.pop((model.embedder.model_id, entry.seq), None)

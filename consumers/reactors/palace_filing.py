@@ -110,10 +110,10 @@ class _Live:
         return any(agree(self._marks_of(piece.text), self._marks_of(text)) for text in near)
 
     def _marks_of(self, text: str) -> Marks:
-        found = self._marks.get(text)
-        if found is None:
-            found = self._marks[text] = marks_by_kind(text)
-        return found
+        marks = self._marks.get(text)
+        if marks is None:
+            marks = self._marks[text] = marks_by_kind(text)
+        return marks
 
     def choose(self, counts: Counter[str]) -> list[_Piece]:
         """The pieces to file; takes milliseconds for each piece that is near thousands of drawers."""
@@ -174,9 +174,9 @@ class Filing:
         counts: Counter[str] = Counter(completed=len(exchanges))
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         filed = await asyncio.to_thread(filed_in, self._views, workspace_id, model)
-        made = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
-        counts["noise"] = sum(not pieces for pieces in made)
-        fresh = [piece for pieces in made for piece in pieces if piece.entry_id not in filed.entries]
+        pieces_of = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
+        counts["noise"] = sum(not pieces for pieces in pieces_of)
+        fresh = [piece for pieces in pieces_of for piece in pieces if piece.entry_id not in filed.entries]
         generation = await self._embed(workspace_id, model, fresh)
         if model is not None:
             centroids = await asyncio.to_thread(centroids_in, self._views, workspace_id, model)
@@ -215,7 +215,7 @@ class Filing:
 
     def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
         """Take the type of the nearest centroid if the word lists are not certain."""
-        if not piece.vector or not self._thresholds.low <= piece.chunk.found.confidence < self._thresholds.high:
+        if not piece.vector or not self._thresholds.low <= piece.chunk.classified.confidence < self._thresholds.high:
             return
         vector = np.frombuffer(piece.vector, "<f4")
         cosines = {
@@ -223,7 +223,7 @@ class Filing:
         }
         if cosines:
             nearest = max(cosines.items(), key=lambda item: (item[1], item[0]))
-            piece.chunk = chunk_of(piece.chunk.text, piece.chunk.found, self._thresholds, nearest)
+            piece.chunk = chunk_of(piece.chunk.text, piece.chunk.classified, self._thresholds, nearest)
             piece.drawer_id = drawer_id(WING, piece.chunk.room, piece.chunk.text)
 
     async def _embed(self, workspace_id: str, model: str | None, pieces: Sequence[_Piece]) -> int:

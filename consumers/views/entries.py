@@ -194,12 +194,12 @@ def _archive(compacted: Sequence[Compaction], tx: FoldTransaction) -> None:
         for seq in compaction.sequences:
             named.setdefault(seq, compaction)
     for workspace, named in by_workspace.items():
-        of = {"workspace": workspace, "first": min(named), "last": max(named), "seqs": list(named)}
-        of["types"] = [compaction.said.entry_type for compaction in named.values()]
-        of["buckets"] = [compaction.event.entry.id for compaction in named.values()]
-        of["archived"] = [compaction.event.published_ms for compaction in named.values()]
-        tx.execute(_ARCHIVE, of)
-        tx.execute(_REMOVE, of)
+        params = {"workspace": workspace, "first": min(named), "last": max(named), "seqs": list(named)}
+        params["types"] = [compaction.payload.entry_type for compaction in named.values()]
+        params["buckets"] = [compaction.event.entry.id for compaction in named.values()]
+        params["archived"] = [compaction.event.published_ms for compaction in named.values()]
+        tx.execute(_ARCHIVE, params)
+        tx.execute(_REMOVE, params)
 
 
 def _words(entry: JournalEntry) -> int:

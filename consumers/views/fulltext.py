@@ -190,15 +190,15 @@ def _further_terms(tokens: BatchTokens, words: KnownWords) -> tuple[U64, Ints]:
     of_parts = tokens.word[at]
     keys = [words.part_keys(of_parts)]
     entry = [np.repeat(starts.searchsorted(at, side="right") - 1, words.part_sizes[of_parts])]
-    shown = words.is_foreign[tokens.word].nonzero()[0]
-    counts = np.bincount(starts.searchsorted(shown, side="right") - 1, minlength=len(starts))
+    foreign = words.is_foreign[tokens.word].nonzero()[0]
+    counts = np.bincount(starts.searchsorted(foreign, side="right") - 1, minlength=len(starts))
     for row in (counts >= CLEARLY_SHOWN).nonzero()[0].tolist():
         stems = words.foreign_keys(tokens.word[starts[row] : starts[row] + tokens.counts[row]])
         keys.append(np.array(stems, np.uint64))
         entry.append(np.full(len(stems), row))
-    every = np.concatenate(entry)
-    order = every.argsort(kind="stable")
-    return np.concatenate(keys)[order], every[order]
+    entries_ = np.concatenate(entry)
+    order = entries_.argsort(kind="stable")
+    return np.concatenate(keys)[order], entries_[order]
 
 
 def _count(tx: FoldTransaction, table: Table[Any]) -> int:

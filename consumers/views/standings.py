@@ -68,12 +68,12 @@ class StandingsProjection:
                 succeed(tx, LIVE_PRIORITIES, [LivePriorityRow(*named, event.seq)])
 
 
-def _retracted(event: EntryRecorded, made: RetractionMade) -> list[RetractionRow]:
+def _retracted(event: EntryRecorded, payload: RetractionMade) -> list[RetractionRow]:
     actor = event.entry.actor_type.value, event.entry.actor_id
-    what = made.stale, made.superseded_by, made.reason
+    content = payload.stale, payload.superseded_by, payload.reason
     return [
-        RetractionRow(event.workspace_id, made.kind.value, target, *what, *actor, event.published_ms, event.seq)
-        for target in made.targets.ids
+        RetractionRow(event.workspace_id, payload.kind.value, target, *content, *actor, event.published_ms, event.seq)
+        for target in payload.targets.ids
     ]
 
 

@@ -74,7 +74,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Calls:
-    found: list[_Call] = field(default_factory=list)
+    counted: list[_Call] = field(default_factory=list)
     by_name: dict[tuple[str, ...], _Call] = field(default_factory=dict)
 
 
@@ -106,7 +106,7 @@ def spending(entries: Iterable[CostEntry]) -> Spending:
             call.booked_usd = (call.booked_usd or 0.0) + (usd or 0.0)
             call.booked_tokens = max(call.booked_tokens or 0.0, tokens or 0.0)
     settled_usd = settled_tokens = open_usd = open_tokens = 0.0
-    for call in calls.found:
+    for call in calls.counted:
         if call.booked_usd is None:
             open_usd += call.usd or 0.0
             open_tokens += call.tokens or 0.0
@@ -114,7 +114,7 @@ def spending(entries: Iterable[CostEntry]) -> Spending:
             settled_usd += call.usd if call.usd is not None else call.booked_usd
             settled_tokens += call.tokens if call.tokens is not None else call.booked_tokens or 0.0
     return Spending(
-        calls=len(calls.found) or loose,
+        calls=len(calls.counted) or loose,
         tokens=round(settled_tokens + max(open_tokens, loose_tokens)),
         usd=settled_usd + max(open_usd, loose_usd),
     )
@@ -125,7 +125,7 @@ def _add_call(calls: _Calls, entry: CostEntry) -> None:
     known = calls.by_name.get(("call", call_id)) if call_id else None
     if known is None:
         known = _Call()
-        calls.found.append(known)
+        calls.counted.append(known)
     known.usd = _larger(known.usd, usd_of(entry.payload))
     known.tokens = _larger(known.tokens, tokens_of(entry.payload))
     calls.by_name.setdefault(("call", entry.entry_id), known)

@@ -444,12 +444,12 @@ class Candidate:
 
     Attributes:
         statement: The statement.
-        found: What ``update`` says about it and the newer one.
+        update: What ``update`` says about it and the newer one.
         order: Orders statements by the time from which they hold, ties included.
     """
 
     statement: Statement
-    found: Update
+    update: Update
     order: tuple[int, int]
 
 
@@ -479,20 +479,20 @@ def chosen(
             and (later_update := update(other.statement, candidate.statement)) is not None
             and later_update.retires
             for other in candidates
-            if other.found.retires
+            if other.update.retires
         )
     ]
     best = max(
         current,
-        key=lambda candidate: (candidate.found.match + candidate.found.confidence, candidate.order),
+        key=lambda candidate: (candidate.update.match + candidate.update.confidence, candidate.order),
         default=None,
     )
-    if best is None or not best.found.retires:
+    if best is None or not best.update.retires:
         return []
     return [
         candidate
         for candidate in current
-        if candidate is best or (candidate.found.retires and _says_same(candidate.statement, best.statement))
+        if candidate is best or (candidate.update.retires and _says_same(candidate.statement, best.statement))
     ]
 
 

@@ -125,7 +125,7 @@ class Chunk:
     importance: float
     tier: PipelineTier
     state: DrawerState
-    found: Classified
+    classified: Classified
 
 
 def may_answer(turn: Turn) -> bool:

@@ -28,7 +28,7 @@ def succeed(tx: FoldTransaction, table: Table[R], rows: Sequence[R]) -> None:
     done: list[R] = []
     for row in rows:
         if (before := last.pop(named(row), None)) is None:
-            _end(tx, table, {name: getattr(row, name) for name in table.key}, _since(row))
+            _end_row(tx, table, {name: getattr(row, name) for name in table.key}, _since(row))
         elif _since(before) < _since(row):  # what counted from a sequence to the same one never counted
             done.append(_ended(before, _since(row)))
         last[named(row)] = row
@@ -37,10 +37,10 @@ def succeed(tx: FoldTransaction, table: Table[R], rows: Sequence[R]) -> None:
 
 def end(tx: FoldTransaction, table: Table[Any], seq: int, **key: Any) -> None:
     """End the open row of a key at ``seq``."""
-    _end(tx, table, key, seq)
+    _end_row(tx, table, key, seq)
 
 
-def _end(tx: FoldTransaction, table: Table[R], key: Mapping[str, Any], seq: int) -> None:
+def _end_row(tx: FoldTransaction, table: Table[R], key: Mapping[str, Any], seq: int) -> None:
     former = tx.get(table, **key, until_seq=None)
     if former:
         tx.delete(table, **key, until_seq=None)

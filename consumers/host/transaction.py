@@ -120,7 +120,7 @@ class ProjectionTransaction:
         self._changes_of(table).removed.append(values)
 
     def _delete(self, table: Table[Any], values: Mapping[str, Any]) -> None:
-        self.execute(f"DELETE FROM {table} WHERE {_same(values)}", list(values.values()))
+        self.execute(f"DELETE FROM {table} WHERE {_equalities(values)}", list(values.values()))
 
     def rewrite(self, table: Table[Any], workspace_id: str, sql: str, params: Sequence[Any] = ()) -> int:
         """Run an ``UPDATE`` of many rows of one workspace; the number of rows changed."""
@@ -141,7 +141,7 @@ class ProjectionTransaction:
 
     def get(self, table: Table[R], **values: Any) -> list[R]:
         """The rows that have all of these values."""
-        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {_same(values)}", list(values.values()))
+        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {_equalities(values)}", list(values.values()))
         return [table.row(*row) for row in rows]
 
     def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
@@ -159,7 +159,7 @@ class ProjectionTransaction:
         return self._changes.setdefault(table.name, TableChanges())
 
 
-def _same(values: Mapping[str, Any]) -> str:
+def _equalities(values: Mapping[str, Any]) -> str:
     return " AND ".join(f"{name} IS NOT DISTINCT FROM ?" for name in values)
 
 

@@ -69,7 +69,7 @@ class PalaceRecord:
             importance=drawer.importance,
             pipeline_tier=PipelineTier.HEURISTIC,
         )
-        await self._say(workspace_id, drawer, payload, "settled", f"{drawer.drawer_id} stays {drawer.memory_type}")
+        await self._decide(workspace_id, drawer, payload, "settled", f"{drawer.drawer_id} stays {drawer.memory_type}")
 
     async def classified(self, workspace_id: str, drawer: Waiting, answer: Understood, graph: Graph) -> None:
         """A model classified a drawer; if the type was decided before, only the entities count."""
@@ -88,14 +88,14 @@ class PalaceRecord:
             summary=answer.summary,
             room=room_of(memory_type) if drawer.added_by == ADDED_BY else None,
         )
-        await self._say(
+        await self._decide(
             workspace_id, drawer, payload, "classified", f"{drawer.drawer_id} is classified as {memory_type}"
         )
 
     async def linked(self, workspace_id: str, drawer: Waiting, payload: DrawerLinked | None = None) -> None:
         """A model looked for a drawer's entities."""
         payload = payload or DrawerLinked(drawer_id=drawer.drawer_id)
-        await self._say(
+        await self._decide(
             workspace_id, drawer, payload, "linked", f"{payload.entity_count} entities in {drawer.drawer_id}"
         )
 
@@ -104,18 +104,20 @@ class PalaceRecord:
         first = drawers[0]
         payload = DrawerAnswerRejected(drawer_ids=tuple(drawer.drawer_id for drawer in drawers), alone=alone)
         name = f"rejected/{first.since_seq}/{len(drawers)}/{first.rejected}/{alone}"
-        await self._say(workspace_id, first, payload, name, f"An answer about {len(drawers)} drawers could not be used")
+        await self._decide(
+            workspace_id, first, payload, name, f"An answer about {len(drawers)} drawers could not be used"
+        )
 
     async def superseded(self, workspace_id: str, cause: Waiting, older: str, newer: str, until_ms: int) -> None:
         """A newer drawer contradicts an older one, which held until a time."""
         payload = DrawerSuperseded(drawer_id=older, superseded_by=newer, until_ms=until_ms)
-        await self._say(workspace_id, cause, payload, f"superseded/{older}/{newer}", f"{newer} supersedes {older}")
+        await self._decide(workspace_id, cause, payload, f"superseded/{older}/{newer}", f"{newer} supersedes {older}")
 
     async def merged(self, workspace_id: str, into: Waiting, drawer_ids: Sequence[str], summary: str) -> None:
         """Drawers are merged into a newer one that says the same."""
         payload = DrawerMerged(into=into.drawer_id, drawer_ids=tuple(drawer_ids), summary=summary)
         name = f"merged/{'/'.join(sorted(drawer_ids))}"
-        await self._say(
+        await self._decide(
             workspace_id, into, payload, name, f"{len(drawer_ids)} drawers are merged into {into.drawer_id}"
         )
 
@@ -145,7 +147,7 @@ class PalaceRecord:
                 source_entry_id=drawer.entry_id,
             )
             text = f"{statement.subject} {statement.predicate} {statement.object}"
-            await self._say(workspace_id, drawer, payload, f"fact/{'/'.join(named)}", text)
+            await self._decide(workspace_id, drawer, payload, f"fact/{'/'.join(named)}", text)
             if until_ms is None:
                 graph.open[named] = OpenFact(fact_id, drawer.filed_ms, ActorType.SYSTEM.value, drawer.drawer_id)
             for end, name in ((named[0], statement.subject), (named[2], statement.object)):
@@ -173,7 +175,7 @@ class PalaceRecord:
             payload = FactEnded(
                 fact_ids=facts, ended=second_of(last_ms), reason=f"{drawer.drawer_id} states another value"
             )
-            await self._say(workspace_id, drawer, payload, f"ended/{'/'.join(named)}", f"{len(facts)} facts end")
+            await self._decide(workspace_id, drawer, payload, f"ended/{'/'.join(named)}", f"{len(facts)} facts end")
         return None if until_ms is None else max(until_ms - SECOND_MS, drawer.filed_ms)
 
     async def _stated_again(self, workspace_id: str, drawer: Waiting, known: OpenFact) -> None:
@@ -181,9 +183,13 @@ class PalaceRecord:
         later = known.from_ms is None or known.from_ms <= drawer.filed_ms
         if known.asserted_by == ActorType.SYSTEM.value and known.drawer_id != drawer.drawer_id and later:
             payload = FactVerified(fact_id=known.fact_id, source_drawer_id=drawer.drawer_id)
-            await self._say(workspace_id, drawer, payload, f"again/{known.fact_id}", f"{known.fact_id} is stated again")
+            await self._decide(
+                workspace_id, drawer, payload, f"again/{known.fact_id}", f"{known.fact_id} is stated again"
+            )
 
-    async def _say(self, workspace_id: str, drawer: Waiting, payload: ControlPayload, name: str, summary: str) -> None:
+    async def _decide(
+        self, workspace_id: str, drawer: Waiting, payload: ControlPayload, name: str, summary: str
+    ) -> None:
         fact = encode_control(
             workspace_id,
             payload,

@@ -80,7 +80,7 @@ class EntriesProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Append the batch's entries by the active policy; recompute ``embeddable`` after a reindex or a new setting."""
-        writes = self._shown(batch.documents, tx) if batch.documents else []
+        writes = self._listed(batch.documents, tx) if batch.documents else []
         events = in_order(writes, batch.entries) if writes else batch.entries
         if not events:
             return
@@ -112,7 +112,7 @@ class EntriesProjection:
         if compacted := compactions(batch):
             _archive(compacted, tx)
 
-    def _shown(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> list[EntryRecorded]:
+    def _listed(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> list[EntryRecorded]:
         """The entries as which writes are listed; repeats are left out."""
         named = [(name_key((write.workspace_id, write.write_id)), write) for write in writes]
         seen = {row.key for row in tx.find(SHOWN_WRITES, [key for key, _ in named])}

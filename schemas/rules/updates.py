@@ -516,7 +516,7 @@ def _figures(tokens: Sequence[_Token]) -> set[str]:
 
 
 def _shared(words: Sequence[_Token], others: Sequence[_Token]) -> float:
-    return sum(any(_same(token, other) for other in others) for token in words) / len(words)
+    return sum(any(_same_word(token, other) for other in others) for token in words) / len(words)
 
 
 def _cues_of(text: str) -> _Cues | None:
@@ -690,7 +690,7 @@ def _stem(word: str) -> str:
     return word
 
 
-def _same(token: _Token, other: _Token) -> bool:
+def _same_word(token: _Token, other: _Token) -> bool:
     """Whether two tokens are forms of one word, or the same number."""
     if token.folded[0] != other.folded[0] and not (token.folded[0].isdecimal() and other.folded[0].isdecimal()):
         return False
@@ -834,7 +834,7 @@ def _quotes(sentence: _Sentence) -> bool:
 
 def _has_subject(sentence: _Sentence) -> bool:
     """Whether a noun stands before the verb or before a colon, rather than "I" or "we"."""
-    for token in sentence.tokens[_begin(sentence.tokens) :]:
+    for token in sentence.tokens[_introduction_end(sentence.tokens) :]:
         if token.folded == ":":
             return True
         if token.is_verb:
@@ -851,7 +851,7 @@ def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_
     are not part of it, numbers only behind a noun ("house 9").
     """
     tokens = [token for at, token in enumerate(sentence.tokens) if at not in skipped]
-    begin = _begin(tokens)
+    begin = _introduction_end(tokens)
     before: list[_Token] = []
     verb = None
     for at, token in enumerate(tokens[begin:], begin):
@@ -898,7 +898,7 @@ _SEVERAL: Final = _list("several")
 _PRONOUNS: Final = _list("pronouns")
 
 
-def _begin(tokens: Sequence[_Token]) -> int:
+def _introduction_end(tokens: Sequence[_Token]) -> int:
     """The place after an introduction such as "Correction:" or "After the fire:", which does not name the topic."""
     for at, token in enumerate(tokens[:_LABEL_WORDS]):
         if token.folded == ":":
@@ -938,7 +938,10 @@ class _Context:
         total = sum(self.weight(token.folded) for token in part)
         if not total:
             return 0.0
-        return sum(self.weight(token.folded) for token in part if any(_same(token, other) for other in others)) / total
+        return (
+            sum(self.weight(token.folded) for token in part if any(_same_word(token, other) for other in others))
+            / total
+        )
 
     def compared(self, new: _Sentence, old: _Sentence) -> Update | None:
         """The effect of one sentence on another."""
@@ -956,7 +959,7 @@ class _Context:
             return withdrawn
         if _quotes(new) or pair.other_entity or pair.other_person:
             return None
-        done = self._done(pair)
+        done = self._task_done(pair)
         if done is not None:
             return done
         turned = self._turned(pair) or self._moved(pair)
@@ -967,10 +970,10 @@ class _Context:
             return reinstated
         leaves = self._leaves(pair) or self._rejected(pair)
         if leaves is not None:
-            return self._whole(pair, leaves, named=True)
-        ended = self._ended(pair)
+            return self._as_amendment(pair, leaves, named=True)
+        ended = self._no_longer_so(pair)
         if ended is not None:
-            return self._whole(pair, ended)
+            return self._as_amendment(pair, ended)
         past = new.within(cues.past) or (_in_past(new) and not new.has(cues.moves))
         stays = new.has(cues.stays)
         adds = new.within(cues.adds)
@@ -984,18 +987,20 @@ class _Context:
             return None
         negated = self._negated(pair)
         if negated is not None:
-            return self._whole(pair, negated)
+            return self._as_amendment(pair, negated)
         changed = self._changed(pair)
         if changed is not None:
-            return self._whole(pair, changed)
-        return self._whole(pair, self._restated(pair))
+            return self._as_amendment(pair, changed)
+        return self._as_amendment(pair, self._restated(pair))
 
-    def _made(self, pair: _Pair, effect: UpdateEffect, confidence: float, reason: str) -> Update:
+    def _update_of(self, pair: _Pair, effect: UpdateEffect, confidence: float, reason: str) -> Update:
         if self.same_speaker is False:
             confidence -= 0.03
-        return Update(effect, round(confidence, 3), reason, self._since(pair.new, whole=True), round(pair.likeness, 4))
+        return Update(
+            effect, round(confidence, 3), reason, self._day_since(pair.new, whole=True), round(pair.likeness, 4)
+        )
 
-    def _whole(self, pair: _Pair, update_: Update | None, *, named: bool = False) -> Update | None:
+    def _as_amendment(self, pair: _Pair, update_: Update | None, *, named: bool = False) -> Update | None:
         """The update; an amendment if it changes one of several items or attributes."""
         if update_ is None or not pair.changes_a_part(named=named):
             return update_
@@ -1008,7 +1013,7 @@ class _Context:
 
     def _lasts(self, new: _Sentence) -> bool:
         """Whether a sentence says that it holds from a day on."""
-        return new.within(new.cues.lasting) or self._since(new) is not None
+        return new.within(new.cues.lasting) or self._day_since(new) is not None
 
     def _is_occurrence(self, pair: _Pair) -> bool:
         """Whether the newer sentence is about one day of what happens regularly: "Tuesday's deploy"."""
@@ -1027,12 +1032,14 @@ class _Context:
                 if not named or pair.other_numbers(named) or old.folded == new.folded:
                     continue
                 has = self.share(named, pair.old_all)
-                if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
-                    update_ = self._made(pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
-                    return self._whole(pair, update_)
+                if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._is_near(_NEAR)):
+                    update_ = self._update_of(
+                        pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"'
+                    )
+                    return self._as_amendment(pair, update_)
         return None
 
-    def _done(self, pair: _Pair) -> Update | None:
+    def _task_done(self, pair: _Pair) -> Update | None:
         """What was still to be done is done."""
         new, old = pair.new, pair.old
         if not old.has(old.cues.intends) or old.has(old.cues.ends) or new.negated:
@@ -1043,8 +1050,8 @@ class _Context:
                 if not named or pair.other_numbers(named):
                     continue
                 has = self.share(named, pair.old_all)
-                if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
-                    return self._made(
+                if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._is_near(_ALIKE)):
+                    return self._update_of(
                         pair, UpdateEffect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"'
                     )
         return None
@@ -1068,23 +1075,23 @@ class _Context:
                 continue  # the older sentence says the opposite of what used to be
             kept = [token for token in left if not token.is_verb]
             of_old_words = self.share(kept, pair.old_all) >= _OWN_WORDS
-            names = [token for token in kept if self._tells(token, pair)]
+            names = [token for token in kept if self._identifies(token, pair)]
             if len(names) < 2 and kept and kept[-1] not in names:
                 names = []  # "the idea of travelling to Peru" and "Ada Lind's songs", but not "Thai boxing"
             if (
                 not of_old_words
                 and new.has(new.cues.attitudes)
                 and old.has(old.cues.attitudes)
-                and self._near(_ALIKE_VALUE)
+                and self._is_near(_ALIKE_VALUE)
             ):
                 of_old_words = bool(names)
             if not kept or not of_old_words:
                 continue
-            if all(any(_same(token, other) for other in gone) for token in kept) and {
+            if all(any(_same_word(token, other) for other in gone) for token in kept) and {
                 token.stem for token in left if token.is_verb
             } <= {token.stem for token in gone if token.is_verb}:
                 continue  # the older sentence says the same of it
-            update_ = self._made(
+            update_ = self._update_of(
                 pair, UpdateEffect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"'
             )
             return replace(update_, of_attitude=old.has(old.cues.attitudes))
@@ -1094,7 +1101,7 @@ class _Context:
         """Somebody lives or works elsewhere now, or gave away what they had: states that have one value at a time."""
         new, old = pair.new, pair.old
         common = new.states & old.states
-        if not common or not self._near(_NEAR_VALUE) or _earlier(new) or new.negated or new.within(new.cues.adds):
+        if not common or not self._is_near(_NEAR_VALUE) or _earlier(new) or new.negated or new.within(new.cues.adds):
             return None
         for state in (shared_state for shared_state in new.cues.states if shared_state.name in common):
             for start_pattern, match in (
@@ -1105,19 +1112,19 @@ class _Context:
                 value = self._names(match["value"], new)
                 for old_match in (held_match for pattern in state.every for held_match in pattern.finditer(old.folded)):
                     before = self._names(old_match["value"], old)
-                    if not value or not before or any(_same(token, other) for token in value for other in before):
+                    if not value or not before or any(_same_word(token, other) for token in value for other in before):
                         continue
                     if self._same_subject(pair, match.start(), old_match.start()):
                         shown = f"{old_match['value'].strip()} → {match['value'].strip()}"
-                        return self._made(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
+                        return self._update_of(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
             for match in (end_match for pattern in state.ends for end_match in pattern.finditer(new.folded)):
                 gone = self._words(match["value"], new.cues)
                 for old_match in (held_match for pattern in state.holds for held_match in pattern.finditer(old.folded)):
                     had = _tokens(old_match["value"], old.cues)
-                    covered = bool(gone) and all(any(_same(token, other) for other in had) for token in gone)
+                    covered = bool(gone) and all(any(_same_word(token, other) for other in had) for token in gone)
                     if covered and self._same_subject(pair, match.start(), old_match.start()):
                         shown = match["value"].strip()
-                        return self._made(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
+                        return self._update_of(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
         return None
 
     def _names(self, text: str, sentence: _Sentence) -> list[_Token]:
@@ -1140,7 +1147,9 @@ class _Context:
         if not ours and not others:
             first = all(any(token.folded in _FIRST_PERSONS for token in tokens) for tokens in (new_tokens, old_tokens))
             return first and self.same_speaker is not False
-        return len(ours) == len(others) and all(_same(token, other) for token, other in zip(ours, others, strict=True))
+        return len(ours) == len(others) and all(
+            _same_word(token, other) for token, other in zip(ours, others, strict=True)
+        )
 
     def _reinstated(self, pair: _Pair) -> Update | None:
         """What was withdrawn or ended holds again."""
@@ -1153,9 +1162,9 @@ class _Context:
             for match in pattern.finditer(old.folded)
             for token in self._words(match["old"], old.cues)
         ] or pair.old_topic
-        topical = any(_same(token, other) for token in named for other in pair.new_topic)
+        topical = any(_same_word(token, other) for token in named for other in pair.new_topic)
         if topical and self.share(named, pair.new_all) >= _SAME_TOPIC:
-            return self._made(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
+            return self._update_of(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
 
     def _leaves(self, pair: _Pair) -> Update | None:
@@ -1173,54 +1182,54 @@ class _Context:
                     continue  # "Tuesday's run is dropped"
                 value = at < len(new.cues.leaves) - 1 and self._is_value(pair, left)  # "no longer" names no value
                 has = self.share(left, old.content)
-                near = value or not self.is_spoken or self._near(_NEAR)
+                near = value or not self.is_spoken or self._is_near(_NEAR)
                 if has < (_OWN_WORDS if self.is_spoken else _NAMED_OLD) or not near:
                     continue
                 if at == 0 and not (new.has(new.cues.present) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved
-                rest = [token for token in pair.new_content if not any(_same(token, other) for other in left)]
-                dated = not self._near(_ALIKE)
+                rest = [token for token in pair.new_content if not any(_same_word(token, other) for other in left)]
+                dated = not self._is_near(_ALIKE)
                 common = [token for token in rest if pair.old_has(token) and not (dated and token.kind is _Kind.DATE)]
-                topic = [token for token in pair.old_topic if not any(_same(token, other) for other in left)]
+                topic = [token for token in pair.old_topic if not any(_same_word(token, other) for other in left)]
                 topical = bool(topic) and self.share(topic, pair.new_content) >= _NAMED_OLD
                 if not topic and pair.old_topic and not _has_subject(old):
-                    topical = self._near(_ALIKE_VALUE)  # "We use A": the object is the topic
+                    topical = self._is_near(_ALIKE_VALUE)  # "We use A": the object is the topic
                 if common or topical or value:
-                    return self._made(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
+                    return self._update_of(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
         return None
 
     def _rejected(self, pair: _Pair) -> Update | None:
         """It says that something is given up, and what comes in its place: "A is too slow, B does it"."""
         new, old = pair.new, pair.old
-        if not self._near(_NEAR_VALUE) or _happened(old) or pair.of_another:
+        if not self._is_near(_NEAR_VALUE) or _happened(old) or pair.of_another:
             return None
         for judges, patterns in ((False, new.cues.gives_up), (True, new.cues.rejects)):
             for match in (match for pattern in patterns for match in pattern.finditer(new.folded)):
                 left = self._words(match["old"], new.cues)
-                kept = [token for token in left if self._tells(token, pair)]
+                kept = [token for token in left if self._identifies(token, pair)]
                 if not kept or (len(kept) < len(left) and self.share(left, pair.old_all) < _NAMED_OLD):
                     continue
-                rest = [token for token in pair.new_all if not any(_same(token, other) for other in left)]
+                rest = [token for token in pair.new_all if not any(_same_word(token, other) for other in left)]
                 kept_words = [
                     token
                     for token in rest
-                    if token.folded not in _LIGHT and any(_same(token, old_token) for old_token in pair.old_all)
+                    if token.folded not in _LIGHT and any(_same_word(token, old_token) for old_token in pair.old_all)
                 ]
                 instead = any(
-                    not token.is_verb and not any(_same(token, old_token) for old_token in pair.old_all)
+                    not token.is_verb and not any(_same_word(token, old_token) for old_token in pair.old_all)
                     for token in rest
                 )
                 clear = bool(kept_words) or (
                     _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
                 )
                 if instead and clear:
-                    return self._made(pair, UpdateEffect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
+                    return self._update_of(pair, UpdateEffect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
         return None
 
     def _is_value(self, pair: _Pair, left: Sequence[_Token]) -> bool:
         """Whether the words are a name or number that the older sentence gives as its value, and all of it is near."""
         old = pair.old
-        if not self._near(_NEAR_VALUE) or _happened(old) or "!" in old.shown:
+        if not self._is_near(_NEAR_VALUE) or _happened(old) or "!" in old.shown:
             return False
         if old.has(old.cues.attitudes) and not pair.new.has(old.cues.attitudes):
             return False
@@ -1230,17 +1239,17 @@ class _Context:
         if new_verbs and old_verbs and not new_verbs & old_verbs:
             return False
         value = pair.old_value
-        return any(self._tells(token, pair) for token in left) and all(
-            any(_same(token, value_token) for value_token in value) for token in left
+        return any(self._identifies(token, pair) for token in left) and all(
+            any(_same_word(token, value_token) for value_token in value) for token in left
         )
 
-    def _tells(self, token: _Token, pair: _Pair) -> bool:
+    def _identifies(self, token: _Token, pair: _Pair) -> bool:
         """Whether the older sentence has a word as a name, with a digit, or as its subject or value alone."""
-        german = pair.old.cues.code == "de" and self._near(_ALIKE_VALUE)  # every noun has a capital
+        german = pair.old.cues.code == "de" and self._is_near(_ALIKE_VALUE)  # every noun has a capital
         subject = pair.old_topic if len(pair.old_topic) == 1 else []
         return any(
             old_token.is_content
-            and _same(token, old_token)
+            and _same_word(token, old_token)
             and (
                 old_token.kind is _Kind.NAME
                 or any(map(str.isdigit, old_token.folded))
@@ -1264,7 +1273,7 @@ class _Context:
         same = (names or bool(_verbs(new, _GENERIC) & _verbs(old, _GENERIC))) and self._topics(pair, _EQUAL_FRAME)
         return same or self._other_holder(pair)
 
-    def _ended(self, pair: _Pair) -> Update | None:
+    def _no_longer_so(self, pair: _Pair) -> Update | None:
         new, _old = pair.new, pair.old
         if not new.has(new.cues.ends) or (pair.old.negated and new.negated):
             return None
@@ -1276,7 +1285,7 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
         has = self.share(clause, pair.old_all)
         if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
-            update_ = self._made(pair, pair.effect, 0.9, "says that this is no longer so")
+            update_ = self._update_of(pair, pair.effect, 0.9, "says that this is no longer so")
             return replace(update_, of_attitude=pair.old.has(pair.old.cues.attitudes))
         return None
 
@@ -1287,15 +1296,15 @@ class _Context:
         if pair.anaphoric:
             slots = pair.changed_slots
             common = [token for token in pair.new_content if pair.old_has(token)]
-            if slots and (common or self._near(0.5)):
-                return self._made(pair, UpdateEffect.REPLACES, 0.8, sure)
+            if slots and (common or self._is_near(0.5)):
+                return self._update_of(pair, UpdateEffect.REPLACES, 0.8, sure)
             return None
         mutual = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC and (
             self.share(pair.old_topic, pair.new_all) >= _NAMED_OLD
             or (bool(pair.changed_slots) and self.share(pair.new_topic, pair.old_topic) >= _SAME_TOPIC)
         )
         if mutual and pair.new_only and (pair.have_subjects or pair.changed_slots):
-            return self._made(pair, UpdateEffect.REPLACES, 0.92, sure)
+            return self._update_of(pair, UpdateEffect.REPLACES, 0.92, sure)
         return None
 
     def _negated(self, pair: _Pair) -> Update | None:
@@ -1311,14 +1320,14 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
         least = _SAME_TOPIC if self._topics(pair, _EQUAL_FRAME) else _OWN_WORDS
         if topical and self.share(pair.old_content, pair.new_all) >= least:
-            return self._made(pair, pair.effect, 0.85, "one is the negation of the other")
+            return self._update_of(pair, pair.effect, 0.85, "one is the negation of the other")
         return None
 
     def _changed(self, pair: _Pair) -> Update | None:
         """Something is so now, again, or from a date on."""
         new = pair.new
         says = new.has if self.is_spoken else new.within
-        if not (says(new.cues.present) or self._since(new) is not None or new.has(new.cues.again)):
+        if not (says(new.cues.present) or self._day_since(new) is not None or new.has(new.cues.again)):
             return None
         if (not pair.old_only and not pair.old_negates) or pair.other_condition:
             return None
@@ -1326,15 +1335,15 @@ class _Context:
             return None
         if self._is_occurrence(pair) and any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in pair.new_only):
             return None
-        moment = says(new.cues.present) or self._since(new) is not None
+        moment = says(new.cues.present) or self._day_since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
             return None  # "again" without another value
         if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
-            return self._made(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
+            return self._update_of(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
         if pair.other_measure and self.share(pair.new_topic, pair.old_content) >= _EQUAL_FRAME:
-            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+            return self._update_of(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         if self._other_holder(pair):
-            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+            return self._update_of(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         return None
 
     def _restated(self, pair: _Pair) -> Update | None:
@@ -1352,7 +1361,7 @@ class _Context:
             return None
         if not pair.one_value_differs or not (pair.same_frame or pair.one_word_differs):
             return None
-        return self._made(pair, UpdateEffect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
+        return self._update_of(pair, UpdateEffect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
     def _topics(self, pair: _Pair, least: float) -> bool:
         new_topic, old_topic = pair.new_topic, pair.old_topic
@@ -1380,7 +1389,7 @@ class _Context:
             and self.share(old_rest, pair.new_content) >= _NAMED_OLD
         )
 
-    def _near(self, least: float) -> bool:
+    def _is_near(self, least: float) -> bool:
         return self.cosine is not None and self.cosine >= least
 
     def _words(self, text: str, cues: _Cues) -> list[_Token]:
@@ -1391,7 +1400,7 @@ class _Context:
             if token.is_content and not (token.is_verb and token.folded in _LIGHT)
         ]
 
-    def _since(self, new: _Sentence, *, whole: bool = False) -> int | None:
+    def _day_since(self, new: _Sentence, *, whole: bool = False) -> int | None:
         """The day from which a sentence, or the whole of which it is a part, says that it holds, if it is a later one."""
         written_on = self.statement.day
         if written_on is None:
@@ -1467,12 +1476,12 @@ class _Pair:
         return [
             token
             for token in self.old_content
-            if not any(_same(token, other) for other in self.new_content) and not token.is_verb
+            if not any(_same_word(token, other) for other in self.new_content) and not token.is_verb
         ]
 
     def old_has(self, token: _Token) -> bool:
         """Whether the older sentence has a word."""
-        return any(_same(token, other) for other in self.old_content)
+        return any(_same_word(token, other) for other in self.old_content)
 
     @property
     def old_negates(self) -> bool:
@@ -1515,7 +1524,7 @@ class _Pair:
                 for match in pattern.finditer(old.folded)
                 for token in _tokens(match["old"], old.cues)
             ]
-            return [token for token in self.old_all if not any(_same(token, other) for other in left)]
+            return [token for token in self.old_all if not any(_same_word(token, other) for other in left)]
         if not _has_subject(old):
             return self.old_content
         return [token for token in self.old_content if not any(token is other for other in self.old_topic)]
@@ -1580,7 +1589,7 @@ class _Pair:
         differ = [
             (new_token, old_token)
             for new_token, old_token in zip(new_tokens, old_tokens, strict=True)
-            if not _same(new_token, old_token)
+            if not _same_word(new_token, old_token)
         ]
         alike = [token for token in new_tokens if token.is_content and self.old_has(token)]
         first = next((token for token in new_tokens if token.is_content), None)
@@ -1659,7 +1668,7 @@ class _Pair:
             token.stem for token in self.old.tokens if token.is_verb
         }
         return bool(verbs) and any(
-            unit == other and not _same(number, value)
+            unit == other and not _same_word(number, value)
             for number, unit in _measured(self.new.tokens)
             for value, other in _measured(self.old.tokens)
         )
@@ -1682,7 +1691,7 @@ class _Pair:
 
     def new_has(self, token: _Token) -> bool:
         """Whether the newer sentence has a word of the older."""
-        return any(_same(token, other) for other in self.new_content)
+        return any(_same_word(token, other) for other in self.new_content)
 
     def other_numbers(self, named: Sequence[_Token]) -> bool:
         """Whether words name a number that the older sentence has not."""
@@ -1800,7 +1809,7 @@ _SKIPPED_BEFORE: Final = _list("articles_and_titles")
 
 def _frame(sentence: _Sentence, values: Sequence[_Token]) -> tuple[_Token, tuple[str, ...]] | None:
     """The first of the values, and the stems before it: None without a subject and a verb before it."""
-    begin = _begin(sentence.tokens)
+    begin = _introduction_end(sentence.tokens)
     before: list[str] = []
     subject = verb = False
     labelled = not any(token.is_verb for token in sentence.tokens)

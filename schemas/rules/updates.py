@@ -471,39 +471,34 @@ def chosen(
         may_retire: Whether the first of two candidates has the authority to retire the second.
     """
     current = [
-        candidate
-        for candidate in candidates
+        older
+        for older in candidates
         if not any(
-            other.order > candidate.order
-            and may_retire(other, candidate)
-            and (later_update := update(other.statement, candidate.statement)) is not None
+            other.order > older.order
+            and may_retire(other, older)
+            and (later_update := update(other.statement, older.statement)) is not None
             and later_update.retires
             for other in candidates
             if other.update.retires
         )
     ]
-    best = max(
-        current,
-        key=lambda candidate: (candidate.update.match + candidate.update.confidence, candidate.order),
-        default=None,
-    )
+    best = max(current, key=lambda older: (older.update.match + older.update.confidence, older.order), default=None)
     if best is None or not best.update.retires:
         return []
     return [
-        candidate
-        for candidate in current
-        if candidate is best or (candidate.update.retires and _says_same(candidate.statement, best.statement))
+        older
+        for older in current
+        if older is best or (older.update.retires and _says_same(older.statement, best.statement))
     ]
 
 
-def _says_same(statement: Statement, other_statement: Statement) -> bool:
+def _says_same(statement: Statement, other: Statement) -> bool:
     """Whether each of two statements has most content words of the other, and the same numbers."""
-    cues = _cues_of(f"{statement.text} {other_statement.text}")
+    cues = _cues_of(f"{statement.text} {other.text}")
     if cues is None:
         return False
     words, other_words = (
-        [token for part in _sentences(_spoken(text), cues) for token in part.content]
-        for text in (statement, other_statement)
+        [token for part in _sentences(_spoken(text), cues) for token in part.content] for text in (statement, other)
     )
     if not words or not other_words or _figures(words) != _figures(other_words):
         return False
@@ -516,7 +511,7 @@ def _figures(tokens: Sequence[_Token]) -> set[str]:
 
 
 def _shared(words: Sequence[_Token], others: Sequence[_Token]) -> float:
-    return sum(any(_same_word(token, other) for other in others) for token in words) / len(words)
+    return sum(any(_same(token, other) for other in others) for token in words) / len(words)
 
 
 def _cues_of(text: str) -> _Cues | None:
@@ -690,7 +685,7 @@ def _stem(word: str) -> str:
     return word
 
 
-def _same_word(token: _Token, other: _Token) -> bool:
+def _same(token: _Token, other: _Token) -> bool:
     """Whether two tokens are forms of one word, or the same number."""
     if token.folded[0] != other.folded[0] and not (token.folded[0].isdecimal() and other.folded[0].isdecimal()):
         return False
@@ -938,10 +933,7 @@ class _Context:
         total = sum(self.weight(token.folded) for token in part)
         if not total:
             return 0.0
-        return (
-            sum(self.weight(token.folded) for token in part if any(_same_word(token, other) for other in others))
-            / total
-        )
+        return sum(self.weight(token.folded) for token in part if any(_same(token, other) for other in others)) / total
 
     def compared(self, new: _Sentence, old: _Sentence) -> Update | None:
         """The effect of one sentence on another."""
@@ -993,7 +985,7 @@ class _Context:
             return self._as_amendment(pair, changed)
         return self._as_amendment(pair, self._restated(pair))
 
-    def _update_of(self, pair: _Pair, effect: UpdateEffect, confidence: float, reason: str) -> Update:
+    def _update(self, pair: _Pair, effect: UpdateEffect, confidence: float, reason: str) -> Update:
         if self.same_speaker is False:
             confidence -= 0.03
         return Update(
@@ -1032,10 +1024,8 @@ class _Context:
                 if not named or pair.other_numbers(named) or old.folded == new.folded:
                     continue
                 has = self.share(named, pair.old_all)
-                if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._is_near(_NEAR)):
-                    update_ = self._update_of(
-                        pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"'
-                    )
+                if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
+                    update_ = self._update(pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
                     return self._as_amendment(pair, update_)
         return None
 
@@ -1050,8 +1040,8 @@ class _Context:
                 if not named or pair.other_numbers(named):
                     continue
                 has = self.share(named, pair.old_all)
-                if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._is_near(_ALIKE)):
-                    return self._update_of(
+                if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
+                    return self._update(
                         pair, UpdateEffect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"'
                     )
         return None
@@ -1074,24 +1064,19 @@ class _Context:
             if _dislikes(match["old"], new.cues) and not old.has(old.cues.dislikes):
                 continue  # the older sentence says the opposite of what used to be
             kept = [token for token in left if not token.is_verb]
-            of_old_words = self.share(kept, pair.old_all) >= _OWN_WORDS
+            is_old = self.share(kept, pair.old_all) >= _OWN_WORDS
             names = [token for token in kept if self._identifies(token, pair)]
             if len(names) < 2 and kept and kept[-1] not in names:
                 names = []  # "the idea of travelling to Peru" and "Ada Lind's songs", but not "Thai boxing"
-            if (
-                not of_old_words
-                and new.has(new.cues.attitudes)
-                and old.has(old.cues.attitudes)
-                and self._is_near(_ALIKE_VALUE)
-            ):
-                of_old_words = bool(names)
-            if not kept or not of_old_words:
+            if not is_old and new.has(new.cues.attitudes) and old.has(old.cues.attitudes) and self._near(_ALIKE_VALUE):
+                is_old = bool(names)
+            if not kept or not is_old:
                 continue
-            if all(any(_same_word(token, other) for other in gone) for token in kept) and {
+            if all(any(_same(token, other) for other in gone) for token in kept) and {
                 token.stem for token in left if token.is_verb
             } <= {token.stem for token in gone if token.is_verb}:
                 continue  # the older sentence says the same of it
-            update_ = self._update_of(
+            update_ = self._update(
                 pair, UpdateEffect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"'
             )
             return replace(update_, of_attitude=old.has(old.cues.attitudes))
@@ -1101,30 +1086,30 @@ class _Context:
         """Somebody lives or works elsewhere now, or gave away what they had: states that have one value at a time."""
         new, old = pair.new, pair.old
         common = new.states & old.states
-        if not common or not self._is_near(_NEAR_VALUE) or _earlier(new) or new.negated or new.within(new.cues.adds):
+        if not common or not self._near(_NEAR_VALUE) or _earlier(new) or new.negated or new.within(new.cues.adds):
             return None
-        for state in (shared_state for shared_state in new.cues.states if shared_state.name in common):
+        for state in (state for state in new.cues.states if state.name in common):
             for start_pattern, match in (
-                (start, match_) for start in state.starts for match_ in start.finditer(new.folded)
+                (start, found) for start in state.starts for found in start.finditer(new.folded)
             ):
                 if start_pattern in state.needs_cue and not new.within(new.cues.present):
                     continue
                 value = self._names(match["value"], new)
                 for old_match in (held_match for pattern in state.every for held_match in pattern.finditer(old.folded)):
                     before = self._names(old_match["value"], old)
-                    if not value or not before or any(_same_word(token, other) for token in value for other in before):
+                    if not value or not before or any(_same(token, other) for token in value for other in before):
                         continue
                     if self._same_subject(pair, match.start(), old_match.start()):
                         shown = f"{old_match['value'].strip()} → {match['value'].strip()}"
-                        return self._update_of(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
+                        return self._update(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
             for match in (end_match for pattern in state.ends for end_match in pattern.finditer(new.folded)):
                 gone = self._words(match["value"], new.cues)
                 for old_match in (held_match for pattern in state.holds for held_match in pattern.finditer(old.folded)):
                     had = _tokens(old_match["value"], old.cues)
-                    covered = bool(gone) and all(any(_same_word(token, other) for other in had) for token in gone)
+                    covered = bool(gone) and all(any(_same(token, other) for other in had) for token in gone)
                     if covered and self._same_subject(pair, match.start(), old_match.start()):
                         shown = match["value"].strip()
-                        return self._update_of(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
+                        return self._update(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
         return None
 
     def _names(self, text: str, sentence: _Sentence) -> list[_Token]:
@@ -1147,9 +1132,7 @@ class _Context:
         if not ours and not others:
             first = all(any(token.folded in _FIRST_PERSONS for token in tokens) for tokens in (new_tokens, old_tokens))
             return first and self.same_speaker is not False
-        return len(ours) == len(others) and all(
-            _same_word(token, other) for token, other in zip(ours, others, strict=True)
-        )
+        return len(ours) == len(others) and all(_same(token, other) for token, other in zip(ours, others, strict=True))
 
     def _reinstated(self, pair: _Pair) -> Update | None:
         """What was withdrawn or ended holds again."""
@@ -1162,9 +1145,9 @@ class _Context:
             for match in pattern.finditer(old.folded)
             for token in self._words(match["old"], old.cues)
         ] or pair.old_topic
-        topical = any(_same_word(token, other) for token in named for other in pair.new_topic)
+        topical = any(_same(token, other) for token in named for other in pair.new_topic)
         if topical and self.share(named, pair.new_all) >= _SAME_TOPIC:
-            return self._update_of(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
+            return self._update(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
 
     def _leaves(self, pair: _Pair) -> Update | None:
@@ -1182,26 +1165,26 @@ class _Context:
                     continue  # "Tuesday's run is dropped"
                 value = at < len(new.cues.leaves) - 1 and self._is_value(pair, left)  # "no longer" names no value
                 has = self.share(left, old.content)
-                near = value or not self.is_spoken or self._is_near(_NEAR)
+                near = value or not self.is_spoken or self._near(_NEAR)
                 if has < (_OWN_WORDS if self.is_spoken else _NAMED_OLD) or not near:
                     continue
                 if at == 0 and not (new.has(new.cues.present) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved
-                rest = [token for token in pair.new_content if not any(_same_word(token, other) for other in left)]
-                dated = not self._is_near(_ALIKE)
+                rest = [token for token in pair.new_content if not any(_same(token, other) for other in left)]
+                dated = not self._near(_ALIKE)
                 common = [token for token in rest if pair.old_has(token) and not (dated and token.kind is _Kind.DATE)]
-                topic = [token for token in pair.old_topic if not any(_same_word(token, other) for other in left)]
+                topic = [token for token in pair.old_topic if not any(_same(token, other) for other in left)]
                 topical = bool(topic) and self.share(topic, pair.new_content) >= _NAMED_OLD
                 if not topic and pair.old_topic and not _has_subject(old):
-                    topical = self._is_near(_ALIKE_VALUE)  # "We use A": the object is the topic
+                    topical = self._near(_ALIKE_VALUE)  # "We use A": the object is the topic
                 if common or topical or value:
-                    return self._update_of(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
+                    return self._update(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
         return None
 
     def _rejected(self, pair: _Pair) -> Update | None:
         """It says that something is given up, and what comes in its place: "A is too slow, B does it"."""
         new, old = pair.new, pair.old
-        if not self._is_near(_NEAR_VALUE) or _happened(old) or pair.of_another:
+        if not self._near(_NEAR_VALUE) or _happened(old) or pair.of_another:
             return None
         for judges, patterns in ((False, new.cues.gives_up), (True, new.cues.rejects)):
             for match in (match for pattern in patterns for match in pattern.finditer(new.folded)):
@@ -1209,27 +1192,26 @@ class _Context:
                 kept = [token for token in left if self._identifies(token, pair)]
                 if not kept or (len(kept) < len(left) and self.share(left, pair.old_all) < _NAMED_OLD):
                     continue
-                rest = [token for token in pair.new_all if not any(_same_word(token, other) for other in left)]
+                rest = [token for token in pair.new_all if not any(_same(token, other) for other in left)]
                 kept_words = [
                     token
                     for token in rest
-                    if token.folded not in _LIGHT and any(_same_word(token, old_token) for old_token in pair.old_all)
+                    if token.folded not in _LIGHT and any(_same(token, other) for other in pair.old_all)
                 ]
                 instead = any(
-                    not token.is_verb and not any(_same_word(token, old_token) for old_token in pair.old_all)
-                    for token in rest
+                    not token.is_verb and not any(_same(token, other) for other in pair.old_all) for token in rest
                 )
                 clear = bool(kept_words) or (
                     _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
                 )
                 if instead and clear:
-                    return self._update_of(pair, UpdateEffect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
+                    return self._update(pair, UpdateEffect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
         return None
 
     def _is_value(self, pair: _Pair, left: Sequence[_Token]) -> bool:
         """Whether the words are a name or number that the older sentence gives as its value, and all of it is near."""
         old = pair.old
-        if not self._is_near(_NEAR_VALUE) or _happened(old) or "!" in old.shown:
+        if not self._near(_NEAR_VALUE) or _happened(old) or "!" in old.shown:
             return False
         if old.has(old.cues.attitudes) and not pair.new.has(old.cues.attitudes):
             return False
@@ -1240,16 +1222,16 @@ class _Context:
             return False
         value = pair.old_value
         return any(self._identifies(token, pair) for token in left) and all(
-            any(_same_word(token, value_token) for value_token in value) for token in left
+            any(_same(token, other) for other in value) for token in left
         )
 
     def _identifies(self, token: _Token, pair: _Pair) -> bool:
         """Whether the older sentence has a word as a name, with a digit, or as its subject or value alone."""
-        german = pair.old.cues.code == "de" and self._is_near(_ALIKE_VALUE)  # every noun has a capital
+        german = pair.old.cues.code == "de" and self._near(_ALIKE_VALUE)  # every noun has a capital
         subject = pair.old_topic if len(pair.old_topic) == 1 else []
         return any(
             old_token.is_content
-            and _same_word(token, old_token)
+            and _same(token, old_token)
             and (
                 old_token.kind is _Kind.NAME
                 or any(map(str.isdigit, old_token.folded))
@@ -1285,7 +1267,7 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
         has = self.share(clause, pair.old_all)
         if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
-            update_ = self._update_of(pair, pair.effect, 0.9, "says that this is no longer so")
+            update_ = self._update(pair, pair.effect, 0.9, "says that this is no longer so")
             return replace(update_, of_attitude=pair.old.has(pair.old.cues.attitudes))
         return None
 
@@ -1296,15 +1278,15 @@ class _Context:
         if pair.anaphoric:
             slots = pair.changed_slots
             common = [token for token in pair.new_content if pair.old_has(token)]
-            if slots and (common or self._is_near(0.5)):
-                return self._update_of(pair, UpdateEffect.REPLACES, 0.8, sure)
+            if slots and (common or self._near(0.5)):
+                return self._update(pair, UpdateEffect.REPLACES, 0.8, sure)
             return None
         mutual = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC and (
             self.share(pair.old_topic, pair.new_all) >= _NAMED_OLD
             or (bool(pair.changed_slots) and self.share(pair.new_topic, pair.old_topic) >= _SAME_TOPIC)
         )
         if mutual and pair.new_only and (pair.have_subjects or pair.changed_slots):
-            return self._update_of(pair, UpdateEffect.REPLACES, 0.92, sure)
+            return self._update(pair, UpdateEffect.REPLACES, 0.92, sure)
         return None
 
     def _negated(self, pair: _Pair) -> Update | None:
@@ -1320,7 +1302,7 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
         least = _SAME_TOPIC if self._topics(pair, _EQUAL_FRAME) else _OWN_WORDS
         if topical and self.share(pair.old_content, pair.new_all) >= least:
-            return self._update_of(pair, pair.effect, 0.85, "one is the negation of the other")
+            return self._update(pair, pair.effect, 0.85, "one is the negation of the other")
         return None
 
     def _changed(self, pair: _Pair) -> Update | None:
@@ -1339,11 +1321,11 @@ class _Context:
         if not moment and not pair.changed_slots and not pair.old_negates:
             return None  # "again" without another value
         if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
-            return self._update_of(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
+            return self._update(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
         if pair.other_measure and self.share(pair.new_topic, pair.old_content) >= _EQUAL_FRAME:
-            return self._update_of(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+            return self._update(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         if self._other_holder(pair):
-            return self._update_of(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+            return self._update(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         return None
 
     def _restated(self, pair: _Pair) -> Update | None:
@@ -1361,7 +1343,7 @@ class _Context:
             return None
         if not pair.one_value_differs or not (pair.same_frame or pair.one_word_differs):
             return None
-        return self._update_of(pair, UpdateEffect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
+        return self._update(pair, UpdateEffect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
     def _topics(self, pair: _Pair, least: float) -> bool:
         new_topic, old_topic = pair.new_topic, pair.old_topic
@@ -1389,7 +1371,7 @@ class _Context:
             and self.share(old_rest, pair.new_content) >= _NAMED_OLD
         )
 
-    def _is_near(self, least: float) -> bool:
+    def _near(self, least: float) -> bool:
         return self.cosine is not None and self.cosine >= least
 
     def _words(self, text: str, cues: _Cues) -> list[_Token]:
@@ -1476,12 +1458,12 @@ class _Pair:
         return [
             token
             for token in self.old_content
-            if not any(_same_word(token, other) for other in self.new_content) and not token.is_verb
+            if not any(_same(token, other) for other in self.new_content) and not token.is_verb
         ]
 
     def old_has(self, token: _Token) -> bool:
         """Whether the older sentence has a word."""
-        return any(_same_word(token, other) for other in self.old_content)
+        return any(_same(token, other) for other in self.old_content)
 
     @property
     def old_negates(self) -> bool:
@@ -1524,7 +1506,7 @@ class _Pair:
                 for match in pattern.finditer(old.folded)
                 for token in _tokens(match["old"], old.cues)
             ]
-            return [token for token in self.old_all if not any(_same_word(token, other) for other in left)]
+            return [token for token in self.old_all if not any(_same(token, other) for other in left)]
         if not _has_subject(old):
             return self.old_content
         return [token for token in self.old_content if not any(token is other for other in self.old_topic)]
@@ -1582,15 +1564,11 @@ class _Pair:
     def one_word_differs(self) -> bool:
         """Whether both are the same but for one number, time, date or name."""
         new_tokens, old_tokens = (
-            [token for token in statement.tokens if token.folded not in _MARKS] for statement in (self.new, self.old)
+            [token for token in side.tokens if token.folded not in _MARKS] for side in (self.new, self.old)
         )
         if len(new_tokens) != len(old_tokens):
             return False
-        differ = [
-            (new_token, old_token)
-            for new_token, old_token in zip(new_tokens, old_tokens, strict=True)
-            if not _same_word(new_token, old_token)
-        ]
+        differ = [(new, old) for new, old in zip(new_tokens, old_tokens, strict=True) if not _same(new, old)]
         alike = [token for token in new_tokens if token.is_content and self.old_has(token)]
         first = next((token for token in new_tokens if token.is_content), None)
         if len(differ) != 1 or differ[0][0] is first:
@@ -1668,7 +1646,7 @@ class _Pair:
             token.stem for token in self.old.tokens if token.is_verb
         }
         return bool(verbs) and any(
-            unit == other and not _same_word(number, value)
+            unit == other and not _same(number, value)
             for number, unit in _measured(self.new.tokens)
             for value, other in _measured(self.old.tokens)
         )
@@ -1691,7 +1669,7 @@ class _Pair:
 
     def new_has(self, token: _Token) -> bool:
         """Whether the newer sentence has a word of the older."""
-        return any(_same_word(token, other) for other in self.new_content)
+        return any(_same(token, other) for other in self.new_content)
 
     def other_numbers(self, named: Sequence[_Token]) -> bool:
         """Whether words name a number that the older sentence has not."""

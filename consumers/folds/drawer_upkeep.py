@@ -99,9 +99,9 @@ def centroid(event: EntryRecorded, tx: FoldTransaction) -> None:
 def _row(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> tuple[DrawerUpkeepRow, list[DrawerUpkeepRow]]:
     key = name_key((event.workspace_id, drawer_id))
     former = _former(tx, [key])
-    named = (event.workspace_id, drawer_id)
-    row_ = next((row for row in former if (row.workspace_id, row.drawer_id) == named), None)
-    return row_ or DrawerUpkeepRow(key, *named), former
+    identity = (event.workspace_id, drawer_id)
+    row_ = next((row for row in former if (row.workspace_id, row.drawer_id) == identity), None)
+    return row_ or DrawerUpkeepRow(key, *identity), former
 
 
 def _former(tx: FoldTransaction, keys: list[int]) -> list[DrawerUpkeepRow]:

@@ -175,14 +175,14 @@ class Host:
         await self.reload()
 
     def _create(self, con: duckdb.DuckDBPyConnection, outdated: frozenset[str]) -> None:
-        there = existing_tables(con)
-        changed = PARKINGS_TABLE not in there
+        existing_names = existing_tables(con)
+        changed = PARKINGS_TABLE not in existing_names
         with transaction(con):
             con.execute(CHECKPOINT_DDL)
             con.execute(PARKINGS_DDL)
             known = read_checkpoints(con)
             if known.get(ADMISSION_PROJECTION, (None, 0))[0] != ADMISSION_VERSION or has_lost_tables(
-                AdmissionView, there
+                AdmissionView, existing_names
             ):
                 con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
                 con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # who is admitted decides what all fold
@@ -193,10 +193,10 @@ class Host:
                 changed = True
             for projection in self.projections:
                 as_known = projection.name in known and known[projection.name][0] == projection.version
-                if as_known and not has_lost_tables(projection, there):
+                if as_known and not has_lost_tables(projection, existing_names):
                     continue
                 changed = True
-                existing = {table.name for table in projection.tables} & there
+                existing = {table.name for table in projection.tables} & existing_names
                 if projection.name not in outdated and (existing or projection.name in known):
                     drop_tables(con, projection)
                     existing = set()

@@ -293,13 +293,13 @@ async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: 
         async with live.paused():
             await fold_range(fresh.host, source, live.checkpoint, progress)
             lack = await asyncio.to_thread(_lack, live, fresh, account)
-            named = [
+            differing = [
                 result
                 if result.equal
                 else await asyncio.to_thread(_with_difference, live, fresh, twins[result.projection], result)
                 for result in results
             ]
-            return Verification(named, lack)
+            return Verification(differing, lack)
 
 
 def _digest(store: ViewStore, view: DigestedView) -> ViewDigest:

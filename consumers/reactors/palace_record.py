@@ -125,44 +125,44 @@ class PalaceRecord:
         """Assert statements that are new; returns how many of the statements the graph then has."""
         count = 0
         for statement in answer.statements:
-            named = (entity_id(statement.subject), statement.predicate, entity_id(statement.object))
-            ends = {named[0], named[2]}
-            if (known := graph.open.get(named)) is not None:
+            triple = (entity_id(statement.subject), statement.predicate, entity_id(statement.object))
+            ends = {triple[0], triple[2]}
+            if (known := graph.open.get(triple)) is not None:
                 count += 1
                 await self._stated_again(workspace_id, drawer, known)
                 continue
             if graph.facts >= MAX_FACTS or len(graph.entities.keys() | ends) > MAX_ENTITIES:
                 self._counts["facts_left_out"] += 1
                 continue
-            fact_id = derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(named))
-            until_ms = await self._end_rivals(workspace_id, drawer, named, graph)
+            fact_id = derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(triple))
+            until_ms = await self._end_rivals(workspace_id, drawer, triple, graph)
             payload = FactAsserted(
                 fact_id=fact_id,
-                subject=FactEntity(entity_id=named[0], name=statement.subject, type=statement.subject_type),
+                subject=FactEntity(entity_id=triple[0], name=statement.subject, type=statement.subject_type),
                 predicate=statement.predicate,
-                object=FactEntity(entity_id=named[2], name=statement.object, type=statement.object_type),
+                object=FactEntity(entity_id=triple[2], name=statement.object, type=statement.object_type),
                 valid_from=second_of(drawer.filed_ms),
                 valid_to=None if until_ms is None else second_of(until_ms),
                 source_drawer_id=drawer.drawer_id,
                 source_entry_id=drawer.entry_id,
             )
             text = f"{statement.subject} {statement.predicate} {statement.object}"
-            await self._decide(workspace_id, drawer, payload, f"fact/{'/'.join(named)}", text)
+            await self._decide(workspace_id, drawer, payload, f"fact/{'/'.join(triple)}", text)
             if until_ms is None:
-                graph.open[named] = OpenFact(fact_id, drawer.filed_ms, ActorType.SYSTEM.value, drawer.drawer_id)
-            for end, name in ((named[0], statement.subject), (named[2], statement.object)):
+                graph.open[triple] = OpenFact(fact_id, drawer.filed_ms, ActorType.SYSTEM.value, drawer.drawer_id)
+            for end, name in ((triple[0], statement.subject), (triple[2], statement.object)):
                 graph.entities.setdefault(end, name)
             graph.facts += 1
             count += 1
         return count
 
-    async def _end_rivals(self, workspace_id: str, drawer: Waiting, named: Triple, graph: Graph) -> int | None:
+    async def _end_rivals(self, workspace_id: str, drawer: Waiting, triple: Triple, graph: Graph) -> int | None:
         """End the facts that a newer statement replaces; returns the end of the statement itself if it is the older one.
 
         What an OWNER or ADMIN asserted stays.
         """
         ended, until_ms = [], None
-        for rival in graph.rivals(named, "\n".join(turns_in(drawer.content))):
+        for rival in graph.rivals(triple, "\n".join(turns_in(drawer.content))):
             known = graph.open[rival]
             if known.from_ms is not None and known.from_ms > drawer.filed_ms:
                 until_ms = min(until_ms or known.from_ms, known.from_ms)
@@ -175,7 +175,7 @@ class PalaceRecord:
             payload = FactEnded(
                 fact_ids=facts, ended=second_of(last_ms), reason=f"{drawer.drawer_id} states another value"
             )
-            await self._decide(workspace_id, drawer, payload, f"ended/{'/'.join(named)}", f"{len(facts)} facts end")
+            await self._decide(workspace_id, drawer, payload, f"ended/{'/'.join(triple)}", f"{len(facts)} facts end")
         return None if until_ms is None else max(until_ms - SECOND_MS, drawer.filed_ms)
 
     async def _stated_again(self, workspace_id: str, drawer: Waiting, known: OpenFact) -> None:

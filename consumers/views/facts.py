@@ -238,11 +238,11 @@ class _Facts:
                 self._write_row(event, known, **again, end_reason="")
 
     def _of_drawer(self, event: EntryRecorded, drawer_id: str) -> list[FactRow]:
-        named = (event.workspace_id, drawer_id, ActorType.SYSTEM.value)
+        identity = (event.workspace_id, drawer_id, ActorType.SYSTEM.value)
         return [
             row
             for row in self._open.values()
-            if (row.workspace_id, row.source_drawer_id, row.asserted_by_type) == named
+            if (row.workspace_id, row.source_drawer_id, row.asserted_by_type) == identity
         ]
 
     def _write_row(self, event: EntryRecorded, known: FactRow, **changes: Any) -> None:

@@ -155,11 +155,11 @@ def _edge(
 
 def _evidence(event: EntryRecorded) -> Iterator[RelationRow]:
     """``supports`` from a consolidated rule to each entry it names as evidence; where those stand, the rule does not say."""
-    named = event.entry.refs.get(EVIDENCE_REF)
-    if not isinstance(named, list):
+    evidence_ids = event.entry.refs.get(EVIDENCE_REF)
+    if not isinstance(evidence_ids, list):
         return
     rule = event.entry
-    for evidence_id in dict.fromkeys(name for name in named if isinstance(name, str)):
+    for evidence_id in dict.fromkeys(name for name in evidence_ids if isinstance(name, str)):
         if is_id(evidence_id) and evidence_id != rule.id:
             yield RelationRow(
                 event.workspace_id,

@@ -193,13 +193,15 @@ def _concept(path: str, text: str) -> Planned:
 
 def _crewship(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
     for path, text in files.items():
-        named = tier_of_label(path) if is_document_key(path) else None
-        if named is None:
+        tier_and_key = tier_of_label(path) if is_document_key(path) else None
+        if tier_and_key is None:
             yield Planned(path, kind="path", detail="no document has this path")
             continue
-        of_agent = is_tier_of(Scope.AGENT, named[0]) and ("AGENT.md" in files or not is_tier_of(Scope.CREW, named[0]))
+        of_agent = is_tier_of(Scope.AGENT, tier_and_key[0]) and (
+            "AGENT.md" in files or not is_tier_of(Scope.CREW, tier_and_key[0])
+        )
         scope = Scope.AGENT if of_agent else Scope.CREW
-        yield Planned(path, TargetDocument(scope, *named), text)
+        yield Planned(path, TargetDocument(scope, *tier_and_key), text)
 
 
 def _openclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:

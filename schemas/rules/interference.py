@@ -51,8 +51,8 @@ class Conflict:
     namespace: str
     subject: str
     predicate: str
-    one: str
-    other: str
+    first: str
+    second: str
     kind: Literal["values", "polarity"]
 
 

@@ -244,13 +244,13 @@ def _list(name: str) -> frozenset[str]:
 @cache
 def _cues(code: str) -> _Cues:
     data = _DATA[code]
-    named = {language.code: language for language in languages()}
+    by_code = {language.code: language for language in languages()}
     values: dict[str, Any] = {name: tuple(map(re.compile, data[name])) for name in _PATTERNS}
     values |= {name: frozenset(data[name].casefold().split()) for name in _WORDS}
     stop_words = english_stop_words() if code == "en" else stop_words_of(code)
     return _Cues(
         code=code,
-        language=named.get(code, named["en"]),
+        language=by_code.get(code, by_code["en"]),
         anaphora=re.compile(data["anaphora"]),
         stop_words=stop_words,
         states=tuple(_state(name, patterns) for name, patterns in data["states"].items()),
@@ -432,10 +432,10 @@ def elaborates(text: Statement) -> bool:
     if not sentences or any(map(_asks, sentences)):
         return False
     tokens = sentences[0].tokens
-    named = any(
+    has_name = any(
         token.kind is not _Kind.WORD and token.is_content and token.folded not in _FIRST_PERSONS for token in tokens
     )
-    return not named and any(token.folded in _REFERS_BACK for token in tokens)
+    return not has_name and any(token.folded in _REFERS_BACK for token in tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -901,8 +901,8 @@ def _introduction_end(tokens: Sequence[_Token]) -> int:
             if any(token.is_verb for token in tokens[:at]):
                 return 0
             rest = tokens[at + 1 :]
-            named = bool(rest) and rest[0].folded in _PRONOUNS and len(head) > 1
-            return at + 1 if not head or (any(token.is_verb for token in rest) and not named) else 0
+            is_pronoun = bool(rest) and rest[0].folded in _PRONOUNS and len(head) > 1
+            return at + 1 if not head or (any(token.is_verb for token in rest) and not is_pronoun) else 0
     return 0
 
 
@@ -1020,10 +1020,10 @@ class _Context:
             return None
         for pattern in new.cues.withdraws:
             for match in pattern.finditer(new.folded):
-                named = self._words(match["old"], new.cues)
-                if not named or pair.other_numbers(named) or old.folded == new.folded:
+                old_words = self._words(match["old"], new.cues)
+                if not old_words or pair.other_numbers(old_words) or old.folded == new.folded:
                     continue
-                has = self.share(named, pair.old_all)
+                has = self.share(old_words, pair.old_all)
                 if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
                     update_ = self._update(pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
                     return self._as_amendment(pair, update_)
@@ -1036,10 +1036,10 @@ class _Context:
             return None
         for pattern in new.cues.done:
             for match in pattern.finditer(new.folded):
-                named = self._words(match["old"], new.cues)
-                if not named or pair.other_numbers(named):
+                old_words = self._words(match["old"], new.cues)
+                if not old_words or pair.other_numbers(old_words):
                     continue
-                has = self.share(named, pair.old_all)
+                has = self.share(old_words, pair.old_all)
                 if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
                     return self._update(
                         pair, UpdateEffect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"'
@@ -1051,7 +1051,7 @@ class _Context:
         new, old = pair.new, pair.old
         if self.same_speaker is False or not new.within(new.cues.turned) or pair.of_another or pair.old_of_another:
             return None
-        gone = [
+        dropped = [
             token
             for pattern in old.cues.once
             for match in pattern.finditer(old.folded)
@@ -1072,9 +1072,9 @@ class _Context:
                 is_old = bool(names)
             if not kept or not is_old:
                 continue
-            if all(any(_same(token, other) for other in gone) for token in kept) and {
+            if all(any(_same(token, other) for other in dropped) for token in kept) and {
                 token.stem for token in left if token.is_verb
-            } <= {token.stem for token in gone if token.is_verb}:
+            } <= {token.stem for token in dropped if token.is_verb}:
                 continue  # the older sentence says the same of it
             update_ = self._update(
                 pair, UpdateEffect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"'
@@ -1090,7 +1090,7 @@ class _Context:
             return None
         for state in (state for state in new.cues.states if state.name in common):
             for start_pattern, match in (
-                (start, found) for start in state.starts for found in start.finditer(new.folded)
+                (start, match_) for start in state.starts for match_ in start.finditer(new.folded)
             ):
                 if start_pattern in state.needs_cue and not new.within(new.cues.present):
                     continue
@@ -1100,16 +1100,18 @@ class _Context:
                     if not value or not before or any(_same(token, other) for token in value for other in before):
                         continue
                     if self._same_subject(pair, match.start(), old_match.start()):
-                        shown = f"{old_match['value'].strip()} → {match['value'].strip()}"
-                        return self._update(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
+                        change = f"{old_match['value'].strip()} → {match['value'].strip()}"
+                        return self._update(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{change}"')
             for match in (end_match for pattern in state.ends for end_match in pattern.finditer(new.folded)):
-                gone = self._words(match["value"], new.cues)
+                ended_words = self._words(match["value"], new.cues)
                 for old_match in (held_match for pattern in state.holds for held_match in pattern.finditer(old.folded)):
-                    had = _tokens(old_match["value"], old.cues)
-                    covered = bool(gone) and all(any(_same(token, other) for other in had) for token in gone)
+                    old_words = _tokens(old_match["value"], old.cues)
+                    covered = bool(ended_words) and all(
+                        any(_same(token, other) for other in old_words) for token in ended_words
+                    )
                     if covered and self._same_subject(pair, match.start(), old_match.start()):
-                        shown = match["value"].strip()
-                        return self._update(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
+                        change = match["value"].strip()
+                        return self._update(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{change}"')
         return None
 
     def _names(self, text: str, sentence: _Sentence) -> list[_Token]:
@@ -1139,14 +1141,14 @@ class _Context:
         new, old = pair.new, pair.old
         if not new.has(new.cues.again) or not (old.has(old.cues.withdraws) or old.has(old.cues.ends)):
             return None
-        named = [
+        restored = [
             token
             for pattern in old.cues.withdraws
             for match in pattern.finditer(old.folded)
             for token in self._words(match["old"], old.cues)
         ] or pair.old_topic
-        topical = any(_same(token, other) for token in named for other in pair.new_topic)
-        if topical and self.share(named, pair.new_all) >= _SAME_TOPIC:
+        topical = any(_same(token, other) for token in restored for other in pair.new_topic)
+        if topical and self.share(restored, pair.new_all) >= _SAME_TOPIC:
             return self._update(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
 
@@ -1607,22 +1609,22 @@ class _Pair:
         """Whether the newer sentence names a possessor or modifier of the common subject: "my daughter's color"."""
         tokens = self.new.tokens
         in_topic = [any(token is other for other in self.new_topic) for token in tokens]
-        named = [
+        is_name = [
             within and not self.old_has(token) and token.folded not in _CURRENT and not token.is_verb
             for token, within in zip(tokens, in_topic, strict=True)
         ]
         for at, token in enumerate(tokens[1:], 1):
             if not in_topic[at]:
                 continue
-            if not named[at] and self.old_has(token):
+            if not is_name[at] and self.old_has(token):
                 first = at - 1
-                while first >= 0 and named[first]:
+                while first >= 0 and is_name[first]:
                     first -= 1
                 before = first + 1 < at and (first < 0 or tokens[first].folded in _DETERMINERS)
                 if before and (first >= 0 or at == 1):
                     return True
             elif (
-                named[at]
+                is_name[at]
                 and tokens[at - 1].folded in _POSSESSIVES
                 and any(in_topic[head] and self.old_has(tokens[head]) for head in range(max(0, at - 3), at - 1))
             ):
@@ -1659,8 +1661,8 @@ class _Pair:
         if first not in _FIRST_PERSON or not self.old_topic:
             return False
         subject = self.old.tokens[0]
-        named = subject.is_content and not subject.is_verb and self.old_topic[0] is subject and self.names_person
-        return named and (speaker is None or fold(speaker) != subject.folded) and not self.new_has(subject)
+        is_person = subject.is_content and not subject.is_verb and self.old_topic[0] is subject and self.names_person
+        return is_person and (speaker is None or fold(speaker) != subject.folded) and not self.new_has(subject)
 
     @property
     def names_person(self) -> bool:
@@ -1671,9 +1673,9 @@ class _Pair:
         """Whether the newer sentence has a word of the older."""
         return any(_same(token, other) for other in self.new_content)
 
-    def other_numbers(self, named: Sequence[_Token]) -> bool:
+    def other_numbers(self, tokens: Sequence[_Token]) -> bool:
         """Whether words name a number that the older sentence has not."""
-        return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in named)
+        return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in tokens)
 
     def changes_a_part(self, *, named: bool) -> bool:
         """Whether the older sentence has several items or attributes, most of which the newer one leaves unmentioned.

@@ -56,7 +56,7 @@ def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
     """The words of the typical saying that most voices have in the same order; empty if fewer than ``MIN_WORDS`` remain.
 
     A voice is a publisher, by its text that is closest to the typical one; if all have one publisher, each is a voice. With
-    two voices, both must have a word. ``GAP`` marks a place where the typical saying, or half of the voices, have other words.
+    two voices, both must have a word. ``GAP`` marks where the typical saying, or half of the voices, have other words.
 
     Args:
         sayings: At least one.

@@ -66,7 +66,7 @@ def is_control_type(entry_type: str) -> bool:
     return info_of(entry_type).publisher in _DECIDING
 
 
-def publishers_of(pattern: str) -> frozenset[Publisher]:
+def publishers_of(pattern: str) -> frozenset[PublisherKind]:
     """Publishers of all types that a type or ``prefix.*`` covers, unknown types included."""
     if not pattern.endswith(".*"):
         return frozenset({info_of(pattern).publisher})

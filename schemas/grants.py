@@ -45,7 +45,7 @@ def speaks_for(speakers: tuple[str, ...], actor_type: object, actor_id: object) 
     """Whether a token may speak for an actor; a person may be spelled in any way that ``person_of`` makes equal."""
     return any(
         kind == actor_type and (name is None or name == actor_id or _is_same_person(kind, name, actor_id))
-        for kind, name in (actor_of(one) for one in speakers)
+        for kind, name in (actor_of(speaker) for speaker in speakers)
     )
 
 

@@ -19,9 +19,9 @@ _UNITS_H: Final = {"m": 1 / 60, "h": 1.0, "d": 24.0}
 
 def _hours(given: object) -> object:
     """``168h``, ``7d`` and ``90m`` as hours; a number is hours already."""
-    if isinstance(given, str) and given.strip()[-1:] in _UNITS_H:
-        return float(given.strip()[:-1]) * _UNITS_H[given.strip()[-1]]
-    return given
+    if isinstance(value, str) and value.strip()[-1:] in _UNITS_H:
+        return float(value.strip()[:-1]) * _UNITS_H[value.strip()[-1]]
+    return value
 
 
 Hours = Annotated[float, BeforeValidator(_hours)]

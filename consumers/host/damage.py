@@ -27,19 +27,19 @@ _PATH: Final = re.compile(r'"[^"]*/([^"/]*)"')
 
 def text_of(error: BaseException) -> str:
     """The first line of what DuckDB says, names of files instead of their paths."""
-    said = str(error).strip() or type(error).__name__
-    return _PATH.sub(r'"\1"', said.splitlines()[0])
+    message = str(error).strip() or type(error).__name__
+    return _PATH.sub(r'"\1"', message.splitlines()[0])
 
 
 def as_damage(error: BaseException) -> ViewsDamaged | None:
-    """The error that says so if ``error`` means that a file is broken, else None."""
+    """The error ``ViewsDamaged`` if ``error`` means that a file is broken, else None."""
     if isinstance(error, duckdb.Error) and _DAMAGE.search(str(error)):
         return ViewsDamaged(f"the views are damaged: {text_of(error)}", hint=ViewsDamaged.HINT)
     return None
 
 
 def damage_behind(error: BaseException | None) -> ViewsDamaged | None:
-    """The damage that ``error`` is or was raised from, None if there is none."""
+    """The damage that ``error`` is or was raised from, None if absent."""
     while error is not None:
         if isinstance(error, ViewsDamaged):
             return error

@@ -79,8 +79,8 @@ def commit(
     return changes
 
 
-class Folder:
-    """Commits batches and keeps account of who is where; used by the host under its lock."""
+class BatchFolder:
+    """Commits batches and tracks the checkpoint of each projection; used by the host under its lock."""
 
     def __init__(self, store: ViewStore, park: Park, *, replays: bool = False) -> None:
         """A folder of one store.
@@ -164,8 +164,8 @@ class Folder:
         for parked in prepared.parked:
             await self.park(parked)
         start = batch.first_seq - 1
-        level = [p for p in members if self._at(p) <= start]
-        ahead = [p for p in members if self._at(p) > start]
+        level = [p for p in members if self._checkpoint_of(p) <= start]
+        ahead = [p for p in members if self._checkpoint_of(p) > start]
         try:
             if not ahead:
                 await self._commit(level, batch, batch.entries)
@@ -174,7 +174,7 @@ class Folder:
             if fault_of(error) is Fault.ENVIRONMENT:
                 raise _stopped(error, batch) from error
         for projection in members:
-            await self.fold_alone(projection, beyond(batch, self._at(projection)), prepared.messages)
+            await self.fold_alone(projection, beyond(batch, self._checkpoint_of(projection)), prepared.messages)
         try:
             await self._commit([], batch, batch.entries)
         except Exception as error:
@@ -278,7 +278,7 @@ class Folder:
             )
         return commit(con, projections, batch, admitted, strikes)
 
-    def _at(self, projection: Projection) -> int:
+    def _checkpoint_of(self, projection: Projection) -> int:
         return self._store.view_seq(projection.name)
 
 
@@ -303,8 +303,10 @@ def _records_a_parking(event: Event) -> bool:
 
 def _where(error: Exception, batch: Batch) -> str:
     """What went wrong and where; the words of our own errors too, for others may quote memory text."""
-    said = f"{type(error).__name__}: {error.message}" if isinstance(error, CrewJournalError) else type(error).__name__
-    return f"{said}, at {batch.first_seq}..{batch.last_seq}"
+    error_text = (
+        f"{type(error).__name__}: {error.message}" if isinstance(error, CrewJournalError) else type(error).__name__
+    )
+    return f"{error_text}, at {batch.first_seq}..{batch.last_seq}"
 
 
 def _stopped(error: Exception, batch: Batch) -> FoldingStopped:

@@ -29,7 +29,7 @@ from .admission import (
     IdentityIndex,
 )
 from .faults import FoldingStopped
-from .folding import Folder
+from .folding import BatchFolder
 from .leniency import PARKINGS_DDL, PARKINGS_TABLE
 from .missing import has_lost_tables
 from .prepare import Parked, Prepared, in_order, prepare
@@ -129,7 +129,7 @@ class Host:
 
         Args:
             store: The file; the host does not close it.
-            projections: Who folds, in this order.
+            projections: The projections, in the order in which they fold.
             park: Hands a message to the dead letters and returns after the ack; the same parking may come again.
             housekeeping: Whether to checkpoint and merge when idle.
             replays: Whether this host only repeats what another has folded: its parkings are not published again.
@@ -138,7 +138,7 @@ class Host:
         self.projections = tuple(projections)
         self.identities = IdentityIndex()
         self.lagging = asyncio.Event()
-        self.folder = Folder(store, park, replays=replays)
+        self.folder = BatchFolder(store, park, replays=replays)
         self._tidying = Tidying(self) if housekeeping else None
         self._lock = asyncio.Lock()
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="crew-views-decode")
@@ -168,21 +168,21 @@ class Host:
         Raises:
             ViewsDamaged: If the identities cannot be read.
         """
-        held = await asyncio.to_thread(self.outdated) if hold is not None else ()
-        await self.store.write(lambda con: self._create(con, frozenset(held)))
+        outdated = await asyncio.to_thread(self.outdated) if hold is not None else ()
+        await self.store.write(lambda con: self._create(con, frozenset(outdated)))
         if hold is not None:
-            self.folder.hold(held, hold)
+            self.folder.hold(outdated, hold)
         await self.reload()
 
-    def _create(self, con: duckdb.DuckDBPyConnection, held: frozenset[str]) -> None:
-        there = existing_tables(con)
-        changed = PARKINGS_TABLE not in there
+    def _create(self, con: duckdb.DuckDBPyConnection, outdated: frozenset[str]) -> None:
+        existing_names = existing_tables(con)
+        changed = PARKINGS_TABLE not in existing_names
         with transaction(con):
             con.execute(CHECKPOINT_DDL)
             con.execute(PARKINGS_DDL)
             known = read_checkpoints(con)
             if known.get(ADMISSION_PROJECTION, (None, 0))[0] != ADMISSION_VERSION or has_lost_tables(
-                AdmissionView, there
+                AdmissionView, existing_names
             ):
                 con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
                 con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # who is admitted decides what all fold
@@ -193,14 +193,14 @@ class Host:
                 changed = True
             for projection in self.projections:
                 as_known = projection.name in known and known[projection.name][0] == projection.version
-                if as_known and not has_lost_tables(projection, there):
+                if as_known and not has_lost_tables(projection, existing_names):
                     continue
                 changed = True
-                own = {table.name for table in projection.tables} & there
-                if projection.name not in held and (own or projection.name in known):
+                existing = {table.name for table in projection.tables} & existing_names
+                if projection.name not in outdated and (existing or projection.name in known):
                     drop_tables(con, projection)
-                    own = set()
-                create_tables(con, projection, own)  # of one that is held what it lacks; what it has stays
+                    existing = set()
+                create_tables(con, projection, existing)  # of one that is held what it lacks; what it has stays
         forget(con)
         if changed:
             con.execute("CHECKPOINT")  # DDL never waits in the log (facts/duckdb.md)
@@ -242,15 +242,15 @@ class Host:
     def members(self) -> list[Projection]:
         """Projections that fold the live feed."""
         at = self.checkpoint
-        return [p for p in self.projections if p.name not in self.folder.suspended and self._at(p) >= at]
+        return [p for p in self.projections if p.name not in self.folder.suspended and self._checkpoint_of(p) >= at]
 
     @property
     def laggards(self) -> tuple[str, ...]:
         """Names of the projections behind the group, which ``catch_up`` brings back."""
         at = self.checkpoint
-        return tuple(p.name for p in self.projections if p.name in self.folder.suspended or self._at(p) < at)
+        return tuple(p.name for p in self.projections if p.name in self.folder.suspended or self._checkpoint_of(p) < at)
 
-    def _at(self, projection: Projection) -> int:
+    def _checkpoint_of(self, projection: Projection) -> int:
         return self.store.view_seq(projection.name)
 
     def status(self) -> HostStatus:
@@ -260,8 +260,8 @@ class Host:
         return HostStatus(self.checkpoint, stopped, self._since, lags, dict(self.folder.parked), self.store.wal_bytes)
 
     def _lag(self, name: str) -> Lag:
-        seq, out = self.store.view_seq(name), self.folder.suspended.get(name)
-        return Lag(name, seq, None) if out is None else Lag(name, seq, out.reason, out.since)
+        seq, suspension = self.store.view_seq(name), self.folder.suspended.get(name)
+        return Lag(name, seq, None) if suspension is None else Lag(name, seq, suspension.reason, suspension.since)
 
     # folding
 
@@ -313,13 +313,13 @@ class Host:
     ) -> Ready | None:
         """Decode, admit and let the folds compute what they can, beside the event loop; None if nothing is new.
 
-        It may run ahead of commits: what it learns of identities lies in the stream, committed or not.
+        It may run ahead of commits: the identities that it learns are in the stream, committed or not.
 
         Args:
             messages: Messages of JOURNAL.
             after: What is at or below is skipped.
             last_seq: As in ``fold``.
-            members: Who will fold it; the group if absent.
+            members: The projections that will fold it; the group if absent.
         """
         fresh = in_order(messages, after)
         last = max(last_seq or 0, fresh[-1].seq if fresh else 0)
@@ -363,7 +363,7 @@ class Host:
             self._stop(error, prepared)
             raise
         self._owed.difference_update(range(batch.first_seq, batch.last_seq + 1))
-        self._works()
+        self._clear_failures()
         if self.folder.suspended.keys() - self.folder.held:
             self.lagging.set()
         if self._tidying is not None:
@@ -398,7 +398,7 @@ class Host:
         await self.reload()
         self._owed = {seq for seq in self._owed if seq > self.checkpoint}
         if not self._owed:
-            self._works()
+            self._clear_failures()
 
-    def _works(self) -> None:
+    def _clear_failures(self) -> None:
         self._failures, self._stopped, self._since = 0, None, None

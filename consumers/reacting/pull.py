@@ -1,6 +1,6 @@
 """A durable pull consumer that several processes share, for reactors.
 
-nats-py's ``fetch`` has traps (``feed/jetstream``). Here a request for many stands for a short window only, and the long
+nats-py's ``fetch`` has traps (``feed/jetstream``). Here a request for many waits for a short window only, and the long
 one is for a single message. Invariants: a message is taken by one caller at a time and comes back unless acked; the next
 ``take`` recovers from a lost connection or a deleted durable; a durable that is read back differs in nothing from the
 request.
@@ -94,8 +94,8 @@ class PullConsumer:
         """Up to ``limit`` messages, each to be acked or given back by the caller.
 
         Args:
-            limit: At most so many, at least one.
-            wait_s: Seconds to wait for the first if there is none.
+            limit: The maximum number, at least 1.
+            wait_s: Seconds to wait for the first.
             window_s: Seconds to let more arrive when there are fewer than ``limit``; above 0.
 
         Returns:
@@ -106,12 +106,12 @@ class PullConsumer:
             StreamMismatch: If it cannot be made again as wanted.
         """
         self._interrupted = False
-        taken = await self._within(window_s, limit)
-        if not taken and not self._interrupted:
-            taken = await self._within(wait_s, 1)
-            if taken and limit > 1:
-                taken += await self._within(window_s, limit - 1)
-        return taken
+        messages = await self._within(window_s, limit)
+        if not messages and not self._interrupted:
+            messages = await self._within(wait_s, 1)
+            if messages and limit > 1:
+                messages += await self._within(window_s, limit - 1)
+        return messages
 
     def interrupt(self) -> None:
         """Let a waiting ``take`` return at once."""
@@ -155,7 +155,7 @@ class PullConsumer:
             raise unavailable(error) from error
 
     async def last_on(self, subject: str) -> RawStreamMsg | None:
-        """The last message on a subject; None if there is none.
+        """The last message on a subject; None if absent.
 
         Raises:
             BrokerUnavailable: If the broker does not answer.
@@ -206,17 +206,17 @@ class PullConsumer:
     async def _within(self, seconds: float, limit: int) -> list[Msg]:
         """Up to ``limit`` messages that are available or arrive within ``seconds``."""
         loop = asyncio.get_running_loop()
-        taken: list[Msg] = []
+        messages: list[Msg] = []
         reply = ""
         deadline = 0.0
-        while len(taken) < limit:
+        while len(messages) < limit:
             if not reply and self._arrived.empty():
-                reply = await self._request(limit - len(taken), seconds)
+                reply = await self._request(limit - len(messages), seconds)
                 deadline = loop.time() + seconds + GRACE_S
             try:
                 message = await self._arrival(deadline - loop.time() if reply else 0.0)
             except TimeoutError:
-                if taken:
+                if messages:
                     break
                 raise BrokerUnavailable(
                     f"the broker did not answer the consumer {self._durable.name} within {seconds + GRACE_S:g} s",
@@ -226,10 +226,10 @@ class PullConsumer:
                 self._interrupted = True
                 break
             if _is_data(message):
-                taken.append(message)
+                messages.append(message)
             elif message.subject == reply and await self._heed(message):
                 break
-        return taken
+        return messages
 
     async def _arrival(self, timeout_s: float) -> Msg | None:
         """The next arrival; None is an interruption. Raises TimeoutError."""

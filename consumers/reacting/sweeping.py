@@ -102,9 +102,9 @@ class TickReactor(ViewsReactor):
         tick = tick_of(message, self.sweep.name)
         return None if tick is None else tick.workspace_id
 
-    async def handle_all(self, of: Mapping[str, Sequence[Msg]]) -> None:
+    async def handle_all(self, by_workspace: Mapping[str, Sequence[Msg]]) -> None:
         """Handle the ticks of all workspaces at once."""
-        ended = await asyncio.gather(*(self._settle(*one) for one in of.items()), return_exceptions=True)
+        ended = await asyncio.gather(*(self._settle(*item) for item in by_workspace.items()), return_exceptions=True)
         for error in ended:
             if error is not None:
                 raise error
@@ -139,8 +139,8 @@ class SweepReactor(TickReactor):
     async def on_tick(self, tick: Tick) -> None:
         """Do one sweep, unless it is finished, and publish what it did."""
         fact_id = derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", "finished")
-        named = [tick.workspace_id, SweepFinished.ENTRY_TYPE, fact_id]
-        if await asyncio.to_thread(self._views.rows, _FINISHED, named):
+        params = [tick.workspace_id, SweepFinished.ENTRY_TYPE, fact_id]
+        if await asyncio.to_thread(self._views.rows, _FINISHED, params):
             self._counts["repeated"] += 1
             return
         swept = await self._attempt(tick)

@@ -1,7 +1,7 @@
 """What a consolidation reads of a crew: candidates, the rules it has, and the searches that found them; blocking.
 
 Invariant: candidates and searches are those before the tick, so a run that is repeated finds the same; all rules are read,
-because if several ticks come at once the later ones must know the rules of the first. A retracted entry is not a candidate.
+because if several ticks come at once, the later ones need the rules of the first. A retracted entry is not a candidate.
 ``published_ms``, the broker's time, decides what is new and on which day something was received; ``ts_ms`` is the author's.
 Candidates are taken from each publisher in turn, so that one that publishes much does not displace what others say.
 """
@@ -41,7 +41,7 @@ _LIVE: Final = f"""{ENTRIES} e LEFT JOIN {LIVE_PRIORITIES} p
 _PERMANENT: Final = "coalesce(p.priority, e.priority) = 'permanent'"
 _OF_RUN: Final = f"""e.workspace_id = $workspace AND e.seq < $seq AND e.published_ms <= $due
     AND (list_contains($types, e.entry_type) OR {_PERMANENT})
-    AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{own}')" for own in OWN_OUTPUT)}"""
+    AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{prefix}')" for prefix in OWN_OUTPUT)}"""
 _CREWS: Final = f"""SELECT DISTINCT e.crew_id FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id IS NOT NULL
     AND e.published_ms > $since AND ($crew IS NULL OR e.crew_id = $crew) ORDER BY 1"""
 _CANDIDATES: Final = f"""WITH ranked AS (
@@ -80,7 +80,7 @@ _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LearningEntry:
     """An entry that rules are learned from.
 
     Attributes:
@@ -150,11 +150,11 @@ def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
     return [crew for (crew,) in views.rows(_CREWS, params)]
 
 
-def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[Candidate]:
+def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[LearningEntry]:
     """At most ``MAX_ENTRIES`` candidates of a crew, oldest first; of the look-back and the days before it."""
     history = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS)
     params = {**_of_run(tick), "since": since_ms, "crew": crew_id, "history": history}
-    found: list[Candidate] = []
+    candidates: list[LearningEntry] = []
     for row in views.rows(_CANDIDATES, params):
         seq, entry_id, entry_type, severity, ts_ms, received_ms, summary, raw, is_new, permanent, publisher, agent = row
         payload: dict[str, Any] = orjson.loads(raw)
@@ -162,14 +162,14 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
             continue
         action = action_in(payload)
         if is_fit(summary, action, permanent=permanent):
-            found.append(
-                Candidate(
+            candidates.append(
+                LearningEntry(
                     seq, entry_id, entry_type, ts_ms, received_ms, summary, action, is_new, permanent, publisher, agent
                 )
             )
-            if len(found) == MAX_ENTRIES:
+            if len(candidates) == MAX_ENTRIES:
                 break
-    return sorted(found, key=lambda one: one.seq)
+    return sorted(candidates, key=lambda candidate: candidate.seq)
 
 
 def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:

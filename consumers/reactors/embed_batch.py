@@ -36,7 +36,10 @@ TEXT_HASH_BYTES: Final = 16
 FILTER_SUBJECTS: Final = tuple(
     sorted(
         f"{pattern}.{entry_type}"
-        for entry_type in (*EMBEDDABLE, *(f"{one}>" if one.endswith(".") else one for one in SPEECH))
+        for entry_type in (
+            *EMBEDDABLE,
+            *(f"{speech_type}>" if speech_type.endswith(".") else speech_type for speech_type in SPEECH),
+        )
         for pattern in (f"{Family.JOURNAL.value}.*.*.*", f"{Family.CONTROL.value}.*")
     )
 )
@@ -64,7 +67,7 @@ class Embeddable:
     text: str
 
     def vector(self, model: str, vector: bytes, reactor: str) -> VectorDerived:
-        """The fact; an empty ``vector`` (dim 0) means that the model refuses the text for good."""
+        """The fact; an empty ``vector`` (dim 0) means that the model always refuses the text."""
         entry = self.entry
         return VectorDerived(
             seq=0,
@@ -105,7 +108,7 @@ class Embeddable:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate(Embeddable):
+class DeliveredEntry(Embeddable):
     """An entry that was delivered as a message.
 
     Attributes:
@@ -172,7 +175,7 @@ def speech_workspace(message: Msg) -> str | None:
     return subject.workspace if subject.family in _ENTRIES and is_speech(subject.kind) else None
 
 
-def candidate_of(message: Msg, *, speech: SpeechRule | None = None) -> Candidate | None:
+def candidate_of(message: Msg, *, speech: SpeechRule | None = None) -> DeliveredEntry | None:
     """The entry of a message, or None if it is not embedded.
 
     Args:
@@ -191,7 +194,7 @@ def candidate_of(message: Msg, *, speech: SpeechRule | None = None) -> Candidate
     entry = event.entry
     if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs, choice=True):
         return None  # of speech, ``_may_be_embedded`` said that the workspace embeds it
-    return Candidate(seq, entry, event.ts_ms, text_of(entry), message, deliveries(message))
+    return DeliveredEntry(seq, entry, event.ts_ms, text_of(entry), message, deliveries(message))
 
 
 def text_of(entry: JournalEntry) -> str:
@@ -226,7 +229,7 @@ def _may_be_embedded(message: Msg, speech: SpeechRule | None) -> bool:
 async def embed_in_pieces(
     embedder: Embedder, candidates: Sequence[E], dim: int | None
 ) -> AsyncIterator[Embedded[E] | Split | Failed[E]]:
-    """Embed in one call; where it fails although the model works, halve until the texts at fault stand alone.
+    """Embed in one call; where it fails although the model works, halve until the failing texts are alone.
 
     Args:
         embedder: The model.
@@ -265,8 +268,8 @@ async def _vectors(embedder: Embedder, part: Sequence[HasText]) -> tuple[Sequenc
     tokens: Sequence[TokenBits | None] = [None] * len(texts)
     try:
         if isinstance(embedder, TokenEmbedder):
-            found = await embedder.embed_documents_tokens(texts)
-            vectors, tokens = [vector for vector, _ in found], [bits for _, bits in found]
+            pairs = await embedder.embed_documents_tokens(texts)
+            vectors, tokens = [vector for vector, _ in pairs], [bits for _, bits in pairs]
         else:
             vectors = await embedder.embed_documents(texts)
     except EmbedderError:

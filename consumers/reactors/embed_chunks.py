@@ -91,7 +91,7 @@ class ChunkLimits(ViewsLimits):
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _MissingText:
     """A text without a vector, and a write that brought it."""
 
     text_hash: int
@@ -106,7 +106,10 @@ class EmbedChunksReactor(ViewsReactor):
     version = 1
     filter_subjects = (
         f"{Family.DOCUMENT.value}.>",
-        *(f"{Family.CONTROL.value}.*.{one}" for one in (*MODEL_DECISIONS, *_DRAWER_EVENTS, *_GRAPH_EVENTS)),
+        *(
+            f"{Family.CONTROL.value}.*.{event_type}"
+            for event_type in (*MODEL_DECISIONS, *_DRAWER_EVENTS, *_GRAPH_EVENTS)
+        ),
     )
     description = "writes of documents, drawers and facts whose texts are to be embedded"
     needs = (
@@ -159,7 +162,7 @@ class EmbedChunksReactor(ViewsReactor):
         for start in range(0, len(entities), EMBED_BATCH):
             await self._embed(workspace_id, model, entities[start : start + EMBED_BATCH])
 
-    async def _embed(self, workspace_id: str, model: str, texts: Sequence[_Text]) -> None:
+    async def _embed(self, workspace_id: str, model: str, texts: Sequence[_MissingText]) -> None:
         embedder = self._context.embedder_for(model)
         if embedder is None:
             return
@@ -174,34 +177,34 @@ class EmbedChunksReactor(ViewsReactor):
                 self._counts["failed"] += 1
                 _log.warning("embed_chunks.failed", workspace=workspace_id, error=type(piece.error).__name__)
 
-    def _missing(self, workspace_id: str, model: str, after: int) -> list[_Text]:
-        named: dict[str, Any] = {"workspace": workspace_id, "model": model, "after": after}
-        rows = self._views.rows(_MISSING, named)
+    def _missing(self, workspace_id: str, model: str, after: int) -> list[_MissingText]:
+        params: dict[str, Any] = {"workspace": workspace_id, "model": model, "after": after}
+        rows = self._views.rows(_MISSING, params)
         return [
-            _Text(int(text_hash), cap_bytes(indexed_text(breadcrumb, text), EMBED_INPUT_BYTES), str(write_id))
+            _MissingText(int(text_hash), cap_bytes(indexed_text(breadcrumb, text), EMBED_INPUT_BYTES), str(write_id))
             for text_hash, breadcrumb, text, write_id in rows
         ]
 
-    def _missing_entities(self, workspace_id: str, model: str) -> list[_Text]:
-        texts = {one.text_hash: one for one in entity_texts(self._views, workspace_id)}
+    def _missing_entities(self, workspace_id: str, model: str) -> list[_MissingText]:
+        texts = {text.text_hash: text for text in entity_texts(self._views, workspace_id)}
         rows = self._views.rows(_KNOWN_HASHES, [workspace_id, model, list(texts)])
-        found = {int(text_hash) for (text_hash,) in rows}
+        embedded = {int(text_hash) for (text_hash,) in rows}
         return [
-            _Text(text_hash, cap_bytes(one.text, EMBED_INPUT_BYTES), one.entry_id)
-            for text_hash, one in texts.items()
-            if text_hash not in found and one.entry_id is not None
+            _MissingText(text_hash, cap_bytes(text.text, EMBED_INPUT_BYTES), text.entry_id)
+            for text_hash, text in texts.items()
+            if text_hash not in embedded and text.entry_id is not None
         ]
 
     async def _write(
-        self, workspace_id: str, model: str, generation: int, texts: Sequence[_Text], vectors: Sequence[bytes]
+        self, workspace_id: str, model: str, generation: int, texts: Sequence[_MissingText], vectors: Sequence[bytes]
     ) -> None:
         """Publish vectors, or (an empty one) tombstones."""
         results = await asyncio.gather(
             *(
                 self.publish(
-                    vector_fact(workspace_id, model, generation, one.text_hash, vector, one.write_id, self.identity)
+                    vector_fact(workspace_id, model, generation, text.text_hash, vector, text.write_id, self.identity)
                 )
-                for one, vector in zip(texts, vectors, strict=True)
+                for text, vector in zip(texts, vectors, strict=True)
             )
         )
         for vector, result in zip(vectors, results, strict=True):

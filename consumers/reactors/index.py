@@ -3,7 +3,7 @@
 Why beside the embed reactor: that one passes each entry once; what a reindex sets free again, or a durable that was lost
 passed over, only a look at the views finds (contract §3, seed 1 ``IndexNew``). Invariants: facts have the ids of the embed
 reactor's, so both together write once; each missing entry is tried once a sweep, oldest first, so a text that fails at the
-head of the queue holds up no other ([TRAP]); a model that is away ends the sweep with the reason. What the embed reactor has
+head of the queue delays no other ([TRAP]); a model that is away ends the sweep with the reason. What the embed reactor has
 not reached yet is left to it (``pending``, see ``index_backlog``): it does not look for vectors, and beyond the broker's
 window for repeats a second fact of the same id would be written.
 """
@@ -69,7 +69,7 @@ class _Model:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _SweepPart:
     """What a sweep goes through: entries before ``until`` but those ``left`` to the embed reactor, as of the due time."""
 
     workspace_id: str
@@ -79,7 +79,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _IndexTrouble:
     """Failures of one text, and the due time from which it is tried again, milliseconds since the epoch."""
 
     failures: int = 0
@@ -96,7 +96,7 @@ class IndexReactor(SweepReactor):
 
     def prepare(self) -> None:
         """Begin without troubles."""
-        self._troubles: dict[tuple[str, int], _Trouble] = {}
+        self._troubles: dict[tuple[str, int], _IndexTrouble] = {}
 
     async def work(self, tick: Tick) -> Swept:
         """Embed entries without a vector, batch by batch, oldest first."""
@@ -122,22 +122,22 @@ class IndexReactor(SweepReactor):
             return Swept(counts, f"{embedder.model_id}: {error.message}")
         return Swept(counts)
 
-    async def _part(self, tick: Tick, model: str | None, generation: int) -> _Part:
+    async def _part(self, tick: Tick, model: str | None, generation: int) -> _SweepPart:
         """The part of the workspace that is not left to the embed reactor."""
         backlog = Backlog()
         if model is not None:
             durable = durable_name(EmbedReactor.version, model, generation)
             backlog = await backlog_of(self._context.client, durable, self._context.embed_unsettled)
         until = tick.seq if backlog.begins is None else min(tick.seq, backlog.begins)
-        return _Part(tick.workspace_id, until, backlog.unsettled, tick.due_ms)
+        return _SweepPart(tick.workspace_id, until, backlog.unsettled, tick.due_ms)
 
-    async def _embed_all(self, part: _Part, model: _Model, counts: Counter[str]) -> None:
+    async def _embed_all(self, part: _SweepPart, model: _Model, counts: Counter[str]) -> None:
         after = (_FIRST_MS, "")
         name = model.embedder.model_id
         sought = part.workspace_id, part.until, part.left, name
         while batch := await asyncio.to_thread(missing_after, self._views, *sought, after):
             after = batch[-1].ts_ms, batch[-1].entry.id
-            due = [one for one in batch if not self._is_put_off(model, one, part)]
+            due = [candidate for candidate in batch if not self._is_put_off(model, candidate, part)]
             counts["put_off"] += len(batch) - len(due)
             if not due:
                 continue
@@ -147,8 +147,8 @@ class IndexReactor(SweepReactor):
                 elif isinstance(piece, Failed):
                     await self._failed(model, piece, part, counts)
 
-    def _is_put_off(self, model: _Model, one: Embeddable, part: _Part) -> bool:
-        trouble = self._troubles.get((model.embedder.model_id, one.seq))
+    def _is_put_off(self, model: _Model, candidate: Embeddable, part: _SweepPart) -> bool:
+        trouble = self._troubles.get((model.embedder.model_id, candidate.seq))
         return trouble is not None and part.due_ms < trouble.not_before_ms
 
     async def _write(
@@ -160,8 +160,8 @@ class IndexReactor(SweepReactor):
         counts: Counter[str],
     ) -> None:
         """Publish vectors, or (an empty one) tombstones."""
-        made = zip(entries, vectors, tokens, strict=True)
-        results = await asyncio.gather(*(self._publish_all(model, *one) for one in made))
+        items = zip(entries, vectors, tokens, strict=True)
+        results = await asyncio.gather(*(self._publish_all(model, *item) for item in items))
         for entry, vector, result in zip(entries, vectors, results, strict=True):
             counts["repeated" if result.duplicate else "written" if vector else "refused"] += 1
             self._troubles.pop((model.embedder.model_id, entry.seq), None)
@@ -177,25 +177,25 @@ class IndexReactor(SweepReactor):
         fact = entry.vector(name, vector, self.identity)
         return await self.publish(encode_vector(fact, EmbedReactor.version, generation))
 
-    async def _failed(self, model: _Model, piece: Failed[Embeddable], part: _Part, counts: Counter[str]) -> None:
-        one = piece.candidate
+    async def _failed(self, model: _Model, piece: Failed[Embeddable], part: _SweepPart, counts: Counter[str]) -> None:
+        candidate = piece.candidate
         if len(self._troubles) >= TROUBLES_KEPT:
             del self._troubles[next(iter(self._troubles))]
-        trouble = self._troubles.setdefault((model.embedder.model_id, one.seq), _Trouble())
+        trouble = self._troubles.setdefault((model.embedder.model_id, candidate.seq), _IndexTrouble())
         trouble.failures += 1
         pause_s = doubled(RETRY_FIRST_S, RETRY_LAST_S, trouble.failures - 1)
         trouble.not_before_ms = part.due_ms + round(pause_s * 1_000)
         give_up = isinstance(piece.error, EmbedderInputRejected) and trouble.failures >= GIVE_UP_AFTER
         _log.warning(
             "index.given_up" if give_up else "index.put_off",
-            entry_id=one.entry.id,
-            seq=one.seq,
+            entry_id=candidate.entry.id,
+            seq=candidate.seq,
             workspace=part.workspace_id,
             failures=trouble.failures,
             error=type(piece.error).__name__,
         )
         if give_up:
-            await self._write(model, [one], [b""], [None], counts)
+            await self._write(model, [candidate], [b""], [None], counts)
         else:
             counts["failed"] += 1
 

@@ -36,7 +36,7 @@ from ...schemas.views.operators import OPERATORS_PROJECTION
 from ..prompts.operator_facts import Facts, question
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from .operators_reads import PEOPLE_MAX, Known, Person, key_in_use, known_of, people_of, turns_of
+from .operators_reads import PEOPLE_MAX, KnownPerson, Talker, key_in_use, known_of, people_of, turns_of
 
 REFUSALS: Final = ("key", "value", "quote", "injection", "secret")
 
@@ -97,20 +97,22 @@ class OperatorsReactor(SweepReactor):
         counts["people_left"] = max(0, len(people) - PEOPLE_MAX)
         return Swept(counts)
 
-    async def _facts(self, tick: Tick, person: Person, known: Known, counts: dict[str, int]) -> tuple[StatedFact, ...]:
+    async def _facts(
+        self, tick: Tick, person: Talker, known: KnownPerson, counts: dict[str, int]
+    ) -> tuple[StatedFact, ...]:
         after = known.forgotten.get(ALL_KEYS, 0)
         turns = await asyncio.to_thread(turns_of, self._views, tick, person, after)
         proposed = await self._propose(tick, person, turns, counts)
-        found = [stated(one, turns) for one in proposed]
-        counts["proposed"] += len(found)
-        for why in found:
+        outcomes = [stated(proposal, turns) for proposal in proposed]
+        counts["proposed"] += len(outcomes)
+        for why in outcomes:
             if isinstance(why, str):
                 counts[f"refused_{why}"] += 1
-        new = sorted((one for one in found if isinstance(one, StatedFact)), key=lambda one: one.seq)
+        new = sorted((fact for fact in outcomes if isinstance(fact, StatedFact)), key=lambda fact: fact.seq)
         return merged(known.facts, remembered(new, known.forgotten))
 
     async def _propose(
-        self, tick: Tick, person: Person, turns: Sequence[OwnTurn], counts: dict[str, int]
+        self, tick: Tick, person: Talker, turns: Sequence[OwnTurn], counts: dict[str, int]
     ) -> list[Proposed]:
         """The facts that the chat model proposes; those that rules find if there is no model or it fails."""
         if self._chat is not None:
@@ -124,8 +126,8 @@ class OperatorsReactor(SweepReactor):
                 return answer.proposed()
         return await asyncio.to_thread(lambda: list(proposed_facts(turns)))
 
-    async def _publish(self, tick: Tick, person: Person, facts: tuple[StatedFact, ...]) -> None:
-        said = OperatorProfileUpdated(
+    async def _publish(self, tick: Tick, person: Talker, facts: tuple[StatedFact, ...]) -> None:
+        payload = OperatorProfileUpdated(
             subject_hash=person.hashed,
             agent_id=person.agent_id,
             crew_id=person.crew_id,
@@ -133,20 +135,20 @@ class OperatorsReactor(SweepReactor):
             messages=person.messages,
             model=None if self._chat is None else self._chat.model_id,
         )
-        of = f"card of agent {person.agent_id}" if person.agent_id is not None else "operator model"
+        subject = f"card of agent {person.agent_id}" if person.agent_id is not None else "operator model"
         fact = encode_control(
             tick.workspace_id,
-            said,
+            payload,
             fact_id=derived_id(
-                self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{of}/{person.hashed}"
+                self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{subject}/{person.hashed}"
             ),
             cause=tick.entry_id,
             reactor=self.identity,
-            summary=f"{of} of {slug_of(person.hashed)}: {', '.join(fact.key for fact in facts)}",
+            summary=f"{subject} of {slug_of(person.hashed)}: {', '.join(fact.key for fact in facts)}",
             ts_ms=tick.due_ms,
             crew_id=person.crew_id,
             data_subject_id=person.user,
-            refs={"derived_from": list(dict.fromkeys([tick.entry_id, *(one.entry_id for one in facts)]))},
+            refs={"derived_from": list(dict.fromkeys([tick.entry_id, *(fact.entry_id for fact in facts)]))},
         )
         await self.publish(fact)
 

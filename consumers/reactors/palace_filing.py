@@ -24,7 +24,15 @@ from ...schemas.events.drawers import MOST_DRAWERS, DrawerFiled
 from ...schemas.ids import derived_id, hash64
 from ...schemas.ports import Embedder, Published, ViewReader
 from ...schemas.rules.marks import Marks, agree, marks_by_kind
-from ...schemas.rules.palace.exchanges import SAME_COSINE, WING, Chunk, Exchange, Thresholds, chunk_of, filed_chunks
+from ...schemas.rules.palace.exchanges import (
+    SAME_COSINE,
+    WING,
+    Exchange,
+    ExchangeChunk,
+    Thresholds,
+    chunk_of,
+    filed_chunks,
+)
 from ...schemas.rules.palace.places import drawer_id
 from ..reacting.control_facts import encode_control
 from .embed_batch import Embedded, embed_in_pieces
@@ -49,7 +57,7 @@ class _Piece:
     """A chunk of an exchange that is being filed."""
 
     exchange: Exchange
-    chunk: Chunk
+    chunk: ExchangeChunk
     drawer_id: str
     entry_id: str
     text_hash: int
@@ -61,7 +69,7 @@ class _Piece:
         return self.chunk.text
 
 
-class _Live:
+class _FiledDrawers:
     """The filed drawers and the pieces that are added.
 
     Cosines are computed for all pieces together, which reads the vectors of the drawers once.
@@ -80,7 +88,7 @@ class _Live:
         self._ids: set[str] = set()
         self._texts: set[int] = set()
         self._added: list[int] = []
-        width = max((len(one.vector) for one in pieces), default=0) // FLOAT_BYTES
+        width = max((len(piece.vector) for piece in pieces), default=0) // FLOAT_BYTES
         vectors = np.zeros((len(pieces), width), np.float32)  # a piece without a vector has a cosine of 0 with all
         for at, piece in enumerate(pieces):
             if piece.vector:
@@ -92,7 +100,7 @@ class _Live:
                 cosines = filed.vectors[begin : begin + BLOCK] @ vectors.T
                 for row, at in np.argwhere(cosines > SAME_COSINE).tolist():
                     self._near[at].append(filed.embedded[begin + row])
-        self._contents = contents(sorted({one for near in self._near for one in near}))
+        self._contents = contents(sorted({drawer_id for near in self._near for drawer_id in near}))
         self._marks: dict[str, Marks] = {}
 
     def has(self, at: int) -> bool:
@@ -105,15 +113,15 @@ class _Live:
             return True
         if piece.text_hash in self._filed.texts or piece.text_hash in self._texts:
             return True
-        near = [self._contents[one] for one in self._near[at] if one in self._contents]
-        near += [self._pieces[one].text for one in self._added if self._among[at, one] > SAME_COSINE]
+        near = [self._contents[drawer_id] for drawer_id in self._near[at] if drawer_id in self._contents]
+        near += [self._pieces[index].text for index in self._added if self._among[at, index] > SAME_COSINE]
         return any(agree(self._marks_of(piece.text), self._marks_of(text)) for text in near)
 
     def _marks_of(self, text: str) -> Marks:
-        found = self._marks.get(text)
-        if found is None:
-            found = self._marks[text] = marks_by_kind(text)
-        return found
+        marks = self._marks.get(text)
+        if marks is None:
+            marks = self._marks[text] = marks_by_kind(text)
+        return marks
 
     def choose(self, counts: Counter[str]) -> list[_Piece]:
         """The pieces to file; takes milliseconds for each piece that is near thousands of drawers."""
@@ -174,16 +182,16 @@ class Filing:
         counts: Counter[str] = Counter(completed=len(exchanges))
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         filed = await asyncio.to_thread(filed_in, self._views, workspace_id, model)
-        made = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
-        counts["noise"] = sum(not pieces for pieces in made)
-        fresh = [piece for pieces in made for piece in pieces if piece.entry_id not in filed.entries]
+        pieces_of = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
+        counts["noise"] = sum(not pieces for pieces in pieces_of)
+        fresh = [piece for pieces in pieces_of for piece in pieces if piece.entry_id not in filed.entries]
         generation = await self._embed(workspace_id, model, fresh)
         if model is not None:
             centroids = await asyncio.to_thread(centroids_in, self._views, workspace_id, model)
             for piece in fresh:
                 self._ask_centroids(piece, centroids)
         contents = partial(texts_of, self._views, workspace_id)
-        live = await asyncio.to_thread(_Live, filed, fresh, contents)
+        live = await asyncio.to_thread(_FiledDrawers, filed, fresh, contents)
         chosen = await asyncio.to_thread(live.choose, counts)  # the event loop has other work meanwhile
         counts["filed"] = len(chosen)
         counts["without_vector"] = sum(not piece.vector for piece in chosen)
@@ -201,27 +209,29 @@ class Filing:
 
     def _pieces(self, workspace_id: str, exchanges: Sequence[Exchange]) -> list[list[_Piece]]:
         return [
-            [self._piece(workspace_id, one, chunk) for chunk in filed_chunks(text, self._thresholds)]
-            if (text := one.text) is not None
+            [self._piece(workspace_id, exchange, chunk) for chunk in filed_chunks(text, self._thresholds)]
+            if (text := exchange.text) is not None
             else []
-            for one in exchanges
+            for exchange in exchanges
         ]
 
-    def _piece(self, workspace_id: str, exchange: Exchange, chunk: Chunk) -> _Piece:
-        named = drawer_id(WING, chunk.room, chunk.text)
+    def _piece(self, workspace_id: str, exchange: Exchange, chunk: ExchangeChunk) -> _Piece:
+        name = drawer_id(WING, chunk.room, chunk.text)
         cause = f"{workspace_id}/{exchange.head.entry_id}"
         text_hash = hash64(chunk.text)
-        return _Piece(exchange, chunk, named, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
+        return _Piece(exchange, chunk, name, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
 
     def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
         """Take the type of the nearest centroid if the word lists are not certain."""
-        if not piece.vector or not self._thresholds.low <= piece.chunk.found.confidence < self._thresholds.high:
+        if not piece.vector or not self._thresholds.low <= piece.chunk.classified.confidence < self._thresholds.high:
             return
         vector = np.frombuffer(piece.vector, "<f4")
-        cosines = {name: float(one @ vector) for name, one in centroids.items() if one.shape == vector.shape}
+        cosines = {
+            name: float(centroid @ vector) for name, centroid in centroids.items() if centroid.shape == vector.shape
+        }
         if cosines:
-            nearest = max(cosines.items(), key=lambda one: (one[1], one[0]))
-            piece.chunk = chunk_of(piece.chunk.text, piece.chunk.found, self._thresholds, nearest)
+            nearest = max(cosines.items(), key=lambda item: (item[1], item[0]))
+            piece.chunk = chunk_of(piece.chunk.text, piece.chunk.classified, self._thresholds, nearest)
             piece.drawer_id = drawer_id(WING, piece.chunk.room, piece.chunk.text)
 
     async def _embed(self, workspace_id: str, model: str | None, pieces: Sequence[_Piece]) -> int:
@@ -254,7 +264,7 @@ class Filing:
             memory_type=chunk.memory_type,
             importance=chunk.importance,
             added_by=ADDED_BY,
-            added_by_agent=next((one.agent_id for one in exchange.turns if one.agent_id), ""),
+            added_by_agent=next((turn.agent_id for turn in exchange.turns if turn.agent_id), ""),
             conversation=head.session[:_SESSION_CHARS],
             pipeline_tier=chunk.tier,
             state=chunk.state,
@@ -268,6 +278,6 @@ class Filing:
                 cause=head.entry_id,
                 reactor=self._reactor,
                 summary=f"An exchange is filed as {piece.drawer_id}",
-                refs={"source_entry_ids": [one.entry_id for one in exchange.turns][:_SOURCES]},
+                refs={"source_entry_ids": [turn.entry_id for turn in exchange.turns][:_SOURCES]},
             )
         )

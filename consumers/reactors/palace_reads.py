@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.ports import ViewReader
-from ...schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, Turn, may_answer
+from ...schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, ExchangeTurn, may_answer
 from ...schemas.views import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,
@@ -79,7 +79,7 @@ def filing_chat(views: ViewReader) -> frozenset[str]:
     return frozenset(name for name, settings in rows if WorkspaceConfigured(settings=json.loads(settings)).files_chat)
 
 
-def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[Turn]]:
+def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[ExchangeTurn]]:
     """The turns of the sessions that some turns belong to, by session, from an hour before the first of them.
 
     Turns that may belong to an exchange that began earlier are left out.
@@ -105,12 +105,12 @@ def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Tur
 
 def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
     """The drawers of a workspace, with the vectors of a model."""
-    found = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
-    live = found.filter(found["live"])
+    drawers = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
+    live = drawers.filter(drawers["live"])
     with_vector = live.filter(live["vector"].is_valid())
     vectors = with_vector["vector"].combine_chunks()
     return Filed(
-        frozenset(found["entry_id"].to_pylist()),
+        frozenset(drawers["entry_id"].to_pylist()),
         frozenset(live["drawer_id"].to_pylist()),
         frozenset(live["text_hash"].to_pylist()),
         np.frombuffer(b"".join(vectors.to_pylist()), "<f4").reshape(len(vectors), -1) if len(vectors) else None,
@@ -128,7 +128,7 @@ def _unit(vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
 
 
-def _first_whole(turns: Sequence[Turn], begin_ms: int, quiet_ms: int) -> int:
+def _first_whole(turns: Sequence[ExchangeTurn], begin_ms: int, quiet_ms: int) -> int:
     """The first turn that certainly begins an exchange."""
     for at, turn in enumerate(turns):
         before_ms = turns[at - 1].published_ms if at else begin_ms
@@ -137,12 +137,12 @@ def _first_whole(turns: Sequence[Turn], begin_ms: int, quiet_ms: int) -> int:
     return len(turns)
 
 
-def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[Turn]]:
-    sessions: dict[str, list[Turn]] = {}
+def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[ExchangeTurn]]:
+    sessions: dict[str, list[ExchangeTurn]] = {}
     for seq, entry_id, session, entry_type, agent_id, summary, payload, published_ms, ts_ms in rows:
-        said = from_json(payload)
-        text, kind = said.get("text"), said.get("kind")
-        turn = Turn(
+        fields = from_json(payload)
+        text, kind = fields.get("text"), fields.get("kind")
+        turn = ExchangeTurn(
             int(seq),
             entry_id,
             session,

@@ -50,7 +50,7 @@ class StandingsProjection:
                 by = (entry.id, event.seq, entry.agent_id, event.ts_ms if valid_ms is None else valid_ms)
                 author = author_of(entry.actor_type.value, entry.actor_id)
                 operator = is_by_operator(entry.agent_id, entry.entry_type, entry.actor_type.value)
-                targets = dict.fromkeys(one for one in entry.supersedes if one != entry.id)
+                targets = dict.fromkeys(entry_id for entry_id in entry.supersedes if entry_id != entry.id)
                 superseded += (SupersessionRow(event.workspace_id, target, *by, author, operator) for target in targets)
         tx.add(VALIDITIES, valid)
         tx.add(SUPERSESSIONS, superseded)
@@ -64,16 +64,16 @@ class StandingsProjection:
                     end(tx, RETRACTIONS, event.seq, **key)
             elif event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
                 changed = payload_of(event, PriorityChanged)
-                named = event.workspace_id, changed.target_entry_id, changed.new_priority.value
-                succeed(tx, LIVE_PRIORITIES, [LivePriorityRow(*named, event.seq)])
+                values = event.workspace_id, changed.target_entry_id, changed.new_priority.value
+                succeed(tx, LIVE_PRIORITIES, [LivePriorityRow(*values, event.seq)])
 
 
-def _retracted(event: EntryRecorded, made: RetractionMade) -> list[RetractionRow]:
+def _retracted(event: EntryRecorded, payload: RetractionMade) -> list[RetractionRow]:
     actor = event.entry.actor_type.value, event.entry.actor_id
-    what = made.stale, made.superseded_by, made.reason
+    content = payload.stale, payload.superseded_by, payload.reason
     return [
-        RetractionRow(event.workspace_id, made.kind.value, target, *what, *actor, event.published_ms, event.seq)
-        for target in made.targets.ids
+        RetractionRow(event.workspace_id, payload.kind.value, target, *content, *actor, event.published_ms, event.seq)
+        for target in payload.targets.ids
     ]
 
 

@@ -32,23 +32,23 @@ class TunnelsProjection:
                 case TunnelFollowed.ENTRY_TYPE:
                     _followed(event, tx)
                 case _:
-                    gone = payload_of(event, TunnelDeleted).tunnel_id
-                    tx.delete(TUNNELS, workspace_id=event.workspace_id, tunnel_id=gone)
+                    tunnel_id = payload_of(event, TunnelDeleted).tunnel_id
+                    tx.delete(TUNNELS, workspace_id=event.workspace_id, tunnel_id=tunnel_id)
 
 
 def _created(event: EntryRecorded, tx: FoldTransaction) -> None:
-    made = payload_of(event, TunnelCreated)
-    known = tx.get(TUNNELS, workspace_id=event.workspace_id, tunnel_id=made.tunnel_id)
+    payload = payload_of(event, TunnelCreated)
+    known = tx.get(TUNNELS, workspace_id=event.workspace_id, tunnel_id=payload.tunnel_id)
     row = TunnelRow(
         event.workspace_id,
-        made.tunnel_id,
-        made.source.wing,
-        made.source.room,
-        made.source.drawer_id,
-        made.target.wing,
-        made.target.room,
-        made.target.drawer_id,
-        made.label,
+        payload.tunnel_id,
+        payload.source.wing,
+        payload.source.room,
+        payload.source.drawer_id,
+        payload.target.wing,
+        payload.target.room,
+        payload.target.drawer_id,
+        payload.label,
         created_ms=event.published_ms,
         strength=FIRST_STRENGTH,
         stability=FIRST_STABILITY,

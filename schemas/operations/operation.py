@@ -61,11 +61,11 @@ class Request(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_null(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
+    def _drop_null(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
         fields = cls.model_fields
-        return {k: v for k, v in given.items() if v is not None or k not in fields or fields[k].is_required()}
+        return {k: v for k, v in data.items() if v is not None or k not in fields or fields[k].is_required()}
 
 
 Workspace = Annotated[
@@ -97,7 +97,7 @@ class Operation(Generic[Q, A]):
         views: Projections that must have reached ``min_seq`` before the handler runs; empty if the handler waits
             itself.
         errors: HTTP status codes in addition to those of every operation.
-        command: Name of the command, ``dlq list``; None if there is none or it is written by hand.
+        command: Name of the command, ``dlq list``; None if absent or written by hand.
         repeatable: Whether a client may repeat the request if the answer was lost.
         needs_journal: What it does, for the refusal in a workspace that keeps its documents elsewhere than in the
             journal; empty if every document store can answer.

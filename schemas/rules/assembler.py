@@ -39,7 +39,7 @@ MARKER_CHARS: Final = 80
 """Longest text in brackets that is compared with the markers; the longest marker has 23 letters."""
 LABEL_CHARS: Final = 160
 BLOCKED_NAME: Final = "(blocked name)"
-"""Stands in the place of a label that the scanners block."""
+"""Replaces a label that the scanners block."""
 SCANNED_TEXTS: Final = 1_024
 """Size of the cache of findings; scanning takes 0.5 to 2 µs a character, and most texts are shown again and again."""
 
@@ -88,7 +88,7 @@ class Block:
 
     Attributes:
         name: Its name in the answer.
-        marker: ``AGENT MEMORY`` stands as ``[AGENT MEMORY]`` and ``[END AGENT MEMORY]``.
+        marker: ``AGENT MEMORY`` is written as ``[AGENT MEMORY]`` and ``[END AGENT MEMORY]``.
         sections: In the order of the text.
         header: Lines below the opening marker.
         percent: Its share; None for a block outside the budget.
@@ -106,7 +106,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SectionState:
     """The state of a section: ``chars`` of its body in the text, notice and suffix included; 0 if it was dropped."""
 
     block: str
@@ -128,7 +128,7 @@ class Assembled:
     """
 
     texts: tuple[str, ...]
-    shown: tuple[Shown, ...]
+    shown: tuple[SectionState, ...]
     usage: dict[str, int]
 
 
@@ -139,18 +139,18 @@ def assemble(blocks: Sequence[Block], budget: int) -> Assembled:
         blocks: In the order of the text.
         budget: Characters for the blocks that have a share.
     """
-    made: dict[str, tuple[str, list[Shown]]] = {}
+    rendered: dict[str, tuple[str, list[SectionState]]] = {}
     left = budget
-    for block in sorted(blocks, key=lambda one: one.turn):
+    for block in sorted(blocks, key=lambda block: block.turn):
         room = None if block.percent is None else left * block.percent // 100
-        made[block.name] = _rendered(block, None if room is None else room - 1)
-        if block.percent is not None and (text := made[block.name][0]):
+        rendered[block.name] = _rendered(block, None if room is None else room - 1)
+        if block.percent is not None and (text := rendered[block.name][0]):
             left -= len(text) + 1
-    found = [made[block.name] for block in blocks]
+    parts = [rendered[block.name] for block in blocks]
     return Assembled(
-        tuple(text for text, _ in found if text),
-        tuple(one for _, shown in found for one in shown),
-        {block.name: len(text) + 1 if (text := made[block.name][0]) else 0 for block in blocks},
+        tuple(text for text, _ in parts if text),
+        tuple(item for _, states in parts for item in states),
+        {block.name: len(text) + 1 if (text := rendered[block.name][0]) else 0 for block in blocks},
     )
 
 
@@ -181,7 +181,7 @@ def cut_to(text: str, chars: int) -> str:
 
 
 def safe_text(section: Section) -> str:
-    """The body of a section as it may stand in a block: a notice if it is blocked, else without what looks like a marker."""
+    """The body of a section for a block: a notice if it is blocked, else without anything that looks like a marker."""
     finding = section.blocking
     if finding is not None:
         return notice_of(safe_label(section.label), finding)
@@ -202,10 +202,10 @@ def neutral(text: str) -> str:
     """The text without section lines and brackets that look like ours; it keeps its length."""
     forms = _forms()
     text = _DASHED_LINE.sub(_as_rule, text)
-    return _BRACKETED.sub(lambda found: f"({found[1]})" if _letters(found[1]) in forms else found[0], text)
+    return _BRACKETED.sub(lambda match: f"({match[1]})" if _letters(match[1]) in forms else match[0], text)
 
 
-def _rendered(block: Block, room: int | None) -> tuple[str, list[Shown]]:
+def _rendered(block: Block, room: int | None) -> tuple[str, list[SectionState]]:
     """The text of a block in at most ``room`` characters, and the state of its sections."""
     sections = [
         replace(section, finding=section.blocking, scanned=True)
@@ -217,16 +217,16 @@ def _rendered(block: Block, room: int | None) -> tuple[str, list[Shown]]:
     if room is not None and frame + sum(len(head) + len(body) + 1 for head, body in pieces) > room:
         order = sorted(range(len(sections)), key=lambda index: _place(sections[index]))
         sections, pieces = [sections[index] for index in order], [pieces[index] for index in order]
-    inner, shown, left = "", [], None if room is None else room - frame
+    inner, states, left = "", [], None if room is None else room - frame
     for section, (head, body) in zip(sections, pieces, strict=True):
         kept = body if left is None else _fitted(body, left - len(head) - 1)
         if left is not None:
             left = left - len(head) - len(kept) - 1 if kept == body else 0
         cut, blocked = bool(kept) and kept != body, section.finding is not None
-        shown.append(Shown(block.name, section.name, section.label, len(kept), cut, blocked))
+        states.append(SectionState(block.name, section.name, section.label, len(kept), cut, blocked))
         if kept:
             inner += f"{head}{kept if blocked else neutral(kept)}\n"
-    return (wrapped(block.marker, block.header + inner) if inner else ""), shown
+    return (wrapped(block.marker, block.header + inner) if inner else ""), states
 
 
 def _piece(block: Block, section: Section) -> tuple[str, str]:
@@ -274,11 +274,11 @@ def _extends(character: str) -> bool:
 
 
 def _with_our_breaks(text: str) -> str:
-    return _BREAK.sub("\n", text) if any(one in text for one in _BREAKS) else text
+    return _BREAK.sub("\n", text) if any(char in text for char in _BREAKS) else text
 
 
-def _as_rule(found: re.Match[str]) -> str:
+def _as_rule(match: re.Match[str]) -> str:
     """A line between dashes, with other dashes if it has text."""
-    line = found[0]
+    line = match[0]
     inner = line.strip().strip(_DASHES)
     return line if _NO_LETTER.fullmatch(inner) or not inner else line.translate(_AS_RULE)

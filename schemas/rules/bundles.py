@@ -43,7 +43,7 @@ class BundleFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetDocument:
     """The document that a file becomes."""
 
     scope: Scope
@@ -56,7 +56,7 @@ class Planned:
     """The plan for a file: a document with a text, or the reason why it is skipped (``kind`` in one word)."""
 
     path: str
-    target: Target | None = None
+    target: TargetDocument | None = None
     content: str = ""
     kind: str | None = None
     detail: str = ""
@@ -74,8 +74,8 @@ class Choices:
 class NotABundle(ValueError):
     """The files are in no known format, or a choice is missing; ``fix`` says what to do."""
 
-    def __init__(self, said: str, fix: str) -> None:
-        super().__init__(said)
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
         self.fix = fix
 
 
@@ -85,14 +85,14 @@ def exported(documents: Iterable[tuple[str, str, str]]) -> list[BundleFile]:
     Args:
         documents: Path (``agent/daily/2026-05-14.md``), type (``memory.daily``) and text of each.
     """
-    found = sorted(documents)
-    listed = "".join(f"  - path: {json.dumps(path)}\n    type: {kind}\n" for path, kind, _ in found)
+    entries = sorted(documents)
+    listed = "".join(f"  - path: {json.dumps(path)}\n    type: {kind}\n" for path, kind, _ in entries)
     manifest = f'format: okf\nversion: 1\nokf_version: "{OKF_VERSION}"\ndocuments:\n{listed}'
-    if not found:
+    if not entries:
         manifest = manifest.replace("documents:\n", "documents: []\n")
     return [
         BundleFile(MANIFEST, manifest),
-        *(BundleFile(path, _header(path, kind) + text) for path, kind, text in found),
+        *(BundleFile(path, _header(path, kind) + text) for path, kind, text in entries),
     ]
 
 
@@ -107,10 +107,10 @@ def planned(files: Iterable[BundleFile], choices: Choices, wanted: str | None = 
     Raises:
         NotABundle: If the format is not known, or a choice is missing.
     """
-    found = _below_root({one.path: one.content for one in files})
-    name = wanted or _format_of(found)
-    plan = sorted(_READERS[name](found, choices), key=lambda one: one.path)
-    return name, [_checked(one, choices) for one in plan]
+    below_root = _below_root({file.path: file.content for file in files})
+    name = wanted or _format_of(below_root)
+    plan = sorted(_READERS[name](below_root, choices), key=lambda item: item.path)
+    return name, [_checked(item, choices) for item in plan]
 
 
 def _below_root(files: dict[str, str]) -> dict[str, str]:
@@ -137,33 +137,33 @@ def _format_of(files: Mapping[str, str]) -> str:
 
 
 def _has_type(text: str) -> bool:
-    found = _FRONT_MATTER.match(text)
-    return found is not None and _TYPE.search(found[1]) is not None
+    header = _FRONT_MATTER.match(text)
+    return header is not None and _TYPE.search(header[1]) is not None
 
 
-def _checked(one: Planned, choices: Choices) -> Planned:
+def _checked(planned: Planned, choices: Choices) -> Planned:
     """A planned document, unless its key is not valid, or it belongs to the crew and no crew is named."""
-    target = one.target
+    target = planned.target
     if target is None:
-        return one
+        return planned
     if target.scope is Scope.CREW and not choices.with_crew:
-        return Planned(one.path, kind="crew", detail="documents of a crew are imported only if a crew is named")
+        return Planned(planned.path, kind="crew", detail="documents of a crew are imported only if a crew is named")
     rule = TIERS[target.tier]
     if not rule.writable:
-        return Planned(one.path, kind="derived", detail="is rendered from entries and never imported")
+        return Planned(planned.path, kind="derived", detail="is rendered from entries and never imported")
     if not is_tier_of(target.scope, target.tier):
-        return Planned(one.path, kind="path", detail=f"there is no {target.tier} of a {target.scope.value}")
+        return Planned(planned.path, kind="path", detail=f"there is no {target.tier} of a {target.scope.value}")
     if (problem := key_problem(rule, target.key)) is not None:
-        return Planned(one.path, kind="path", detail=f"its key is not valid: {problem}")
-    return one
+        return Planned(planned.path, kind="path", detail=f"its key is not valid: {problem}")
+    return planned
 
 
 def _okf(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
-    own = files.get(MANIFEST, "").startswith("format: okf\n")
+    is_ours = files.get(MANIFEST, "").startswith("format: okf\n")
     for path, text in files.items():
         if path == MANIFEST:
             continue
-        yield _own(path, text) if own else _concept(path, text)
+        yield _own(path, text) if is_ours else _concept(path, text)
 
 
 def _own(path: str, text: str) -> Planned:
@@ -173,14 +173,14 @@ def _own(path: str, text: str) -> Planned:
     if target is None:
         return Planned(path, kind="path", detail="no document has this path")
     header = _FRONT_MATTER.match(text)
-    own = header is not None and f"path: {json.dumps(path)}" in header[1].split("\n")
-    return Planned(path, target, text[header.end() :] if header is not None and own else text)
+    has_path = header is not None and f"path: {json.dumps(path)}" in header[1].split("\n")
+    return Planned(path, target, text[header.end() :] if header is not None and has_path else text)
 
 
-def _target_of(path: str) -> Target | None:
+def _target_of(path: str) -> TargetDocument | None:
     folder, _, label = path.partition("/")
-    found = tier_of_label(label) if folder in _SCOPES and is_document_key(label) else None
-    return None if found is None else Target(Scope(folder), *found)
+    tier_and_key = tier_of_label(label) if folder in _SCOPES and is_document_key(label) else None
+    return None if tier_and_key is None else TargetDocument(Scope(folder), *tier_and_key)
 
 
 def _concept(path: str, text: str) -> Planned:
@@ -188,29 +188,31 @@ def _concept(path: str, text: str) -> Planned:
     if not path.endswith(".md") or path.rpartition("/")[2] in _RESERVED:
         return Planned(path, kind="path", detail="not a concept of the Open Knowledge Format")
     key = _NOT_IN_KEYS.sub("-", path.removesuffix(".md")).strip("-.")[:_KEY_CHARS]
-    return Planned(path, Target(Scope.CREW, "topics", key), text)
+    return Planned(path, TargetDocument(Scope.CREW, "topics", key), text)
 
 
 def _crewship(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
     for path, text in files.items():
-        named = tier_of_label(path) if is_document_key(path) else None
-        if named is None:
+        tier_and_key = tier_of_label(path) if is_document_key(path) else None
+        if tier_and_key is None:
             yield Planned(path, kind="path", detail="no document has this path")
             continue
-        of_agent = is_tier_of(Scope.AGENT, named[0]) and ("AGENT.md" in files or not is_tier_of(Scope.CREW, named[0]))
+        of_agent = is_tier_of(Scope.AGENT, tier_and_key[0]) and (
+            "AGENT.md" in files or not is_tier_of(Scope.CREW, tier_and_key[0])
+        )
         scope = Scope.AGENT if of_agent else Scope.CREW
-        yield Planned(path, Target(scope, *named), text)
+        yield Planned(path, TargetDocument(scope, *tier_and_key), text)
 
 
 def _openclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
     persona = [files[name] for name in ("IDENTITY.md", "SOUL.md") if files.get(name, "").strip()]
     for path, text in files.items():
         if path == "MEMORY.md":
-            yield Planned(path, Target(Scope.AGENT, "AGENT"), text)
+            yield Planned(path, TargetDocument(Scope.AGENT, "AGENT"), text)
         elif path == "USER.md":
             yield _card(path, text, choices)
         elif path == "SOUL.md" or (path == "IDENTITY.md" and "SOUL.md" not in files):
-            yield Planned(path, Target(Scope.AGENT, "PERSONA"), "\n".join(persona))
+            yield Planned(path, TargetDocument(Scope.AGENT, "PERSONA"), "\n".join(persona))
         elif path == "IDENTITY.md":
             yield Planned(path, kind="joined", detail="is part of PERSONA.md, with SOUL.md")
         elif path.startswith("memory/") and path.endswith(".md"):
@@ -227,13 +229,17 @@ def _nanoclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
     if group is not None and group not in groups:
         raise NotABundle(f"there is no group {group!r}", f"name one of {', '.join(map(str, groups))}")
     for path, text in files.items():
-        of, name = _group_of(path), path.split("/", 2)[-1]
-        if of == _GLOBAL and name == "CLAUDE.md":
-            yield Planned(path, Target(Scope.CREW, "CREW"), text)
-        elif of is None or of != group:
-            yield Planned(path, kind="skipped", detail=_INSTRUCTIONS if of is None else f"belongs to the group {of}")
+        owner, name = _group_of(path), path.split("/", 2)[-1]
+        if owner == _GLOBAL and name == "CLAUDE.md":
+            yield Planned(path, TargetDocument(Scope.CREW, "CREW"), text)
+        elif owner is None or owner != group:
+            yield Planned(
+                path,
+                kind="skipped",
+                detail=_INSTRUCTIONS if owner is None else f"belongs to the group {owner}",
+            )
         elif name == "CLAUDE.md":
-            yield Planned(path, Target(Scope.AGENT, "AGENT"), text)
+            yield Planned(path, TargetDocument(Scope.AGENT, "AGENT"), text)
         elif name == "USER.md":
             yield _card(path, text, choices)
         elif name.endswith(".md"):
@@ -250,15 +256,15 @@ def _group_of(path: str) -> str | None:
 def _card(path: str, text: str, choices: Choices) -> Planned:
     if choices.person_slug is None:
         return Planned(path, kind="person", detail="is about a person: name the person to import it as a peer card")
-    return Planned(path, Target(Scope.AGENT, "peers", choices.person_slug), text)
+    return Planned(path, TargetDocument(Scope.AGENT, "peers", choices.person_slug), text)
 
 
 def _note(path: str, name: str, text: str) -> Planned:
     """A day's notes become its log, other notes a file of the agent."""
     day = name.removesuffix(".md")
     if key_problem(TIERS["daily"], day) is None:
-        return Planned(path, Target(Scope.AGENT, "daily", day), text)
-    return Planned(path, Target(Scope.AGENT, "files", f"notes/{name}"), text)
+        return Planned(path, TargetDocument(Scope.AGENT, "daily", day), text)
+    return Planned(path, TargetDocument(Scope.AGENT, "files", f"notes/{name}"), text)
 
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, str], Choices], Iterator[Planned]]]] = {

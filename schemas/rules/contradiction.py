@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Final
 
-from .contradiction_text import Kind, Sentence, Token, sentences_of, stem
+from .contradiction_text import Sentence, Token, TokenKind, sentences_of, stem
 from .contradiction_words import (
     APPROXIMATE,
     ATTRIBUTES,
@@ -81,7 +81,7 @@ class Contradiction:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class _AlignedPair:
     """Two sentences, aligned; ``changes`` holds (newer tokens, older tokens, place in the newer sentence)."""
 
     newer: Sequence[Token]
@@ -106,12 +106,12 @@ def contradiction(newer: str, older: str) -> Contradiction | None:
         return None
     if any(token.key in UPDATES or token.shown in UPDATES for sentence in mine for token in sentence.tokens):
         return None
-    for one in mine:
-        for other in theirs:
-            found = _compare(one, other)
-            if found is not None:
+    for sentence in mine:
+        for older_sentence in theirs:
+            verdict = _compare(sentence, older_sentence)
+            if verdict is not None:
                 more = len(mine) + len(theirs) > 2
-                return replace(found, confidence=round(found.confidence * (MORE_SAID if more else 1.0), 3))
+                return replace(verdict, confidence=round(verdict.confidence * (MORE_SAID if more else 1.0), 3))
     return None
 
 
@@ -133,52 +133,52 @@ def _compare(newer: Sentence, older: Sentence) -> Contradiction | None:
     changes = [(mine[a0:a1], theirs[b0:b1], a0) for tag, a0, a1, b0, b1 in matcher.get_opcodes() if tag != "equal"]
     if not changes or not all(new and old for new, old, _ in changes):
         return None
-    pair = _Pair(mine, theirs, changes)
+    pair = _AlignedPair(mine, theirs, changes)
     roughly = bool(words & APPROXIMATE)
     return _numbers(pair, words, roughly=roughly) or _opposites(pair, words) or _values(pair, words)
 
 
 def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Contradiction | None:
     """One sentence is the negation of the other."""
-    nots = [sum(token.kind is Kind.NEGATION for token in tokens) for tokens in (mine, theirs)]
+    nots = [sum(token.kind is TokenKind.NEGATION for token in tokens) for tokens in (mine, theirs)]
     if nots[0] % 2 == nots[1] % 2:
         return None
-    plain = [[token.key for token in tokens if token.kind is not Kind.NEGATION] for tokens in (mine, theirs)]
+    plain = [[token.key for token in tokens if token.kind is not TokenKind.NEGATION] for tokens in (mine, theirs)]
     if plain[0] != plain[1] or len(plain[0]) < 2:
         return None
     if nots[1] and {token.shown for token in theirs} & YET:
         return None  # "not yet": what comes later is progress
-    shown = {token.shown for token in mine}
-    if shown & (MOMENTARY | VOLATILE) or (shown & EVENTS and not shown & STABLE):
+    words_shown = {token.shown for token in mine}
+    if words_shown & (MOMENTARY | VOLATILE) or (words_shown & EVENTS and not words_shown & STABLE):
         return None
-    word = next(token.shown for token in (*mine, *theirs) if token.kind is Kind.NEGATION)
+    word = next(token.shown for token in (*mine, *theirs) if token.kind is TokenKind.NEGATION)
     return Contradiction(0.9, f'negation: one says "{word}", the other does not, otherwise the same')
 
 
-def _numbers(pair: _Pair, words: set[str], *, roughly: bool) -> Contradiction | None:
+def _numbers(pair: _AlignedPair, words: set[str], *, roughly: bool) -> Contradiction | None:
     """A number, version or date that differs in its place; several at once are another report and not a contradiction."""
     new, old, place = pair.changes[0]
     if len(pair.changes) != 1 or len(new) != 1 or len(old) != 1 or new[0].kind is not old[0].kind:
         return None
-    one, other = new[0], old[0]
+    new_token, old_token = new[0], old[0]
     before = [token.key for token in pair.newer[max(0, place - 3) : place]]
     sure = 0.0
-    if one.kind is Kind.NUMBER and one.measure == other.measure:
-        sure = _number(one, other, before, words, roughly=roughly)
-    elif one.kind is Kind.VERSION and before and not words & EVENTS:
+    if new_token.kind is TokenKind.NUMBER and new_token.measure == old_token.measure:
+        sure = _number(new_token, old_token, before, words, roughly=roughly)
+    elif new_token.kind is TokenKind.VERSION and before and not words & EVENTS:
         sure = 0.9
-    elif one.kind is Kind.DATE and before and words & SCHEDULES and not words & EVENTS:
+    elif new_token.kind is TokenKind.DATE and before and words & SCHEDULES and not words & EVENTS:
         sure = 0.8
     if not sure:
         return None
     return Contradiction(sure, f"two values of the same: {_spelling(new)} and {_spelling(old)}")
 
 
-def _number(one: Token, other: Token, before: Sequence[str], words: set[str], *, roughly: bool) -> float:
+def _number(new: Token, old: Token, before: Sequence[str], words: set[str], *, roughly: bool) -> float:
     """Confidence that two numbers contradict each other, or 0."""
-    if roughly and abs(one.value - other.value) <= TOLERANCE * max(abs(one.value), abs(other.value)):
+    if roughly and abs(new.value - old.value) <= TOLERANCE * max(abs(new.value), abs(old.value)):
         return 0.0
-    if not before or (not one.measure and before[-1] in ENTITIES):
+    if not before or (not new.measure and before[-1] in ENTITIES):
         return 0.0
     stable = words & STABLE
     if not stable and (words & EVENTS or words & VOLATILE):
@@ -188,22 +188,22 @@ def _number(one: Token, other: Token, before: Sequence[str], words: set[str], *,
     return 0.7 if words & HOLDING else 0.0
 
 
-def _opposites(pair: _Pair, words: set[str]) -> Contradiction | None:
+def _opposites(pair: _AlignedPair, words: set[str]) -> Contradiction | None:
     """One word against its opposite."""
     if len(pair.changes) != 1:
         return None
     new, old, _ = pair.changes[0]
     if len(new) != 1 or len(old) != 1 or words & EVENTS:
         return None
-    one, other = sorted((new[0].shown, old[0].shown), key=len)
-    known = frozenset((one, other)) in OPPOSITES or frozenset((stem(one), stem(other))) in OPPOSITES
-    prefixed = len(one) > _MIN_PREFIXED and other in [f"{prefix}{one}" for prefix in _PREFIXES]
-    if {one, other} & MOMENTARY or not (known or prefixed):
+    shorter, longer = sorted((new[0].shown, old[0].shown), key=len)
+    known = frozenset((shorter, longer)) in OPPOSITES or frozenset((stem(shorter), stem(longer))) in OPPOSITES
+    prefixed = len(shorter) > _MIN_PREFIXED and longer in [f"{prefix}{shorter}" for prefix in _PREFIXES]
+    if {shorter, longer} & MOMENTARY or not (known or prefixed):
         return None
     return Contradiction(0.85, f"opposites: {_spelling(new)} and {_spelling(old)}")
 
 
-def _values(pair: _Pair, words: set[str]) -> Contradiction | None:
+def _values(pair: _AlignedPair, words: set[str]) -> Contradiction | None:
     """Another value of something that has one value at a time."""
     if len(pair.changes) != 1:
         return None
@@ -222,8 +222,8 @@ def _value(before: Sequence[str], after: Sequence[str]) -> float:
     """Confidence that the words after ``before`` are a unique value."""
     if before[-1] in (":", "="):
         key = set(before[:-1])
-        named = bool(key & _STEMMED_ATTRIBUTES) and len(before) <= _MAX_KEY + 1 and not {":", "="} & key
-        return 0.8 if named and not after and not key & LABELS else 0.0
+        has_attribute = bool(key & _STEMMED_ATTRIBUTES) and len(before) <= _MAX_KEY + 1 and not {":", "="} & key
+        return 0.8 if has_attribute and not after and not key & LABELS else 0.0
     if any(" ".join(before[-2:]) == phrase for phrase in _STEMMED_PLACES):
         return 0.75
     joint = before[:-1] if len(before) > 1 and before[-1] in PREPOSITIONS else before
@@ -240,11 +240,14 @@ def _subject(after: Sequence[str]) -> float:
 
 def _alike(new: Sequence[Token], old: Sequence[Token]) -> bool:
     """Whether two values are spellings of the same."""
-    one, other = (" ".join(token.key for token in tokens) for tokens in (new, old))
-    short, long = sorted((one, other), key=len)
+    new_text, old_text = (" ".join(token.key for token in tokens) for tokens in (new, old))
+    short, long = sorted((new_text, old_text), key=len)
     if len(short) >= _MAX_VALUE and long.startswith(short):
         return True
-    return not any(char.isdigit() for char in one + other) and SequenceMatcher(None, one, other).ratio() >= ALIKE
+    return (
+        not any(char.isdigit() for char in new_text + old_text)
+        and SequenceMatcher(None, new_text, old_text).ratio() >= ALIKE
+    )
 
 
 def _spelling(tokens: Sequence[Token]) -> str:

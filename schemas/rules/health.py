@@ -32,7 +32,7 @@ _DECIMALS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class EmbedderFailure:
     """A failure of the embedder: description, and since when (RFC 3339; empty if from the start)."""
 
     reason: str
@@ -91,8 +91,8 @@ class LegacyFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Score and band (None for "no data"), reasons, and the next step (empty if there is none)."""
+class HealthVerdict:
+    """Score and band (None for "no data"), reasons, and the next step (empty if absent)."""
 
     score: float | None
     band: Band | None
@@ -153,7 +153,7 @@ def band_of(score: float | None) -> Band | None:
     return "red" if score < RED_BELOW else "yellow" if score < GREEN_FROM else "green"
 
 
-def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
+def judge(figures: MemoryFigures, trouble: EmbedderFailure | None = None) -> HealthVerdict:
     """Score, band, reasons and next step.
 
     While the embedder fails, the band is at most yellow, because new entries are not indexed. Below green, every weak
@@ -179,14 +179,16 @@ def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
             reasons.append(reason)
             steps.append(step)
     if figures.contradictions:
-        one = figures.contradictions == 1
-        waiting = "1 proposed contradiction waits" if one else f"{figures.contradictions} proposed contradictions wait"
+        is_single = figures.contradictions == 1
+        waiting = (
+            "1 proposed contradiction waits" if is_single else f"{figures.contradictions} proposed contradictions wait"
+        )
         reasons.append(f"{waiting} for an operator: only one of the two entries can be right")
         steps.append(
             "judge each pair that `crew-journal health` lists: `crew-journal relate SRC DST --as contradicts` if it holds, "
             "`crew-journal unrelate SRC DST --as contradicts` if not"
         )
-    return Verdict(score, band, tuple(reasons), steps[0] if steps else "")
+    return HealthVerdict(score, band, tuple(reasons), steps[0] if steps else "")
 
 
 def _weak(metrics: HealthMetrics) -> list[str]:
@@ -242,5 +244,5 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else round(100.0 * min(1.0, max(0.0, share)), _DECIMALS)
 
 
-def _share(part: int, whole: int) -> float | None:
-    return _percent(part / whole) if whole else None
+def _share(part: int, total: int) -> float | None:
+    return _percent(part / total) if total else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Literal
 
-from .contradiction_text import Kind, sentences_of
+from .contradiction_text import TokenKind, sentences_of
 
 _AUXILIARIES: Final = frozenset({"do", "does", "did"})
 MOST_PAIRS: Final = 1_000
@@ -51,8 +51,8 @@ class Conflict:
     namespace: str
     subject: str
     predicate: str
-    one: str
-    other: str
+    first: str
+    second: str
     kind: Literal["values", "polarity"]
 
 
@@ -61,50 +61,50 @@ def conflicts(claims: Iterable[Claim]) -> list[Conflict]:
     by_subject: defaultdict[tuple[str, str], list[Claim]] = defaultdict(list)
     for claim in claims:
         by_subject[claim.namespace, claim.subject].append(claim)
-    found = [conflict for group in by_subject.values() if len(group) > 1 for conflict in _of_subject(group)]
-    return sorted(found)
+    found_conflicts = [conflict for group in by_subject.values() if len(group) > 1 for conflict in _of_subject(group)]
+    return sorted(found_conflicts)
 
 
 def _of_subject(claims: Sequence[Claim]) -> list[Conflict]:
-    found: dict[tuple[str, str], Conflict] = {}
-    for one, other, kind in (*_values(claims), *_polarity(claims)):
-        first, second = sorted((one, other), key=lambda claim: claim.fact_id)
+    by_pair: dict[tuple[str, str], Conflict] = {}
+    for claim, rival, kind in (*_values(claims), *_polarity(claims)):
+        first, second = sorted((claim, rival), key=lambda claim: claim.fact_id)
         pair = first.fact_id, second.fact_id
-        found.setdefault(pair, Conflict(first.namespace, first.subject, first.predicate, *pair, kind))
-        if len(found) == MOST_PAIRS:
+        by_pair.setdefault(pair, Conflict(first.namespace, first.subject, first.predicate, *pair, kind))
+        if len(by_pair) == MOST_PAIRS:
             break
-    return list(found.values())
+    return list(by_pair.values())
 
 
-_Found = tuple[Claim, Claim, Literal["values", "polarity"]]
+_FoundPair = tuple[Claim, Claim, Literal["values", "polarity"]]
 
 
-def _values(claims: Sequence[Claim]) -> Iterator[_Found]:
+def _values(claims: Sequence[Claim]) -> Iterator[_FoundPair]:
     by_key: defaultdict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
         by_key[claim.predicate].append(claim)
     for group in by_key.values():
         if len(group) > 1 and any(claim.single_valued for claim in group):
             ordered = sorted(group, key=lambda claim: claim.fact_id)
-            for one, other in combinations(ordered, 2):
-                if one.value != other.value:
-                    yield one, other, "values"
+            for first, second in combinations(ordered, 2):
+                if first.value != second.value:
+                    yield first, second, "values"
 
 
-def _polarity(claims: Sequence[Claim]) -> Iterator[_Found]:
+def _polarity(claims: Sequence[Claim]) -> Iterator[_FoundPair]:
     by_words: defaultdict[tuple[str, ...], list[tuple[Claim, bool]]] = defaultdict(list)
     for claim in sorted(claims, key=lambda claim: claim.fact_id):
-        words, negated = _said(claim.text)
+        words, negated = _words_and_negation(claim.text)
         if words:
             by_words[words].append((claim, negated))
     for group in by_words.values():
-        for (one, first), (other, second) in combinations(group, 2):
-            if first != second:
-                yield one, other, "polarity"
+        for (claim, negated), (rival, rival_negated) in combinations(group, 2):
+            if negated != rival_negated:
+                yield claim, rival, "polarity"
 
 
-def _said(text: str) -> tuple[tuple[str, ...], bool]:
+def _words_and_negation(text: str) -> tuple[tuple[str, ...], bool]:
     """The words of a text in order, without negations, and whether it negates."""
     tokens = [token for sentence in sentences_of(text) for token in sentence.tokens if token.shown not in _AUXILIARIES]
-    negations = sum(token.kind is Kind.NEGATION for token in tokens)
-    return tuple(token.key for token in tokens if token.kind is not Kind.NEGATION), negations % 2 == 1
+    negations = sum(token.kind is TokenKind.NEGATION for token in tokens)
+    return tuple(token.key for token in tokens if token.kind is not TokenKind.NEGATION), negations % 2 == 1

@@ -101,10 +101,10 @@ def _read(data: dict[str, Any]) -> Language:
     units = {fold(name): unit for name, unit in data["units"].items()}
     numbers = {fold(name): number for name, number in data["numbers"].items()}
     words = {
-        "NUMBER": rf"(?:\d{{1,2}}|{_any(numbers)})",
-        "UNIT": f"(?:{_any(units)})",
-        "WEEKDAY": f"(?:{_any(weekdays)})",
-        "MONTH": f"(?:{_any(months)})",
+        "NUMBER": rf"(?:\d{{1,2}}|{_alternatives(numbers)})",
+        "UNIT": f"(?:{_alternatives(units)})",
+        "WEEKDAY": f"(?:{_alternatives(weekdays)})",
+        "MONTH": f"(?:{_alternatives(months)})",
         "DAY": _DAY,
         "YEAR": _YEAR,
     }
@@ -112,12 +112,12 @@ def _read(data: dict[str, Any]) -> Language:
     ambiguous = _folded(data["ambiguous_months"])
     dates = tuple(
         DatePattern(
-            one["rule"],
-            one.get("offset", 0),
-            _compiled(one["pattern"], words),
-            tuple(stem for need in one["needs"] for stem in stems.get(need, (need,))),
+            entry["rule"],
+            entry.get("offset", 0),
+            _compiled(entry["pattern"], words),
+            tuple(stem for need in entry["needs"] for stem in stems.get(need, (need,))),
         )
-        for one in data["dates"]
+        for entry in data["dates"]
     )
     return Language(
         code=data["code"],
@@ -145,11 +145,11 @@ def _read(data: dict[str, Any]) -> Language:
 
 
 def _compiled(pattern: str, words: Mapping[str, str]) -> re.Pattern[str]:
-    expanded = re.sub(r"[A-Z]{3,}", lambda found: words[found[0]], pattern)
+    expanded = re.sub(r"[A-Z]{3,}", lambda match: words[match[0]], pattern)
     return re.compile(rf"(?<!\w)(?:{expanded})(?!\w)")
 
 
-def _any(words: Mapping[str, object]) -> str:
+def _alternatives(words: Mapping[str, object]) -> str:
     return "|".join(re.escape(word) for word in sorted(words, key=lambda word: (-len(word), word)))
 
 

@@ -1,6 +1,6 @@
 """Operator models and peer cards: slug, eligibility, checks of proposed facts, merging, and the text (contract §13).
 
-Invariant: every fact is the person's own statement: its quote stands in one of their turns. A key that new turns do
+Invariant: every fact is the person's own statement: its quote is part of one of their turns. A key that new turns do
 not mention keeps its fact. Pure.
 """
 
@@ -28,7 +28,7 @@ LEAST_SESSION_MS: Final = 5 * 60_000
 QUOTE_LEAST_CHARS: Final = 12
 FACT_KEYS: Final[tuple[str, ...]] = get_args(FactKey)
 ALL_KEYS: Final = ""
-"""Stands for every key of a person in what was forgotten."""
+"""Means every key of a person in a request to forget."""
 KEY_CHANGED: Final = "the journal names people by another key than the file subject.key: no consent can be recognised"
 KEY_CHANGED_FIX: Final = (
     "put back the file subject.key (a backup has it); if it is lost, `crew-journal operator replace-key` removes all models "
@@ -102,7 +102,11 @@ def stated(proposed: Proposed, turns: Sequence[OwnTurn]) -> StatedFact | str:
 
 
 def _is_sentence(quote: str, text: str) -> bool:
-    return any(quote.rstrip(".!? ") == one.strip().rstrip(".!?") for one in _SENTENCE.findall(text) if one.strip())
+    return any(
+        quote.rstrip(".!? ") == sentence.strip().rstrip(".!?")
+        for sentence in _SENTENCE.findall(text)
+        if sentence.strip()
+    )
 
 
 def merged(prior: Iterable[StatedFact], new: Iterable[StatedFact]) -> tuple[StatedFact, ...]:
@@ -123,7 +127,7 @@ def merged(prior: Iterable[StatedFact], new: Iterable[StatedFact]) -> tuple[Stat
 
 def remembered(facts: Iterable[StatedFact], forgotten: Mapping[str, int]) -> tuple[StatedFact, ...]:
     """The facts that were not forgotten; ``forgotten`` maps a key, or "" for all, to the sequence up to which it was."""
-    return tuple(one for one in facts if one.seq > max(forgotten.get(one.key, 0), forgotten.get("", 0)))
+    return tuple(fact for fact in facts if fact.seq > max(forgotten.get(fact.key, 0), forgotten.get("", 0)))
 
 
 def as_markdown(facts: Iterable[StatedFact]) -> str:
@@ -138,4 +142,4 @@ def facts_json(facts: Iterable[StatedFact]) -> str:
 
 def facts_of(text: str) -> tuple[StatedFact, ...]:
     """Inverse of ``facts_json``."""
-    return tuple(StatedFact.model_validate(one) for one in json.loads(text))
+    return tuple(StatedFact.model_validate(fact) for fact in json.loads(text))

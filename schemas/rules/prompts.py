@@ -26,12 +26,12 @@ _NAME: Final = re.compile(r"(?<![.!?:;\n])[ (\"“„]+([^\W\d_a-z][\w’'-]+)")
 _KEYWORDS: Final = 3
 """Words up to which a text without a question mark is a list of keywords."""
 _OPENS: Final = 3
-"""Words within which the verb of a request stands ("and now please sort …")."""
+"""Number of words within which the verb of a request comes ("and now please sort …")."""
 _MOST_WORDS: Final = 24
 """Words of the longest prompt that may ask nothing; longer ones are not looked at."""
 
 
-class Kind(Enum):
+class AnswerKind(Enum):
     """The kind of answer that a question asks for."""
 
     PERSON = "person"
@@ -40,26 +40,26 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _PromptWords:
     interrogatives: frozenset[str]
     at_hand: frozenset[str]
     topics: frozenset[str]
     edits: frozenset[str]
     deictics: frozenset[str]
     asks_to_do: re.Pattern[str]
-    kinds: tuple[tuple[Kind, re.Pattern[str]], ...]
+    kinds: tuple[tuple[AnswerKind, re.Pattern[str]], ...]
     all: re.Pattern[str]
 
 
 @cache
-def _words() -> _Words:
+def _words() -> _PromptWords:
     data = json.loads(resources.files("crew_journal.schemas").joinpath("language/prompts.json").read_text("utf-8"))
-    patterns = ((Kind.NUMBER, "number"), (Kind.TIME, "when"), (Kind.PERSON, "who"))
-    edits, deictics = _every(data["edits"]), _every(data["deictics"])
-    return _Words(
-        _every(data["interrogatives"]),
-        _every(data["at_hand"]) | _every(data["courtesies"]) | edits | deictics | STOP_WORDS | foreign_words(),
-        _every(data["topics"]),
+    patterns = ((AnswerKind.NUMBER, "number"), (AnswerKind.TIME, "when"), (AnswerKind.PERSON, "who"))
+    edits, deictics = _all_words(data["edits"]), _all_words(data["deictics"])
+    return _PromptWords(
+        _all_words(data["interrogatives"]),
+        _all_words(data["at_hand"]) | _all_words(data["courtesies"]) | edits | deictics | STOP_WORDS | foreign_words(),
+        _all_words(data["topics"]),
         edits,
         deictics,
         re.compile(fold(data["asks_to_do"])),
@@ -68,7 +68,7 @@ def _words() -> _Words:
     )
 
 
-def _every(lists: dict[str, Any]) -> frozenset[str]:
+def _all_words(lists: dict[str, Any]) -> frozenset[str]:
     return frozenset(fold(word) for words in lists.values() for word in words)
 
 
@@ -88,14 +88,14 @@ def asks_nothing(text: str) -> bool:
     words, known = tokens_of(text), _words()
     if len(words) > _MOST_WORDS or "?" in text or (len(words) > _KEYWORDS and is_question(text)):
         return False
-    own = [word for word in words if word not in known.at_hand]
-    if not own:
+    content_words = [word for word in words if word not in known.at_hand]
+    if not content_words:
         return not words or any(word not in known.topics and word not in STOP_WORDS for word in words)
     edits = not known.edits.isdisjoint(words[:_OPENS]) and not known.deictics.isdisjoint(words)
-    return edits and len(own) == 1 and not any(map(str.isdecimal, text)) and _NAME.search(text) is None
+    return edits and len(content_words) == 1 and not any(map(str.isdecimal, text)) and _NAME.search(text) is None
 
 
-def asked_kind(question: str) -> Kind | None:
+def asked_kind(question: str) -> AnswerKind | None:
     """The kind of answer that a question asks for; None if any will do."""
     folded = fold(question)
     return next((kind for kind, pattern in _words().kinds if pattern.search(folded)), None)
@@ -106,22 +106,22 @@ def asks_for_all(question: str) -> bool:
     return _words().all.search(fold(question)) is not None
 
 
-def holds_kind(kind: Kind, text: str, asked: Collection[str]) -> bool:
+def holds_kind(kind: AnswerKind, text: str, query_words: Collection[str]) -> bool:
     """Whether a text has something of that kind which the question does not have itself.
 
     Args:
         kind: The kind.
         text: The text.
-        asked: The folded words of the question.
+        query_words: The folded words of the question.
     """
-    if kind is Kind.PERSON:
+    if kind is AnswerKind.PERSON:
         first = text.split(" ", 1)[0]
         names = [first, *_NAME.findall(text)] if first[:1].isupper() else _NAME.findall(text)
-        return any(fold(name) not in asked and fold(name) not in STOP_WORDS for name in names)
-    rest = [word for word in tokens_of(text) if word not in asked]
+        return any(fold(name) not in query_words and fold(name) not in STOP_WORDS for name in names)
+    rest = [word for word in tokens_of(text) if word not in query_words]
     numbers = any(map(str.isdecimal, "".join(rest))) or any(map(_number_words().__contains__, rest))
     times = (word in _time_words() or word.removesuffix("s") in _time_words() for word in rest)  # "on Tuesdays"
-    return numbers or (kind is Kind.TIME and any(times))
+    return numbers or (kind is AnswerKind.TIME and any(times))
 
 
 @cache

@@ -24,7 +24,7 @@ some 5 s."""
 
 @dataclass(frozen=True, slots=True)
 class ReferenceMemory:
-    """A text that somebody remembers, and what is asked about it.
+    """A remembered text and the prompts about it.
 
     Attributes:
         text: The text.
@@ -58,4 +58,4 @@ class ReferenceTexts:
 def reference_texts() -> ReferenceTexts:
     """The texts of ``language/reference.json``; 80 % are English, 12 % German, 8 % French."""
     data = json.loads(resources.files("crew_journal.schemas").joinpath("language/reference.json").read_text("utf-8"))
-    return ReferenceTexts(tuple(ReferenceMemory(**one) for one in data["memories"]), tuple(data["unrelated"]))
+    return ReferenceTexts(tuple(ReferenceMemory(**memory) for memory in data["memories"]), tuple(data["unrelated"]))

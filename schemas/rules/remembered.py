@@ -1,7 +1,7 @@
 """Which remembered notes are in an agent's memory block, and how they are written there.
 
-Why: who keeps forty notes expects the agent to know them without a question. Invariant: pure; the text never has more than
-the budget's tokens, each note is one line, and no note that the scanners block is in it.
+Why: an operator with forty notes expects the agent to know them without a question. Invariant: pure; the text never
+has more than the budget's tokens, each note is one line, and no note that the scanners block is in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from .actors import is_agent_itself
 from .context.tokens import estimate, shortened
 from .injection import scan
-from .render import Memory, escaped, one_line, short_who
+from .render import PromptHit, escaped, one_line, short_who
 from .text import tokens_of
 
 VERSION: Final = 1
@@ -51,7 +51,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class NoteLines:
     """The lines of a block.
 
     Attributes:
@@ -67,7 +67,9 @@ class Notes:
     blocked: int = 0
 
 
-def notes_text(notes: Sequence[Note], reader: str | None, tokens: int, count: Callable[[str], int] = estimate) -> Notes:
+def notes_text(
+    notes: Sequence[Note], reader: str | None, tokens: int, count: Callable[[str], int] = estimate
+) -> NoteLines:
     """Write notes into a budget.
 
     Of notes with the same words the newest counts. If not all fit, they are taken in turn from the newest and from the most
@@ -86,16 +88,16 @@ def notes_text(notes: Sequence[Note], reader: str | None, tokens: int, count: Ca
     costs = {seq: count(line) for seq, line in lines.items()}
     whole = sum(costs.values()) <= tokens and not blocked
     left = tokens if whole else tokens - count(_more(len(newest), len(newest)))
-    taken: set[int] = set()
+    chosen: set[int] = set()
     for note in passed if whole else _in_turn(passed):
-        if note.seq not in taken and costs[note.seq] <= left:
-            taken.add(note.seq)
+        if note.seq not in chosen and costs[note.seq] <= left:
+            chosen.add(note.seq)
             left -= costs[note.seq]
-    if not taken:
-        return Notes("", 0, len(passed), blocked)
-    omitted = len(passed) - len(taken)
-    text = "".join(lines[note.seq] for note in passed if note.seq in taken) + _more(omitted, blocked)
-    return Notes(text, len(taken), omitted, blocked)
+    if not chosen:
+        return NoteLines("", 0, len(passed), blocked)
+    omitted = len(passed) - len(chosen)
+    text = "".join(lines[note.seq] for note in passed if note.seq in chosen) + _more(omitted, blocked)
+    return NoteLines(text, len(chosen), omitted, blocked)
 
 
 def _without_repeats(notes: Sequence[Note]) -> list[Note]:
@@ -115,12 +117,14 @@ def _in_turn(newest: Sequence[Note]) -> Iterator[Note]:
 
 
 def _line(note: Note, reader: str | None, count: Callable[[str], int]) -> str:
-    author = Memory("", "", 0.0, 0.0, note.agent_id, note.actor_type, note.actor_id)
-    who = short_who(author, reader)
-    named = (
-        "" if is_agent_itself(note.agent_id, note.actor_type, note.actor_id) and note.agent_id == reader else f", {who}"
+    author = PromptHit("", "", 0.0, 0.0, note.agent_id, note.actor_type, note.actor_id)
+    name = short_who(author, reader)
+    author_text = (
+        ""
+        if is_agent_itself(note.agent_id, note.actor_type, note.actor_id) and note.agent_id == reader
+        else f", {name}"
     )
-    return f"- {note.day}{named}: {escaped(shortened(one_line(note.text), NOTE_TOKENS, count))}\n"
+    return f"- {note.day}{author_text}: {escaped(shortened(one_line(note.text), NOTE_TOKENS, count))}\n"
 
 
 def _more(omitted: int, blocked: int) -> str:
@@ -132,4 +136,4 @@ def _more(omitted: int, blocked: int) -> str:
 @lru_cache(maxsize=SCANNED_MOST)
 def _is_blocked(text: str, agent_id: str | None, actor_id: str | None) -> bool:
     names = " ".join(name for name in (agent_id, actor_id) if name)
-    return any(scan(one) is not None for one in dict.fromkeys((text, one_line(text), f"{names} {one_line(text)}")))
+    return any(scan(form) is not None for form in dict.fromkeys((text, one_line(text), f"{names} {one_line(text)}")))

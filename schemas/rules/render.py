@@ -18,7 +18,7 @@ from typing import Final
 
 from .actors import is_agent_itself
 from .evidence_words import confidence_word
-from .injection import Finding, scan
+from .injection import InjectionFinding, scan
 from .lookalikes import BREAKING, UNSEEN
 from .render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
@@ -34,7 +34,7 @@ BRIEF_TAG: Final = "untrusted"
 BRIEF_CHARS: Final = 10_000
 """Characters of a brief text, some 2,500 tokens: what does not fit is counted. The first hit is always in it."""
 NEIGHBOUR: Final = "similar"
-"""Stands in the place of the confidence of a neighbour, which has none."""
+"""Replaces the confidence of a neighbour, which has no confidence."""
 NOTICE: Final = "[REDACTED: possible prompt injection, category={category} pattern={pattern}]"
 REDACTED_TYPE: Final = "redacted"
 """Replaces a type or an actor that a scanner blocks."""
@@ -58,7 +58,7 @@ _NAMES_SCANNED: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class PromptHit:
     """The fields of a hit that a prompt needs.
 
     Attributes:
@@ -66,7 +66,7 @@ class Memory:
         actor_id: Id of the actor: any text on one line.
         date: Its day, UTC, ``2026-11-21``; None to leave it out.
         confidence: Probability that it is relevant; the line then has this instead of the score.
-        repeats: How many entries it stands for.
+        repeats: The number of entries that it represents.
         standing: Why it does not count, ``superseded 2026-11-21 by j_1``; None if it counts.
         entry_id: Its id, for a brief line.
     """
@@ -86,7 +86,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BlockLine:
     """One line of the block.
 
     Attributes:
@@ -99,7 +99,7 @@ class Line:
     index: int
     text: str
     summary: str
-    redaction: Finding | None
+    redaction: InjectionFinding | None
     actor_redacted: bool = False
     who: str = ""
     standing: str | None = None
@@ -114,7 +114,7 @@ class Rendered:
     """
 
     text: str
-    lines: tuple[Line, ...]
+    lines: tuple[BlockLine, ...]
     omitted: int
 
 
@@ -123,7 +123,7 @@ def budget_of(max_chars: int | None) -> int:
     return RENDER_CHARS_DEFAULT if max_chars is None or max_chars <= 0 else min(max_chars, RENDER_CHARS_MAX)
 
 
-def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Rendered:
+def render(memories: Sequence[PromptHit], max_chars: int | None, nonce: str) -> Rendered:
     """Render hits as a block.
 
     If not all lines fit, they are taken from the newest to the oldest, up to the first that does not fit: all hits are
@@ -141,24 +141,24 @@ def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Ren
         raise ValueError("the nonce must be 16 to 64 hex digits")
     head, foot = f'<{TAG} nonce="{nonce}">\n{PREAMBLE}\n\n', f'</{TAG} nonce="{nonce}">'
     room = budget_of(max_chars) - len(head) - len(foot)
-    taken: list[Line] = []
+    chosen: list[BlockLine] = []
     for index in sorted(range(len(memories)), key=lambda index: (memories[index].age_s, index)):
         line = line_of(index, memories[index])
         room -= len(line.text) + 1
         if room < 0:
             break
-        taken.append(line)
-    if not taken:
+        chosen.append(line)
+    if not chosen:
         return Rendered("", (), len(memories))
-    taken.sort(key=lambda line: line.index)
-    body = "".join(f"{line.text}\n" for line in taken)
-    return Rendered(f"{head}{body}{foot}", tuple(taken), len(memories) - len(taken))
+    chosen.sort(key=lambda line: line.index)
+    body = "".join(f"{line.text}\n" for line in chosen)
+    return Rendered(f"{head}{body}{foot}", tuple(chosen), len(memories) - len(chosen))
 
 
-def line_of(index: int, memory: Memory) -> Line:
+def line_of(index: int, memory: PromptHit) -> BlockLine:
     """``- [<type> • <who> • <date> (<age> ago) • score=<two decimals>] <summary>``; blocked text is replaced by a notice.
 
-    With a confidence, ``confidence=`` stands in the place of the score. ``<n> times`` and the standing of the entry
+    With a confidence, ``confidence=`` replaces the score. ``<n> times`` and the standing of the entry
     follow.
     """
     bad_who = _scanned_who(memory.agent_id, memory.actor_id)
@@ -174,25 +174,25 @@ def line_of(index: int, memory: Memory) -> Line:
         rank += f" • {_standing_text(memory.standing)}"
     who = REDACTED_TYPE if bad_who is not None else who_text(memory.agent_id, memory.actor_type, memory.actor_id)
     head = f"- [{escaped(kind)} • {who} • {when} • {rank}]"
-    return Line(index, f"{head} {escaped(summary)}", summary, redaction, bad_who is not None)
+    return BlockLine(index, f"{head} {escaped(summary)}", summary, redaction, bad_who is not None)
 
 
-def brief_lines(memories: Sequence[Memory], reader: str | None = None) -> tuple[Line, ...]:
+def brief_lines(memories: Sequence[PromptHit], reader: str | None = None) -> tuple[BlockLine, ...]:
     """The hits of a question for the model that asked it: one short line each, as many as ``BRIEF_CHARS`` hold.
 
     Args:
         memories: Best first; each with its id.
         reader: The agent that asks; lines do not repeat its name.
     """
-    taken: list[Line] = []
+    chosen: list[BlockLine] = []
     chars = 0
     for index, memory in enumerate(memories):
         line = brief_line_of(index, memory, reader)
         chars += len(line.text) + 1
-        if taken and chars > BRIEF_CHARS:
+        if chosen and chars > BRIEF_CHARS:
             break
-        taken.append(line)
-    return tuple(taken)
+        chosen.append(line)
+    return tuple(chosen)
 
 
 def fenced(lines: Sequence[str], nonce: str) -> str:
@@ -210,7 +210,7 @@ def fenced(lines: Sequence[str], nonce: str) -> str:
     return "\n".join((f"<{BRIEF_TAG} {nonce}>", *lines, f"</{BRIEF_TAG} {nonce}>"))
 
 
-def brief_line_of(index: int, memory: Memory, reader: str | None = None) -> Line:
+def brief_line_of(index: int, memory: PromptHit, reader: str | None = None) -> BlockLine:
     """``[<id>, <date>, <who>, <word>, <n> times, <standing>] <summary>``; blocked text is replaced."""
     bad_who = _scanned_who(memory.agent_id, memory.actor_id)
     _kind, summary, redaction = _judged(memory, bad_who)
@@ -219,12 +219,12 @@ def brief_line_of(index: int, memory: Memory, reader: str | None = None) -> Line
     word = NEIGHBOUR if memory.confidence is None else confidence_word(memory.confidence)
     times = f"{memory.repeats} times" if memory.repeats > 1 else None
     head = ", ".join(part for part in (memory.entry_id, memory.date, who, word, times, standing) if part)
-    return Line(
+    return BlockLine(
         index, f"[{head}] {escaped(summary)}", summary, redaction, bad_who is not None, who=who, standing=standing
     )
 
 
-def short_who(memory: Memory, reader: str | None = None) -> str:
+def short_who(memory: PromptHit, reader: str | None = None) -> str:
     """``ada``, or ``user "Maria S." (ada)`` if the actor is not the agent; escaped, and long names are cut.
 
     The agent is left out behind an actor if it is the ``reader``.
@@ -232,8 +232,8 @@ def short_who(memory: Memory, reader: str | None = None) -> str:
     agent_id, actor_type, actor_id = memory.agent_id, memory.actor_type, memory.actor_id
     if agent_id is not None and is_agent_itself(agent_id, actor_type, actor_id):
         return _name_text(_cut_name(agent_id))
-    named = actor_id is not None and actor_id != actor_type
-    actor = f"{actor_type} {_name_text(_cut_name(actor_id or ''))}" if named else actor_type
+    has_name = actor_id is not None and actor_id != actor_type
+    actor = f"{actor_type} {_name_text(_cut_name(actor_id or ''))}" if has_name else actor_type
     return actor if agent_id in (None, reader) else f"{actor} ({_name_text(_cut_name(agent_id or ''))})"
 
 
@@ -269,7 +269,7 @@ def _name_text(name: str) -> str:
 
 
 @lru_cache(maxsize=_NAMES_SCANNED)
-def _scanned_who(agent_id: str | None, actor_id: str | None) -> Finding | None:
+def _scanned_who(agent_id: str | None, actor_id: str | None) -> InjectionFinding | None:
     names = dict.fromkeys(name for name in (agent_id, actor_id) if name)
     spoken = " ".join(names).translate(_SEPARATORS)
     return next((bad for text in (*names, spoken) if (bad := scan(text)) is not None), None)
@@ -284,14 +284,14 @@ def _standing_text(standing: str) -> str:
 
 def age_text(seconds: float) -> str:
     """``just now`` below a minute, then whole minutes, hours, days, and months of 30 days; rounded down."""
-    whole = max(0, int(seconds))
-    if whole < _MINUTE_S:
+    seconds_ = max(0, int(seconds))
+    if seconds_ < _MINUTE_S:
         return JUST_NOW
-    if whole < _HOUR_S:
-        return f"{whole // _MINUTE_S}m"
-    if whole < _DAY_S:
-        return f"{whole // _HOUR_S}h"
-    days = whole // _DAY_S
+    if seconds_ < _HOUR_S:
+        return f"{seconds_ // _MINUTE_S}m"
+    if seconds_ < _DAY_S:
+        return f"{seconds_ // _HOUR_S}h"
+    days = seconds_ // _DAY_S
     return f"{days}d" if days < _MONTH_DAYS else f"{days // _MONTH_DAYS}mo"
 
 
@@ -307,7 +307,7 @@ def escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _judged(memory: Memory, bad_who: Finding | None) -> tuple[str, str, Finding | None]:
+def _judged(memory: PromptHit, bad_who: InjectionFinding | None) -> tuple[str, str, InjectionFinding | None]:
     """Type and summary after scanning, and the redaction if one of them, or the actor, was replaced."""
     kind, summary = one_line(memory.entry_type), one_line(memory.summary)
     spoken = memory.entry_type.translate(_SEPARATORS)

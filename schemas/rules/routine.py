@@ -1,7 +1,7 @@
 """Whether a text only reports success or routine, so that its repetition teaches nothing (DESIGN §13).
 
-"The nightly backup finished without errors" recurs every night and is no rule. A text counts as routine if it has a word of
-success and none of a problem, a condition or an instruction; the lists (``routine.toml``) are English, German, French and
+"The nightly backup finished without errors" recurs every night but is not a rule. A text counts as routine if it has a word
+of success and none of a problem, a condition or an instruction; the lists (``routine.toml``) are English, German, French and
 Spanish. A text in another language never counts as routine: the rule is about noise, not about safety.
 
 Invariant: pure; the lists are data. A changed rule or list is a new ``VERSION``.
@@ -24,7 +24,7 @@ _PREFIX: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _RoutineWords:
     """Whole words, and beginnings of words."""
 
     whole: frozenset[str]
@@ -52,15 +52,17 @@ def is_routine(text: str) -> bool:
 
 
 @cache
-def _lists() -> tuple[_Words, _Words, _Words, _Words]:
+def _lists() -> tuple[_RoutineWords, _RoutineWords, _RoutineWords, _RoutineWords]:
     data = tomllib.loads(resources.files(__package__).joinpath("routine.toml").read_text("utf-8"))
-    success, trouble, absent, what = (_words(data[name]) for name in ("success", "trouble", "absent", "absent_what"))
-    return success, trouble, absent, what
+    success, trouble, absent, absent_words = (
+        _words(data[name]) for name in ("success", "trouble", "absent", "absent_what")
+    )
+    return success, trouble, absent, absent_words
 
 
-def _words(by_language: dict[str, str]) -> _Words:
-    every = [fold(word) for text in by_language.values() for word in text.split()]
-    return _Words(
-        frozenset(word for word in every if not word.endswith(_PREFIX)),
-        tuple(sorted({word.removesuffix(_PREFIX) for word in every if word.endswith(_PREFIX)})),
+def _words(by_language: dict[str, str]) -> _RoutineWords:
+    words = [fold(word) for text in by_language.values() for word in text.split()]
+    return _RoutineWords(
+        frozenset(word for word in words if not word.endswith(_PREFIX)),
+        tuple(sorted({word.removesuffix(_PREFIX) for word in words if word.endswith(_PREFIX)})),
     )

@@ -54,7 +54,7 @@ _ALIKE_VALUE: Final = 0.5
 _NEAR_VALUE: Final = 0.35
 """The same, if the outdated words are a name or a number that the other gives as its value."""
 _ALIKE: Final = 0.6
-"""Cosine from which a common date is no coincidence."""
+"""Cosine from which a common date is not a coincidence."""
 UNRELATED_COSINE: Final = 0.15
 """Below this cosine, shared words are a coincidence (MiniLM: two random statements of one journal have .1 on average)."""
 _KNOWN: Final = ("en", "de", "fr")
@@ -62,7 +62,7 @@ _TEXTS_KEPT: Final = 512
 """Number of texts whose sentences are kept, some kilobytes each."""
 
 
-class Effect(StrEnum):
+class UpdateEffect(StrEnum):
     """The effect of a newer statement on an older one."""
 
     REPLACES = "replaces"
@@ -103,7 +103,7 @@ class Update:
         match: How much the two have in common, to choose among several older statements: the highest.
     """
 
-    effect: Effect
+    effect: UpdateEffect
     confidence: float
     reason: str
     since_day: int | None
@@ -114,7 +114,7 @@ class Update:
     @property
     def retires(self) -> bool:
         """Whether the older statement holds no longer."""
-        return self.effect is not Effect.AMENDS and self.confidence >= ACCEPTED
+        return self.effect is not UpdateEffect.AMENDS and self.confidence >= ACCEPTED
 
     @property
     def is_borderline(self) -> bool:
@@ -176,7 +176,7 @@ class _State:
     @property
     def every(self) -> tuple[re.Pattern[str], ...]:
         """Every way to say that it is so."""
-        return (*self.holds, *(one for one in self.starts if one not in self.needs_cue))
+        return (*self.holds, *(pattern for pattern in self.starts if pattern not in self.needs_cue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ _DATA: Final[dict[str, Any]] = tomllib.loads(
 
 def with_english_months(folded: str) -> str:
     """The folded text with French months in English, and "1er" as a number, because ``dates`` knows no French."""
-    return _FRENCH.sub(lambda found: _FRENCH_DATES[found[0]], folded)
+    return _FRENCH.sub(lambda match: _FRENCH_DATES[match[0]], folded)
 
 
 _FRENCH_DATES: Final[dict[str, str]] = _DATA["french_dates"]
@@ -244,13 +244,13 @@ def _list(name: str) -> frozenset[str]:
 @cache
 def _cues(code: str) -> _Cues:
     data = _DATA[code]
-    named = {language.code: language for language in languages()}
+    by_code = {language.code: language for language in languages()}
     values: dict[str, Any] = {name: tuple(map(re.compile, data[name])) for name in _PATTERNS}
     values |= {name: frozenset(data[name].casefold().split()) for name in _WORDS}
     stop_words = english_stop_words() if code == "en" else stop_words_of(code)
     return _Cues(
         code=code,
-        language=named.get(code, named["en"]),
+        language=by_code.get(code, by_code["en"]),
         anaphora=re.compile(data["anaphora"]),
         stop_words=stop_words,
         states=tuple(_state(name, patterns) for name, patterns in data["states"].items()),
@@ -360,11 +360,11 @@ class _Sentence:
     corrects: bool = False
 
     def has(self, patterns: Iterable[re.Pattern[str]]) -> bool:
-        """Whether a cue stands in it."""
+        """Whether it contains a cue."""
         return any(pattern.search(self.folded) for pattern in patterns)
 
     def within(self, patterns: Iterable[re.Pattern[str]]) -> bool:
-        """Whether a cue stands in the sentence that it is part of."""
+        """Whether the sentence that it is part of contains a cue."""
         return any(pattern.search(self.whole) for pattern in patterns)
 
     @property
@@ -398,30 +398,30 @@ def update(
     cues = _cues_of(f"{newer.text} {older.text}")
     if cues is None:
         return None
-    mine, theirs = _sentences(_spoken(newer), cues), _sentences(_spoken(older), cues)
-    if not 0 < len(mine) <= MAX_SENTENCES or not 0 < len(theirs) <= MAX_SENTENCES:
+    new_parts, old_parts = _sentences(_spoken(newer), cues), _sentences(_spoken(older), cues)
+    if not 0 < len(new_parts) <= MAX_SENTENCES or not 0 < len(old_parts) <= MAX_SENTENCES:
         return None
     begins = [
-        {token.folded[:_BEGINS] for part in some for token in part.tokens if token.is_content or token.is_verb}
-        for some in (mine, theirs)
+        {token.folded[:_BEGINS] for part in sentences for token in part.tokens if token.is_content or token.is_verb}
+        for sentences in (new_parts, old_parts)
     ]
-    states = [frozenset[str]().union(*(part.states for part in some)) for some in (mine, theirs)]
+    states = [frozenset[str]().union(*(part.states for part in sentences)) for sentences in (new_parts, old_parts)]
     if begins[0].isdisjoint(begins[1]) and states[0].isdisjoint(states[1]):
         return None
-    chatter = newer.is_turn or older.is_turn or max(len(mine), len(theirs)) > _MOST_RESTATED
+    chatter = newer.is_turn or older.is_turn or max(len(new_parts), len(old_parts)) > _MOST_RESTATED
     spoken = newer.is_turn or older.is_turn
     context = _Context(newer, cosine, weight, same_speaker, chatter, spoken)
-    found = [
-        one
-        for new in (*mine, *(clause for sentence in mine for clause in _clauses(sentence)))
-        for old in theirs
-        if _asserts_anything(old) and (one := context.compared(new, old)) is not None
+    updates = [
+        update_
+        for new in (*new_parts, *(clause for sentence in new_parts for clause in _clauses(sentence)))
+        for old in old_parts
+        if _asserts_anything(old) and (update_ := context.compared(new, old)) is not None
     ]
-    if not found:
+    if not updates:
         return None
-    best = max(found, key=lambda one: (one.retires, one.confidence, one.match))
-    if sum(map(_tells_more, theirs)) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
-        best = replace(best, effect=Effect.AMENDS)
+    best = max(updates, key=lambda update_: (update_.retires, update_.confidence, update_.match))
+    if sum(map(_tells_more, old_parts)) >= MOST_OLD_SENTENCES and best.effect is not UpdateEffect.WITHDRAWS:
+        best = replace(best, effect=UpdateEffect.AMENDS)
     return best
 
 
@@ -432,33 +432,35 @@ def elaborates(text: Statement) -> bool:
     if not sentences or any(map(_asks, sentences)):
         return False
     tokens = sentences[0].tokens
-    named = any(one.kind is not _Kind.WORD and one.is_content and one.folded not in _FIRST_PERSONS for one in tokens)
-    return not named and any(one.folded in _REFERS_BACK for one in tokens)
+    has_name = any(
+        token.kind is not _Kind.WORD and token.is_content and token.folded not in _FIRST_PERSONS for token in tokens
+    )
+    return not has_name and any(token.folded in _REFERS_BACK for token in tokens)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class OlderStatement:
     """An older statement that a newer one may retire.
 
     Attributes:
         statement: The statement.
-        found: What ``update`` says about it and the newer one.
+        update: What ``update`` says about it and the newer one.
         order: Orders statements by the time from which they hold, ties included.
     """
 
     statement: Statement
-    found: Update
+    update: Update
     order: tuple[int, int]
 
 
-def always(_newer: Candidate, _older: Candidate) -> bool:
+def always(_newer: OlderStatement, _older: OlderStatement) -> bool:
     """Any statement may retire any other."""
     return True
 
 
 def chosen(
-    candidates: Sequence[Candidate], may_retire: Callable[[Candidate, Candidate], bool] = always
-) -> list[Candidate]:
+    candidates: Sequence[OlderStatement], may_retire: Callable[[OlderStatement, OlderStatement], bool] = always
+) -> list[OlderStatement]:
     """The candidates that a newer statement retires: the best, and those that say the same as the best.
 
     The best has the greatest match and confidence; a candidate that another candidate retires gives way to it, because a
@@ -469,34 +471,38 @@ def chosen(
         may_retire: Whether the first of two candidates has the authority to retire the second.
     """
     current = [
-        one
-        for one in candidates
+        older
+        for older in candidates
         if not any(
-            other.order > one.order
-            and may_retire(other, one)
-            and (found := update(other.statement, one.statement)) is not None
-            and found.retires
+            other.order > older.order
+            and may_retire(other, older)
+            and (later_update := update(other.statement, older.statement)) is not None
+            and later_update.retires
             for other in candidates
-            if other.found.retires
+            if other.update.retires
         )
     ]
-    best = max(current, key=lambda one: (one.found.match + one.found.confidence, one.order), default=None)
-    if best is None or not best.found.retires:
+    best = max(current, key=lambda older: (older.update.match + older.update.confidence, older.order), default=None)
+    if best is None or not best.update.retires:
         return []
-    return [one for one in current if one is best or (one.found.retires and _says_same(one.statement, best.statement))]
+    return [
+        older
+        for older in current
+        if older is best or (older.update.retires and _says_same(older.statement, best.statement))
+    ]
 
 
-def _says_same(one: Statement, other: Statement) -> bool:
+def _says_same(statement: Statement, other: Statement) -> bool:
     """Whether each of two statements has most content words of the other, and the same numbers."""
-    cues = _cues_of(f"{one.text} {other.text}")
+    cues = _cues_of(f"{statement.text} {other.text}")
     if cues is None:
         return False
-    mine, theirs = (
-        [token for part in _sentences(_spoken(text), cues) for token in part.content] for text in (one, other)
+    words, other_words = (
+        [token for part in _sentences(_spoken(text), cues) for token in part.content] for text in (statement, other)
     )
-    if not mine or not theirs or _figures(mine) != _figures(theirs):
+    if not words or not other_words or _figures(words) != _figures(other_words):
         return False
-    return min(_shared(mine, theirs), _shared(theirs, mine)) >= _SAME_TOPIC
+    return min(_shared(words, other_words), _shared(other_words, words)) >= _SAME_TOPIC
 
 
 def _figures(tokens: Sequence[_Token]) -> set[str]:
@@ -504,8 +510,8 @@ def _figures(tokens: Sequence[_Token]) -> set[str]:
     return {token.folded for token in tokens if token.kind not in (_Kind.WORD, _Kind.NAME)}
 
 
-def _shared(part: Sequence[_Token], whole: Sequence[_Token]) -> float:
-    return sum(any(_same(token, one) for one in whole) for token in part) / len(part)
+def _shared(words: Sequence[_Token], others: Sequence[_Token]) -> float:
+    return sum(any(_same(token, other) for other in others) for token in words) / len(words)
 
 
 def _cues_of(text: str) -> _Cues | None:
@@ -514,8 +520,8 @@ def _cues_of(text: str) -> _Cues | None:
     foreign = foreign_language(tokens)
     if foreign is not None and foreign.code not in _KNOWN:
         return None
-    every = [_cues(code) for code in _KNOWN]
-    return max(every, key=lambda cues: sum(token in cues.known for token in tokens))
+    all_cues = [_cues(code) for code in _KNOWN]
+    return max(all_cues, key=lambda cues: sum(token in cues.known for token in tokens))
 
 
 _ANNOTATION: Final = re.compile(r"\[[^\]]{0,300}\]")
@@ -541,13 +547,13 @@ def _read(text: str, code: str) -> tuple[_Sentence, ...]:
     """The sentences of a text; a cue of correction in one that says nothing else counts for the next."""
     cues = _cues(code)
     plain = unicodedata.normalize("NFKC", text).replace("’", "'").replace("‘", "'")
-    plain = _INITIALS.sub(lambda found: found[0].replace(".", "").replace(" ", "") + " ", plain)
+    plain = _INITIALS.sub(lambda match: match[0].replace(".", "").replace(" ", "") + " ", plain)
     for pattern, written in _CONTRACTED:
         plain = pattern.sub(written, plain)
-    found: list[_Sentence] = []
+    sentences: list[_Sentence] = []
     corrects = False
-    for whole in _parts(plain):
-        part = _without_opener(whole, cues)
+    for sentence_text in _parts(plain):
+        part = _without_opener(sentence_text, cues)
         folded = part.casefold().strip(" .!")
         tokens = _tokens(part, cues)
         if not tokens or len(tokens) > MAX_TOKENS:
@@ -555,8 +561,8 @@ def _read(text: str, code: str) -> tuple[_Sentence, ...]:
         sentence = _Sentence(part, folded, tokens, cues, folded, _states_of(folded, cues))
         sentence.corrects = corrects or sentence.has(cues.corrects)
         corrects = sentence.corrects
-        found.append(sentence)
-    return tuple(found)
+        sentences.append(sentence)
+    return tuple(sentences)
 
 
 def _states_of(folded: str, cues: _Cues) -> frozenset[str]:
@@ -571,8 +577,8 @@ def _states_of(folded: str, cues: _Cues) -> frozenset[str]:
 def _without_opener(part: str, cues: _Cues) -> str:
     """A sentence without words that only lead to it ("By the way,", "Speaking of trains,", "Decision of today:")."""
     while True:
-        found = next((match for opener in cues.openers if (match := opener.match(part)) is not None), None)
-        if found is None or not found[0] or not (rest := part[found.end() :]).strip():
+        opening = next((match for opener in cues.openers if (match := opener.match(part)) is not None), None)
+        if opening is None or not opening[0] or not (rest := part[opening.end() :]).strip():
             return part
         part = rest
 
@@ -591,14 +597,14 @@ def _clauses(sentence: _Sentence) -> list[_Sentence]:
     parts = _CLAUSE_END.split(sentence.shown)
     if len(parts) < 2:
         return []
-    found = []
+    clauses = []
     for part in parts:
         tokens = _tokens(part, sentence.cues)
-        if len(tokens) >= _LEAST_CLAUSE and sum(one.is_content or one.is_verb for one in tokens) >= _LEAST_SAID:
+        if len(tokens) >= _LEAST_CLAUSE and sum(token.is_content or token.is_verb for token in tokens) >= _LEAST_SAID:
             folded = part.casefold().strip(" .!")
             states = sentence.states and _states_of(folded, sentence.cues)
-            found.append(_Sentence(part, folded, tokens, sentence.cues, sentence.whole, states, sentence.corrects))
-    return found
+            clauses.append(_Sentence(part, folded, tokens, sentence.cues, sentence.whole, states, sentence.corrects))
+    return clauses
 
 
 def _parts(text: str) -> list[str]:
@@ -613,7 +619,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _tokens(text: str, cues: _Cues) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     starts = True
     capital_names = cues.code != "de"
     quoted = after_noun = False
@@ -623,13 +629,13 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
         if word in _MARKS:
             quoted = (not quoted) if word in '"“”„«»' else quoted
             starts = word == ":"
-            found.append(_Token(word, word, _Kind.WORD, False, False, False, starts))
+            tokens.append(_Token(word, word, _Kind.WORD, False, False, False, starts))
             continue
         kind = _kind(word, folded, cues, names=capital_names and (not starts or quoted), quoted=quoted)
         said_no = folded in _INTERJECTIONS and text[match.end() : match.end() + 1] in (",", ".", "!", "")
         negation = folded in cues.negations and not said_no
         german = cues.code == "de" and word[0].islower() and after_noun and folded.endswith(_GERMAN_VERB)
-        determined = bool(found) and found[-1].folded in _DETERMINERS
+        determined = bool(tokens) and tokens[-1].folded in _DETERMINERS
         verb = (
             not determined
             and kind is not _Kind.DATE
@@ -639,10 +645,10 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
         content = kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) or (
             not plain and (len(folded) > 1 or (word.isupper() and not starts))
         )
-        found.append(_Token(folded, _stem(folded), kind, content, verb, negation, starts, word[0].isupper()))
+        tokens.append(_Token(folded, _stem(folded), kind, content, verb, negation, starts, word[0].isupper()))
         starts = False
         after_noun = word[0].isupper()
-    return found
+    return tokens
 
 
 def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> _Kind:
@@ -679,15 +685,15 @@ def _stem(word: str) -> str:
     return word
 
 
-def _same(one: _Token, other: _Token) -> bool:
+def _same(token: _Token, other: _Token) -> bool:
     """Whether two tokens are forms of one word, or the same number."""
-    if one.folded[0] != other.folded[0] and not (one.folded[0].isdecimal() and other.folded[0].isdecimal()):
+    if token.folded[0] != other.folded[0] and not (token.folded[0].isdecimal() and other.folded[0].isdecimal()):
         return False
-    if one.stem == other.stem or one.folded == other.folded:
+    if token.stem == other.stem or token.folded == other.folded:
         return True
-    if one.folded[0].isdecimal() or other.folded[0].isdecimal():
-        return _number(one.folded) == _number(other.folded) is not None
-    short, long = sorted((one.folded, other.folded), key=len)
+    if token.folded[0].isdecimal() or other.folded[0].isdecimal():
+        return _number(token.folded) == _number(other.folded) is not None
+    short, long = sorted((token.folded, other.folded), key=len)
     common = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
     return common >= max(_PREFIX, _PREFIX_SHARE * len(long)) and len(long) - common <= _MOST_ENDING
 
@@ -740,10 +746,10 @@ def _asks(sentence: _Sentence) -> bool:
 
 
 def _in_past(sentence: _Sentence) -> bool:
-    """Whether a verb stands in the past: "we painted", but not "is played"."""
+    """Whether a verb is in the past: "we painted", but not "is played"."""
     tokens = sentence.tokens
     for at, token in enumerate(tokens):
-        before = [one.folded for one in tokens[max(0, at - 3) : at]]
+        before = [token.folded for token in tokens[max(0, at - 3) : at]]
         if token.folded in sentence.cues.past_verbs and not _PRESENT.intersection(before):
             return True
         ended = token.folded.endswith("ed") and not token.folded.endswith("eed")
@@ -753,11 +759,11 @@ def _in_past(sentence: _Sentence) -> bool:
 
 
 def _is_own(new: _Sentence, start: int, pair: _Pair) -> bool:
-    """Whether what stands before a place is "I", or words of the older sentence, or one's favourite of something."""
+    """Whether the word before a place is "I", or words of the older sentence, or one's favourite of something."""
     before = _tokens(new.folded[:start], new.cues)
     if not before:
         return True
-    if before[-1].folded in _FIRST_PERSONS or any(one.folded in _FIRST_PERSONS for one in before[-3:]):
+    if before[-1].folded in _FIRST_PERSONS or any(token.folded in _FIRST_PERSONS for token in before[-3:]):
         return True
     return (new.has(new.cues.attitudes) and before[0].folded in _POSSESSORS) or pair.old_has(before[-1])
 
@@ -812,7 +818,7 @@ _PRESENT: Final = _list("present")
 
 
 def _quotes(sentence: _Sentence) -> bool:
-    """Whether a sentence reports what somebody said or what stands somewhere."""
+    """Whether a sentence reports what somebody said or what is written somewhere."""
     end = sentence.whole.find(sentence.folded) + len(sentence.folded)
     if any(pattern.search(sentence.whole[:end]) for pattern in sentence.cues.reports):
         return True  # behind the clause it names the source
@@ -822,8 +828,8 @@ def _quotes(sentence: _Sentence) -> bool:
 
 
 def _has_subject(sentence: _Sentence) -> bool:
-    """Whether a noun stands before the verb or before a colon, rather than "I" or "we"."""
-    for token in sentence.tokens[_begin(sentence.tokens) :]:
+    """Whether a noun comes before the verb or before a colon, rather than "I" or "we"."""
+    for token in sentence.tokens[_introduction_end(sentence.tokens) :]:
         if token.folded == ":":
             return True
         if token.is_verb:
@@ -836,11 +842,11 @@ def _has_subject(sentence: _Sentence) -> bool:
 def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_Token]:
     """The words that say what a sentence is about.
 
-    They stand before the verb, or before a colon; after the verb if only a pronoun stands before it. Dates and times
+    They come before the verb, or before a colon; after the verb if only a pronoun comes before it. Dates and times
     are not part of it, numbers only behind a noun ("house 9").
     """
     tokens = [token for at, token in enumerate(sentence.tokens) if at not in skipped]
-    begin = _begin(tokens)
+    begin = _introduction_end(tokens)
     before: list[_Token] = []
     verb = None
     for at, token in enumerate(tokens[begin:], begin):
@@ -887,16 +893,16 @@ _SEVERAL: Final = _list("several")
 _PRONOUNS: Final = _list("pronouns")
 
 
-def _begin(tokens: Sequence[_Token]) -> int:
+def _introduction_end(tokens: Sequence[_Token]) -> int:
     """The place after an introduction such as "Correction:" or "After the fire:", which does not name the topic."""
     for at, token in enumerate(tokens[:_LABEL_WORDS]):
         if token.folded == ":":
-            head = [one for one in tokens[:at] if one.is_content]
-            if any(one.is_verb for one in tokens[:at]):
+            head = [token for token in tokens[:at] if token.is_content]
+            if any(token.is_verb for token in tokens[:at]):
                 return 0
             rest = tokens[at + 1 :]
-            named = bool(rest) and rest[0].folded in _PRONOUNS and len(head) > 1
-            return at + 1 if not head or (any(one.is_verb for one in rest) and not named) else 0
+            is_pronoun = bool(rest) and rest[0].folded in _PRONOUNS and len(head) > 1
+            return at + 1 if not head or (any(token.is_verb for token in rest) and not is_pronoun) else 0
     return 0
 
 
@@ -922,12 +928,12 @@ class _Context:
     is_spoken: bool
     """Whether one of them is a turn of a conversation."""
 
-    def share(self, part: Sequence[_Token], whole: Sequence[_Token]) -> float:
-        """The weight share of ``part`` that ``whole`` has; 0 for nothing."""
+    def share(self, part: Sequence[_Token], others: Sequence[_Token]) -> float:
+        """The weight share of ``part`` that ``others`` has; 0 for nothing."""
         total = sum(self.weight(token.folded) for token in part)
         if not total:
             return 0.0
-        return sum(self.weight(token.folded) for token in part if any(_same(token, one) for one in whole)) / total
+        return sum(self.weight(token.folded) for token in part if any(_same(token, other) for other in others)) / total
 
     def compared(self, new: _Sentence, old: _Sentence) -> Update | None:
         """The effect of one sentence on another."""
@@ -945,7 +951,7 @@ class _Context:
             return withdrawn
         if _quotes(new) or pair.other_entity or pair.other_person:
             return None
-        done = self._done(pair)
+        done = self._task_done(pair)
         if done is not None:
             return done
         turned = self._turned(pair) or self._moved(pair)
@@ -956,10 +962,10 @@ class _Context:
             return reinstated
         leaves = self._leaves(pair) or self._rejected(pair)
         if leaves is not None:
-            return self._whole(pair, leaves, named=True)
-        ended = self._ended(pair)
+            return self._as_amendment(pair, leaves, named=True)
+        ended = self._no_longer_so(pair)
         if ended is not None:
-            return self._whole(pair, ended)
+            return self._as_amendment(pair, ended)
         past = new.within(cues.past) or (_in_past(new) and not new.has(cues.moves))
         stays = new.has(cues.stays)
         adds = new.within(cues.adds)
@@ -973,22 +979,24 @@ class _Context:
             return None
         negated = self._negated(pair)
         if negated is not None:
-            return self._whole(pair, negated)
+            return self._as_amendment(pair, negated)
         changed = self._changed(pair)
         if changed is not None:
-            return self._whole(pair, changed)
-        return self._whole(pair, self._restated(pair))
+            return self._as_amendment(pair, changed)
+        return self._as_amendment(pair, self._restated(pair))
 
-    def _made(self, pair: _Pair, effect: Effect, confidence: float, reason: str) -> Update:
+    def _update(self, pair: _Pair, effect: UpdateEffect, confidence: float, reason: str) -> Update:
         if self.same_speaker is False:
             confidence -= 0.03
-        return Update(effect, round(confidence, 3), reason, self._since(pair.new, whole=True), round(pair.likeness, 4))
+        return Update(
+            effect, round(confidence, 3), reason, self._day_since(pair.new, whole=True), round(pair.likeness, 4)
+        )
 
-    def _whole(self, pair: _Pair, found: Update | None, *, named: bool = False) -> Update | None:
+    def _as_amendment(self, pair: _Pair, update_: Update | None, *, named: bool = False) -> Update | None:
         """The update; an amendment if it changes one of several items or attributes."""
-        if found is None or not pair.changes_a_part(named=named):
-            return found
-        return replace(found, effect=Effect.AMENDS)
+        if update_ is None or not pair.changes_a_part(named=named):
+            return update_
+        return replace(update_, effect=UpdateEffect.AMENDS)
 
     def _is_temporary(self, pair: _Pair) -> bool:
         """Whether the newer sentence holds for a day or a week only, and the older one beyond that."""
@@ -997,7 +1005,7 @@ class _Context:
 
     def _lasts(self, new: _Sentence) -> bool:
         """Whether a sentence says that it holds from a day on."""
-        return new.within(new.cues.lasting) or self._since(new) is not None
+        return new.within(new.cues.lasting) or self._day_since(new) is not None
 
     def _is_occurrence(self, pair: _Pair) -> bool:
         """Whether the newer sentence is about one day of what happens regularly: "Tuesday's deploy"."""
@@ -1012,28 +1020,30 @@ class _Context:
             return None
         for pattern in new.cues.withdraws:
             for match in pattern.finditer(new.folded):
-                named = self._words(match["old"], new.cues)
-                if not named or pair.other_numbers(named) or old.folded == new.folded:
+                old_words = self._words(match["old"], new.cues)
+                if not old_words or pair.other_numbers(old_words) or old.folded == new.folded:
                     continue
-                has = self.share(named, pair.old_all)
+                has = self.share(old_words, pair.old_all)
                 if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
-                    found = self._made(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
-                    return self._whole(pair, found)
+                    update_ = self._update(pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+                    return self._as_amendment(pair, update_)
         return None
 
-    def _done(self, pair: _Pair) -> Update | None:
+    def _task_done(self, pair: _Pair) -> Update | None:
         """What was still to be done is done."""
         new, old = pair.new, pair.old
         if not old.has(old.cues.intends) or old.has(old.cues.ends) or new.negated:
             return None
         for pattern in new.cues.done:
             for match in pattern.finditer(new.folded):
-                named = self._words(match["old"], new.cues)
-                if not named or pair.other_numbers(named):
+                old_words = self._words(match["old"], new.cues)
+                if not old_words or pair.other_numbers(old_words):
                     continue
-                has = self.share(named, pair.old_all)
+                has = self.share(old_words, pair.old_all)
                 if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
-                    return self._made(pair, Effect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"')
+                    return self._update(
+                        pair, UpdateEffect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"'
+                    )
         return None
 
     def _turned(self, pair: _Pair) -> Update | None:
@@ -1041,7 +1051,7 @@ class _Context:
         new, old = pair.new, pair.old
         if self.same_speaker is False or not new.within(new.cues.turned) or pair.of_another or pair.old_of_another:
             return None
-        gone = [
+        dropped = [
             token
             for pattern in old.cues.once
             for match in pattern.finditer(old.folded)
@@ -1053,21 +1063,23 @@ class _Context:
                 continue
             if _dislikes(match["old"], new.cues) and not old.has(old.cues.dislikes):
                 continue  # the older sentence says the opposite of what used to be
-            kept = [one for one in left if not one.is_verb]
-            held = self.share(kept, pair.old_all) >= _OWN_WORDS
-            names = [one for one in kept if self._tells(one, pair)]
+            kept = [token for token in left if not token.is_verb]
+            is_old = self.share(kept, pair.old_all) >= _OWN_WORDS
+            names = [token for token in kept if self._identifies(token, pair)]
             if len(names) < 2 and kept and kept[-1] not in names:
                 names = []  # "the idea of travelling to Peru" and "Ada Lind's songs", but not "Thai boxing"
-            if not held and new.has(new.cues.attitudes) and old.has(old.cues.attitudes) and self._near(_ALIKE_VALUE):
-                held = bool(names)
-            if not kept or not held:
+            if not is_old and new.has(new.cues.attitudes) and old.has(old.cues.attitudes) and self._near(_ALIKE_VALUE):
+                is_old = bool(names)
+            if not kept or not is_old:
                 continue
-            if all(any(_same(one, other) for other in gone) for one in kept) and {
-                one.stem for one in left if one.is_verb
-            } <= {one.stem for one in gone if one.is_verb}:
+            if all(any(_same(token, other) for other in dropped) for token in kept) and {
+                token.stem for token in left if token.is_verb
+            } <= {token.stem for token in dropped if token.is_verb}:
                 continue  # the older sentence says the same of it
-            made = self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
-            return replace(made, of_attitude=old.has(old.cues.attitudes))
+            update_ = self._update(
+                pair, UpdateEffect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"'
+            )
+            return replace(update_, of_attitude=old.has(old.cues.attitudes))
         return None
 
     def _moved(self, pair: _Pair) -> Update | None:
@@ -1076,26 +1088,30 @@ class _Context:
         common = new.states & old.states
         if not common or not self._near(_NEAR_VALUE) or _earlier(new) or new.negated or new.within(new.cues.adds):
             return None
-        for state in (one for one in new.cues.states if one.name in common):
-            for pattern, match in ((one, found) for one in state.starts for found in one.finditer(new.folded)):
-                if pattern in state.needs_cue and not new.within(new.cues.present):
+        for state in (state for state in new.cues.states if state.name in common):
+            for start_pattern, match in (
+                (start, match_) for start in state.starts for match_ in start.finditer(new.folded)
+            ):
+                if start_pattern in state.needs_cue and not new.within(new.cues.present):
                     continue
                 value = self._names(match["value"], new)
-                for held in (found for one in state.every for found in one.finditer(old.folded)):
-                    before = self._names(held["value"], old)
-                    if not value or not before or any(_same(one, other) for one in value for other in before):
+                for old_match in (held_match for pattern in state.every for held_match in pattern.finditer(old.folded)):
+                    before = self._names(old_match["value"], old)
+                    if not value or not before or any(_same(token, other) for token in value for other in before):
                         continue
-                    if self._same_subject(pair, match.start(), held.start()):
-                        shown = f"{held['value'].strip()} → {match['value'].strip()}"
-                        return self._made(pair, Effect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
-            for match in (found for one in state.ends for found in one.finditer(new.folded)):
-                gone = self._words(match["value"], new.cues)
-                for held in (found for one in state.holds for found in one.finditer(old.folded)):
-                    had = _tokens(held["value"], old.cues)
-                    whole = bool(gone) and all(any(_same(one, other) for other in had) for one in gone)
-                    if whole and self._same_subject(pair, match.start(), held.start()):
-                        shown = match["value"].strip()
-                        return self._made(pair, Effect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
+                    if self._same_subject(pair, match.start(), old_match.start()):
+                        change = f"{old_match['value'].strip()} → {match['value'].strip()}"
+                        return self._update(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{change}"')
+            for match in (end_match for pattern in state.ends for end_match in pattern.finditer(new.folded)):
+                ended_words = self._words(match["value"], new.cues)
+                for old_match in (held_match for pattern in state.holds for held_match in pattern.finditer(old.folded)):
+                    old_words = _tokens(old_match["value"], old.cues)
+                    covered = bool(ended_words) and all(
+                        any(_same(token, other) for other in old_words) for token in ended_words
+                    )
+                    if covered and self._same_subject(pair, match.start(), old_match.start()):
+                        change = match["value"].strip()
+                        return self._update(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{change}"')
         return None
 
     def _names(self, text: str, sentence: _Sentence) -> list[_Token]:
@@ -1109,29 +1125,31 @@ class _Context:
         ]
 
     def _same_subject(self, pair: _Pair, new_at: int, old_at: int) -> bool:
-        """Whether what stands before two places names one person: "I" of one speaker, or the same words."""
-        mine = _tokens(pair.new.folded[:new_at], pair.new.cues)
-        theirs = _tokens(pair.old.folded[:old_at], pair.old.cues)
-        ours, others = ([token for token in some if token.is_content and not token.is_verb] for some in (mine, theirs))
+        """Whether the words before two places name one person: "I" of one speaker, or the same words."""
+        new_tokens = _tokens(pair.new.folded[:new_at], pair.new.cues)
+        old_tokens = _tokens(pair.old.folded[:old_at], pair.old.cues)
+        ours, others = (
+            [token for token in tokens if token.is_content and not token.is_verb] for tokens in (new_tokens, old_tokens)
+        )
         if not ours and not others:
-            first = all(any(token.folded in _FIRST_PERSONS for token in some) for some in (mine, theirs))
+            first = all(any(token.folded in _FIRST_PERSONS for token in tokens) for tokens in (new_tokens, old_tokens))
             return first and self.same_speaker is not False
-        return len(ours) == len(others) and all(_same(one, other) for one, other in zip(ours, others, strict=True))
+        return len(ours) == len(others) and all(_same(token, other) for token, other in zip(ours, others, strict=True))
 
     def _reinstated(self, pair: _Pair) -> Update | None:
         """What was withdrawn or ended holds again."""
         new, old = pair.new, pair.old
         if not new.has(new.cues.again) or not (old.has(old.cues.withdraws) or old.has(old.cues.ends)):
             return None
-        named = [
+        restored = [
             token
             for pattern in old.cues.withdraws
             for match in pattern.finditer(old.folded)
             for token in self._words(match["old"], old.cues)
         ] or pair.old_topic
-        topical = any(_same(token, one) for token in named for one in pair.new_topic)
-        if topical and self.share(named, pair.new_all) >= _SAME_TOPIC:
-            return self._made(pair, Effect.REINSTATES, 0.88, "says that what was withdrawn holds again")
+        topical = any(_same(token, other) for token in restored for other in pair.new_topic)
+        if topical and self.share(restored, pair.new_all) >= _SAME_TOPIC:
+            return self._update(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
 
     def _leaves(self, pair: _Pair) -> Update | None:
@@ -1145,7 +1163,7 @@ class _Context:
                 left = self._words(match["old"], new.cues)
                 if not left or any(token.folded[0].isdecimal() and not pair.old_has(token) for token in left):
                     continue
-                if len(left) > 1 and any(one.kind is _Kind.DATE for one in left) and self._is_occurrence(pair):
+                if len(left) > 1 and any(token.kind is _Kind.DATE for token in left) and self._is_occurrence(pair):
                     continue  # "Tuesday's run is dropped"
                 value = at < len(new.cues.leaves) - 1 and self._is_value(pair, left)  # "no longer" names no value
                 has = self.share(left, old.content)
@@ -1154,15 +1172,15 @@ class _Context:
                     continue
                 if at == 0 and not (new.has(new.cues.present) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved
-                rest = [token for token in pair.new_content if not any(_same(token, one) for one in left)]
+                rest = [token for token in pair.new_content if not any(_same(token, other) for other in left)]
                 dated = not self._near(_ALIKE)
-                common = [one for one in rest if pair.old_has(one) and not (dated and one.kind is _Kind.DATE)]
-                topic = [token for token in pair.old_topic if not any(_same(token, one) for one in left)]
+                common = [token for token in rest if pair.old_has(token) and not (dated and token.kind is _Kind.DATE)]
+                topic = [token for token in pair.old_topic if not any(_same(token, other) for other in left)]
                 topical = bool(topic) and self.share(topic, pair.new_content) >= _NAMED_OLD
                 if not topic and pair.old_topic and not _has_subject(old):
                     topical = self._near(_ALIKE_VALUE)  # "We use A": the object is the topic
                 if common or topical or value:
-                    return self._made(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
+                    return self._update(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
         return None
 
     def _rejected(self, pair: _Pair) -> Update | None:
@@ -1173,17 +1191,23 @@ class _Context:
         for judges, patterns in ((False, new.cues.gives_up), (True, new.cues.rejects)):
             for match in (match for pattern in patterns for match in pattern.finditer(new.folded)):
                 left = self._words(match["old"], new.cues)
-                kept = [one for one in left if self._tells(one, pair)]
+                kept = [token for token in left if self._identifies(token, pair)]
                 if not kept or (len(kept) < len(left) and self.share(left, pair.old_all) < _NAMED_OLD):
                     continue
-                rest = [one for one in pair.new_all if not any(_same(one, other) for other in left)]
-                held = [one for one in rest if one.folded not in _LIGHT and any(_same(one, it) for it in pair.old_all)]
-                instead = any(not one.is_verb and not any(_same(one, it) for it in pair.old_all) for one in rest)
-                clear = bool(held) or (
+                rest = [token for token in pair.new_all if not any(_same(token, other) for other in left)]
+                kept_words = [
+                    token
+                    for token in rest
+                    if token.folded not in _LIGHT and any(_same(token, other) for other in pair.old_all)
+                ]
+                instead = any(
+                    not token.is_verb and not any(_same(token, other) for other in pair.old_all) for token in rest
+                )
+                clear = bool(kept_words) or (
                     _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
                 )
                 if instead and clear:
-                    return self._made(pair, Effect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
+                    return self._update(pair, UpdateEffect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
         return None
 
     def _is_value(self, pair: _Pair, left: Sequence[_Token]) -> bool:
@@ -1195,26 +1219,28 @@ class _Context:
             return False
         if not _states(old):
             return False
-        mine, theirs = (_verbs(one, _GENERIC) for one in (pair.new, old))
-        if mine and theirs and not mine & theirs:
+        new_verbs, old_verbs = (_verbs(statement, _GENERIC) for statement in (pair.new, old))
+        if new_verbs and old_verbs and not new_verbs & old_verbs:
             return False
         value = pair.old_value
-        return any(self._tells(one, pair) for one in left) and all(any(_same(one, it) for it in value) for one in left)
+        return any(self._identifies(token, pair) for token in left) and all(
+            any(_same(token, other) for other in value) for token in left
+        )
 
-    def _tells(self, token: _Token, pair: _Pair) -> bool:
+    def _identifies(self, token: _Token, pair: _Pair) -> bool:
         """Whether the older sentence has a word as a name, with a digit, or as its subject or value alone."""
         german = pair.old.cues.code == "de" and self._near(_ALIKE_VALUE)  # every noun has a capital
         subject = pair.old_topic if len(pair.old_topic) == 1 else []
         return any(
-            one.is_content
-            and _same(token, one)
+            old_token.is_content
+            and _same(token, old_token)
             and (
-                one.kind is _Kind.NAME
-                or any(map(str.isdigit, one.folded))
+                old_token.kind is _Kind.NAME
+                or any(map(str.isdigit, old_token.folded))
                 or german
-                or (one.starts_clause and (one in subject or one not in pair.old_topic))
+                or (old_token.starts_clause and (old_token in subject or old_token not in pair.old_topic))
             )
-            for one in pair.old.tokens
+            for old_token in pair.old.tokens
         )
 
     def _speaks_clearly(self, pair: _Pair) -> bool:
@@ -1231,7 +1257,7 @@ class _Context:
         same = (names or bool(_verbs(new, _GENERIC) & _verbs(old, _GENERIC))) and self._topics(pair, _EQUAL_FRAME)
         return same or self._other_holder(pair)
 
-    def _ended(self, pair: _Pair) -> Update | None:
+    def _no_longer_so(self, pair: _Pair) -> Update | None:
         new, _old = pair.new, pair.old
         if not new.has(new.cues.ends) or (pair.old.negated and new.negated):
             return None
@@ -1243,8 +1269,8 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
         has = self.share(clause, pair.old_all)
         if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
-            made = self._made(pair, pair.effect, 0.9, "says that this is no longer so")
-            return replace(made, of_attitude=pair.old.has(pair.old.cues.attitudes))
+            update_ = self._update(pair, pair.effect, 0.9, "says that this is no longer so")
+            return replace(update_, of_attitude=pair.old.has(pair.old.cues.attitudes))
         return None
 
     def _corrected(self, pair: _Pair, *, past: bool) -> Update | None:
@@ -1255,14 +1281,14 @@ class _Context:
             slots = pair.changed_slots
             common = [token for token in pair.new_content if pair.old_has(token)]
             if slots and (common or self._near(0.5)):
-                return self._made(pair, Effect.REPLACES, 0.8, sure)
+                return self._update(pair, UpdateEffect.REPLACES, 0.8, sure)
             return None
         mutual = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC and (
             self.share(pair.old_topic, pair.new_all) >= _NAMED_OLD
             or (bool(pair.changed_slots) and self.share(pair.new_topic, pair.old_topic) >= _SAME_TOPIC)
         )
         if mutual and pair.new_only and (pair.have_subjects or pair.changed_slots):
-            return self._made(pair, Effect.REPLACES, 0.92, sure)
+            return self._update(pair, UpdateEffect.REPLACES, 0.92, sure)
         return None
 
     def _negated(self, pair: _Pair) -> Update | None:
@@ -1278,35 +1304,35 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
         least = _SAME_TOPIC if self._topics(pair, _EQUAL_FRAME) else _OWN_WORDS
         if topical and self.share(pair.old_content, pair.new_all) >= least:
-            return self._made(pair, pair.effect, 0.85, "one is the negation of the other")
+            return self._update(pair, pair.effect, 0.85, "one is the negation of the other")
         return None
 
     def _changed(self, pair: _Pair) -> Update | None:
         """Something is so now, again, or from a date on."""
         new = pair.new
         says = new.has if self.is_spoken else new.within
-        if not (says(new.cues.present) or self._since(new) is not None or new.has(new.cues.again)):
+        if not (says(new.cues.present) or self._day_since(new) is not None or new.has(new.cues.again)):
             return None
         if (not pair.old_only and not pair.old_negates) or pair.other_condition:
             return None
         if not pair.have_subjects and not pair.changed_slots and not pair.old_negates:
             return None
-        if self._is_occurrence(pair) and any(one.kind in (_Kind.NUMBER, _Kind.TIME) for one in pair.new_only):
+        if self._is_occurrence(pair) and any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in pair.new_only):
             return None
-        moment = says(new.cues.present) or self._since(new) is not None
+        moment = says(new.cues.present) or self._day_since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
             return None  # "again" without another value
         if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
-            return self._made(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
+            return self._update(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
         if pair.other_measure and self.share(pair.new_topic, pair.old_content) >= _EQUAL_FRAME:
-            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+            return self._update(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         if self._other_holder(pair):
-            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+            return self._update(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         return None
 
     def _restated(self, pair: _Pair) -> Update | None:
         """The same sentence with another value of the same kind."""
-        if self.is_chatter or any("!" in one.shown for one in (pair.new, pair.old)):
+        if self.is_chatter or any("!" in statement.shown for statement in (pair.new, pair.old)):
             return None
         if not self._topics(pair, _EQUAL_FRAME) or pair.new.negated != pair.old.negated:
             return None
@@ -1319,32 +1345,32 @@ class _Context:
             return None
         if not pair.one_value_differs or not (pair.same_frame or pair.one_word_differs):
             return None
-        return self._made(pair, Effect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
+        return self._update(pair, UpdateEffect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
     def _topics(self, pair: _Pair, least: float) -> bool:
-        mine, theirs = pair.new_topic, pair.old_topic
-        if not mine or not theirs:
+        new_topic, old_topic = pair.new_topic, pair.old_topic
+        if not new_topic or not old_topic:
             return False
-        return self.share(theirs, pair.new_content) >= least and self.share(mine, pair.old_content) >= least
+        return self.share(old_topic, pair.new_content) >= least and self.share(new_topic, pair.old_content) >= least
 
     def _other_holder(self, pair: _Pair) -> bool:
         """Another person in the role: the value is the subject of the newer sentence."""
-        mine = pair.new_topic
-        if not mine or not all(token.kind is _Kind.NAME or token.starts_clause for token in mine):
+        new_topic = pair.new_topic
+        if not new_topic or not all(token.kind is _Kind.NAME or token.starts_clause for token in new_topic):
             return False
-        if any(pair.old_has(token) for token in mine):
+        if any(pair.old_has(token) for token in new_topic):
             return False
         rest = [
             token
             for token in pair.new_content
-            if token not in mine and token.kind is not _Kind.DATE and token.kind is not _Kind.NUMBER
+            if token not in new_topic and token.kind is not _Kind.DATE and token.kind is not _Kind.NUMBER
         ]
-        theirs = [token for token in pair.old_content if token.kind is not _Kind.NAME and not (token.starts_clause)]
+        old_rest = [token for token in pair.old_content if token.kind is not _Kind.NAME and not (token.starts_clause)]
         names = [token for token in pair.old_content if token.kind is _Kind.NAME or token.starts_clause]
         return (
-            bool(rest and theirs and names)
+            bool(rest and old_rest and names)
             and self.share(rest, pair.old_content) >= _OWN_WORDS
-            and self.share(theirs, pair.new_content) >= _NAMED_OLD
+            and self.share(old_rest, pair.new_content) >= _NAMED_OLD
         )
 
     def _near(self, least: float) -> bool:
@@ -1358,23 +1384,23 @@ class _Context:
             if token.is_content and not (token.is_verb and token.folded in _LIGHT)
         ]
 
-    def _since(self, new: _Sentence, *, whole: bool = False) -> int | None:
+    def _day_since(self, new: _Sentence, *, whole: bool = False) -> int | None:
         """The day from which a sentence, or the whole of which it is a part, says that it holds, if it is a later one."""
-        own = self.statement.day
-        if own is None:
+        written_on = self.statement.day
+        if written_on is None:
             return None
         for pattern in new.cues.since:
             for match in pattern.finditer(new.whole if whole else new.folded):
                 words = with_english_months(match["date"]).split()[:5]
-                for day in days_named(" ".join(words), own, new.cues.language):
+                for day in days_named(" ".join(words), written_on, new.cues.language):
                     first = day.first
                     if (
-                        first < own
-                        and own - first <= 7
+                        first < written_on
+                        and written_on - first <= 7
                         and any(word.strip(",.") in new.cues.language.weekdays for word in words)
                     ):
                         first += 7  # a weekday on its own is the next one
-                    if first > own:
+                    if first > written_on:
                         return first
         return None
 
@@ -1434,27 +1460,27 @@ class _Pair:
         return [
             token
             for token in self.old_content
-            if not any(_same(token, one) for one in self.new_content) and not token.is_verb
+            if not any(_same(token, other) for other in self.new_content) and not token.is_verb
         ]
 
     def old_has(self, token: _Token) -> bool:
         """Whether the older sentence has a word."""
-        return any(_same(token, one) for one in self.old_content)
+        return any(_same(token, other) for other in self.old_content)
 
     @property
     def old_negates(self) -> bool:
         return self.new.negated != self.old.negated
 
     @property
-    def effect(self) -> Effect:
-        return Effect.REINSTATES if self.new.has(self.new.cues.again) else Effect.REPLACES
+    def effect(self) -> UpdateEffect:
+        return UpdateEffect.REINSTATES if self.new.has(self.new.cues.again) else UpdateEffect.REPLACES
 
     @cached_property
     def likeness(self) -> float:
         """Weight share of both that they have in common, and their cosine."""
         share = self.context.share
-        both = (share(self.new_all, self.old_all) + share(self.old_all, self.new_all)) / 2
-        return both + (self.context.cosine or 0.0)
+        shared_share = (share(self.new_all, self.old_all) + share(self.old_all, self.new_all)) / 2
+        return shared_share + (self.context.cosine or 0.0)
 
     @cached_property
     def old_of_another(self) -> bool:
@@ -1462,13 +1488,13 @@ class _Pair:
         first, *rest = self.old.tokens
         noun = next((token for token in rest if token.is_content), None)
         if first.folded in _POSSESSORS and noun is not None and not noun.is_verb:
-            return not self.new_has(noun) and any(one.folded in _FIRST_PERSONS for one in self.new.tokens)
+            return not self.new_has(noun) and any(token.folded in _FIRST_PERSONS for token in self.new.tokens)
         return first.folded in _THIRD_PERSON
 
     @property
     def changes_a_slot(self) -> bool:
         """Whether both name their subject, and the newer sentence another number, date or name."""
-        says = any(one.is_verb or one.folded == ":" for one in self.new.tokens)
+        says = any(token.is_verb or token.folded == ":" for token in self.new.tokens)
         return self.have_subjects and bool(self.changed_slots) and says
 
     @cached_property
@@ -1482,10 +1508,10 @@ class _Pair:
                 for match in pattern.finditer(old.folded)
                 for token in _tokens(match["old"], old.cues)
             ]
-            return [token for token in self.old_all if not any(_same(token, one) for one in left)]
+            return [token for token in self.old_all if not any(_same(token, other) for other in left)]
         if not _has_subject(old):
             return self.old_content
-        return [token for token in self.old_content if not any(token is one for one in self.old_topic)]
+        return [token for token in self.old_content if not any(token is other for other in self.old_topic)]
 
     @cached_property
     def of_another(self) -> bool:
@@ -1504,9 +1530,9 @@ class _Pair:
 
     @property
     def anaphoric(self) -> bool:
-        found = self.new.cues.anaphora.search
-        return found(self.new.folded) is not None or (
-            self.new.corrects and found(self.new.folded.rsplit(": ", 1)[-1]) is not None and len(self.new_topic) < 2
+        anaphor = self.new.cues.anaphora.search
+        return anaphor(self.new.folded) is not None or (
+            self.new.corrects and anaphor(self.new.folded.rsplit(": ", 1)[-1]) is not None and len(self.new_topic) < 2
         )
 
     @property
@@ -1527,46 +1553,48 @@ class _Pair:
 
         The words before it have a subject and a verb or a colon, so that what differs is a value.
         """
-        mine, theirs = _frame(self.new, self.new_only), _frame(self.old, self.old_only)
-        if mine is None or theirs is None:
+        new_frame, old_frame = _frame(self.new, self.new_only), _frame(self.old, self.old_only)
+        if new_frame is None or old_frame is None:
             return False
-        (one, before), (other, before_other) = mine, theirs
-        kinds = {one.kind, other.kind}
+        (new_token, words_before), (old_token, old_words_before) = new_frame, old_frame
+        kinds = {new_token.kind, old_token.kind}
         if len(kinds) > 1 and _Kind.WORD in kinds and _Kind.NAME not in kinds:
             return False
-        return before == before_other
+        return words_before == old_words_before
 
     @cached_property
     def one_word_differs(self) -> bool:
         """Whether both are the same but for one number, time, date or name."""
-        mine, theirs = ([token for token in one.tokens if token.folded not in _MARKS] for one in (self.new, self.old))
-        if len(mine) != len(theirs):
+        new_tokens, old_tokens = (
+            [token for token in side.tokens if token.folded not in _MARKS] for side in (self.new, self.old)
+        )
+        if len(new_tokens) != len(old_tokens):
             return False
-        differ = [(one, other) for one, other in zip(mine, theirs, strict=True) if not _same(one, other)]
-        alike = [token for token in mine if token.is_content and self.old_has(token)]
-        first = next((token for token in mine if token.is_content), None)
+        differ = [(new, old) for new, old in zip(new_tokens, old_tokens, strict=True) if not _same(new, old)]
+        alike = [token for token in new_tokens if token.is_content and self.old_has(token)]
+        first = next((token for token in new_tokens if token.is_content), None)
         if len(differ) != 1 or differ[0][0] is first:
             return False
-        return len(alike) >= 2 and all(one.kind is not _Kind.WORD for one in differ[0])
+        return len(alike) >= 2 and all(token.kind is not _Kind.WORD for token in differ[0])
 
     @cached_property
     def one_value_differs(self) -> bool:
-        """Whether one value stands for another of its kind, and all other words that say something are the same.
+        """Whether one value replaces another of its kind, and all other words that say something are the same.
 
         A value is one word or a phrase; no adjective before a noun, and no time of day, season or environment, which say
         under what condition a value holds.
         """
         if _verbs(self.new) != _verbs(self.old):
             return False
-        mine, theirs = _value(self.new, self.new_only), _value(self.old, self.old_only)
-        if mine is None or mine != theirs:
+        new_value, old_value = _value(self.new, self.new_only), _value(self.old, self.old_only)
+        if new_value is None or new_value != old_value:
             return False
         values = [*self.new_only, *self.old_only]
         if any(token.folded in _CONDITIONS for token in values):
             return False
         figures = any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in self.new_content)
         dates = all(token.kind is _Kind.DATE for token in values)
-        regular = all(one.has(one.cues.regular) for one in (self.new, self.old))
+        regular = all(statement.has(statement.cues.regular) for statement in (self.new, self.old))
         return not (figures and dates and regular)
 
     @cached_property
@@ -1580,23 +1608,23 @@ class _Pair:
     def other_subject(self) -> bool:
         """Whether the newer sentence names a possessor or modifier of the common subject: "my daughter's color"."""
         tokens = self.new.tokens
-        in_topic = [any(token is one for one in self.new_topic) for token in tokens]
-        named = [
+        in_topic = [any(token is other for other in self.new_topic) for token in tokens]
+        is_name = [
             within and not self.old_has(token) and token.folded not in _CURRENT and not token.is_verb
             for token, within in zip(tokens, in_topic, strict=True)
         ]
         for at, token in enumerate(tokens[1:], 1):
             if not in_topic[at]:
                 continue
-            if not named[at] and self.old_has(token):
+            if not is_name[at] and self.old_has(token):
                 first = at - 1
-                while first >= 0 and named[first]:
+                while first >= 0 and is_name[first]:
                     first -= 1
                 before = first + 1 < at and (first < 0 or tokens[first].folded in _DETERMINERS)
                 if before and (first >= 0 or at == 1):
                     return True
             elif (
-                named[at]
+                is_name[at]
                 and tokens[at - 1].folded in _POSSESSIVES
                 and any(in_topic[head] and self.old_has(tokens[head]) for head in range(max(0, at - 3), at - 1))
             ):
@@ -1609,7 +1637,7 @@ class _Pair:
         for at, token in enumerate(self.new_topic):
             if token.kind is _Kind.NUMBER and at and not self.old_has(token):
                 noun = self.new_topic[at - 1]
-                if self.old_has(noun) and any(one.kind is _Kind.NUMBER for one in self.old_topic):
+                if self.old_has(noun) and any(token.kind is _Kind.NUMBER for token in self.old_topic):
                     return True
         return False
 
@@ -1633,8 +1661,8 @@ class _Pair:
         if first not in _FIRST_PERSON or not self.old_topic:
             return False
         subject = self.old.tokens[0]
-        named = subject.is_content and not subject.is_verb and self.old_topic[0] is subject and self.names_person
-        return named and (speaker is None or fold(speaker) != subject.folded) and not self.new_has(subject)
+        is_person = subject.is_content and not subject.is_verb and self.old_topic[0] is subject and self.names_person
+        return is_person and (speaker is None or fold(speaker) != subject.folded) and not self.new_has(subject)
 
     @property
     def names_person(self) -> bool:
@@ -1643,16 +1671,16 @@ class _Pair:
 
     def new_has(self, token: _Token) -> bool:
         """Whether the newer sentence has a word of the older."""
-        return any(_same(token, one) for one in self.new_content)
+        return any(_same(token, other) for other in self.new_content)
 
-    def other_numbers(self, named: Sequence[_Token]) -> bool:
+    def other_numbers(self, tokens: Sequence[_Token]) -> bool:
         """Whether words name a number that the older sentence has not."""
-        return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in named)
+        return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in tokens)
 
     def changes_a_part(self, *, named: bool) -> bool:
         """Whether the older sentence has several items or attributes, most of which the newer one leaves unmentioned.
 
-        ``named``: whether the newer one names what it replaces, so that what stands beside it explains it.
+        ``named``: whether the newer one names what it replaces, so that the words beside it explain it.
         """
         if self.new.within(self.new.cues.rest):
             return True
@@ -1665,7 +1693,7 @@ class _Pair:
             else:
                 items[-1].append(token)
         kinds = {token.kind for token in self.old_only} - {_Kind.WORD}
-        differ = sum(any(token is one for token in item for one in self.old_only) for item in items)
+        differ = sum(any(token is other for token in item for other in self.old_only) for item in items)
         if differ < _LEAST_ITEMS and len(kinds) < _LEAST_ITEMS:
             return False
         units = [{unit for _, unit in _measured(item)} for item in items]
@@ -1679,12 +1707,12 @@ class _Pair:
 
 
 def _is_item(item: Sequence[_Token]) -> bool:
-    """Whether words between commas are a further item or attribute, not a remark about what stands before them."""
+    """Whether words between commas are a further item or attribute, not a remark about the words before them."""
     if not item:
         return False
-    words = [one for one in item if one.folded not in _DETERMINERS and one.folded not in _ITEM_ENDS]
-    bare = 0 < len(words) <= _MOST_BARE and all(one.is_content for one in words)
-    counts = len(item) > 1 and any(one.kind is _Kind.NUMBER for one in item)  # "22 members"
+    words = [token for token in item if token.folded not in _DETERMINERS and token.folded not in _ITEM_ENDS]
+    bare = 0 < len(words) <= _MOST_BARE and all(token.is_content for token in words)
+    counts = len(item) > 1 and any(token.kind is _Kind.NUMBER for token in item)  # "22 members"
     return (bare and not counts) or item[0].is_verb
 
 
@@ -1716,7 +1744,7 @@ def _verbs(sentence: _Sentence, light: frozenset[str] = _LIGHT) -> set[str]:
 
 def _value(sentence: _Sentence, words: Sequence[_Token]) -> str | None:
     """The sort of value that words form, which stand together in a sentence: "figure", "date" or "noun"; else None."""
-    places = [at for at, token in enumerate(sentence.tokens) if any(token is one for one in words)]
+    places = [at for at, token in enumerate(sentence.tokens) if any(token is word for word in words)]
     if not places:
         return None
     between = [sentence.tokens[at] for at in range(places[0], places[-1]) if at not in places]
@@ -1748,7 +1776,11 @@ _ADVERBS: Final = ("ly", "ment")
 def _measured(tokens: Sequence[_Token]) -> list[tuple[_Token, str]]:
     """Each number that a word follows, and the stem of the word."""
     pairs = pairwise(tokens)
-    return [(one, next_one.stem) for one, next_one in pairs if one.kind is _Kind.NUMBER and next_one.kind is _Kind.WORD]
+    return [
+        (number, next_one.stem)
+        for number, next_one in pairs
+        if number.kind is _Kind.NUMBER and next_one.kind is _Kind.WORD
+    ]
 
 
 _COPULAS: Final = _list("copulas")
@@ -1757,12 +1789,12 @@ _SKIPPED_BEFORE: Final = _list("articles_and_titles")
 
 def _frame(sentence: _Sentence, values: Sequence[_Token]) -> tuple[_Token, tuple[str, ...]] | None:
     """The first of the values, and the stems before it: None without a subject and a verb before it."""
-    begin = _begin(sentence.tokens)
+    begin = _introduction_end(sentence.tokens)
     before: list[str] = []
     subject = verb = False
     labelled = not any(token.is_verb for token in sentence.tokens)
     for token in sentence.tokens[begin:]:
-        if any(token is one for one in values):
+        if any(token is value for value in values):
             return (token, tuple(before)) if subject and verb else None
         if token.folded in _SKIPPED_BEFORE:
             continue

@@ -33,7 +33,7 @@ from ...schemas.rules.assembler import cut_to
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.interference import Conflict
 from ...schemas.rules.render import one_line
-from ...schemas.rules.salience import Parts, Remembered, Weights, freshness, parts_of, salience, state_of
+from ...schemas.rules.salience import Remembered, SalienceValues, Weights, freshness, parts_of, salience, state_of
 from ...schemas.timestamps import format_ms
 from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
@@ -68,7 +68,7 @@ class RankedFact:
     fact: KnownFact
     uses: Uses
     fresh: float
-    parts: Parts
+    parts: SalienceValues
     salience: float
 
 
@@ -194,7 +194,7 @@ class LayeredFacts:
         with self._indexes.lock:
             index = self._indexes.fresh(workspace_id)
             for conflict in index.conflicts(now_ms):
-                for one_id, other_id in ((conflict.one, conflict.other), (conflict.other, conflict.one)):
+                for one_id, other_id in ((conflict.first, conflict.second), (conflict.second, conflict.first)):
                     other = index.get(other_id)
                     if other is not None:
                         known = latest.get(one_id, other)
@@ -284,11 +284,11 @@ def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str 
     """Conflicts as an answer, with the texts of their facts."""
     shown = []
     for conflict in found:
-        one, other = index.get(conflict.one), index.get(conflict.other)
+        one, other = index.get(conflict.first), index.get(conflict.second)
         if one is not None and other is not None and namespace in (None, conflict.namespace):
             shown.append(
                 FactConflict(
-                    fact_ids=(conflict.one, conflict.other),
+                    fact_ids=(conflict.first, conflict.second),
                     texts=(one.text, other.text),
                     namespace=conflict.namespace,
                     subject=one.subject,

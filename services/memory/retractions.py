@@ -138,7 +138,7 @@ class Retractions:
                 hint="make the opposite decision",
                 field="entry_id",
             )
-        if publisher is not Publisher.AGENTS and not caller.administers:
+        if publisher is not PublisherKind.AGENTS and not caller.administers:
             raise NotAllowed(
                 f"{entry.id} is a decision about agents, which no agent retracts", hint="ask an OWNER or ADMIN"
             )

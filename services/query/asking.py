@@ -158,7 +158,7 @@ def query_of(
         queries: (d,) float32 mean vector of all sorts of queries under the vector's model; None if it was not measured.
     """
     told = told_by(text)
-    parts = parts_of(text) if told is Told.QUOTES else [(text, True)]
+    parts = parts_of(text) if told is QueryKind.QUOTES else [(text, True)]
     written, quoted = list[str](), list[bool]()
     for part, is_quoted in parts:
         written += words_of(with_named_months(part))
@@ -204,6 +204,6 @@ def query_of(
     dated = fold(text)
     if language is not None and language.code == "fr":
         dated, spoken = with_english_months(dated), languages()[0]
-    as_of = None if day is None or told is not Told.ASKS else days_asked(dated, day, spoken)
+    as_of = None if day is None or told is not QueryKind.ASKS else days_asked(dated, day, spoken)
     as_of_day = None if as_of is None else (as_of.first + as_of.last) // 2
     return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told, queries, as_of_day)

@@ -65,7 +65,7 @@ async def test_no_agent_reads_or_writes_what_is_anothers(world: World) -> None:
                 await attempt
     with pytest.raises(Unavailable, match="no crew"):
         await world.loner.document_read("CREW")
-    own = [(one.owner, one.id) for one in (await world.agent.documents()).documents]
+    own = [(document.owner, document.id) for document in (await world.agent.documents()).documents]
     assert own == [("a-ada", "AGENT.md"), ("c-core", "CREW.md")]
     assert (await world.far_lead.documents()).documents == ()
     assert len((await world.owner.documents()).documents) == 2
@@ -165,7 +165,7 @@ async def test_a_write_that_contradicts_a_pinned_fact_is_refused_if_the_workspac
     await world.agent.document_write("AGENT", "append", "- The upload timeout is 30 s, says pins.md")
 
 
-async def test_an_agent_whose_memory_is_off_is_told_how_it_is_turned_on(world: World) -> None:
+async def test_an_agent_whose_memory_is_off_reads_how_to_turn_it_on(world: World) -> None:
     await world.owner.register_agent("ada", memory_enabled=False)
     for attempt in (
         world.agent.document_read("AGENT"),

@@ -29,7 +29,7 @@ async def reactor(stack: Stack) -> AsyncIterator[HealthReactor]:
     await made.stop()
 
 
-async def test_without_a_snapshot_reading_says_so_and_computes_none(stack: Stack) -> None:
+async def test_reading_without_a_snapshot_says_so_and_computes_no_figures(stack: Stack) -> None:
     """Contract §0 row 6: GET returns what is stored; only POST measures."""
     async with stack.http() as http:
         for _ in range(2):
@@ -119,7 +119,7 @@ async def test_contradictions_that_wait_to_be_judged_are_named_to_administrators
             }
             for n in (1, 2)
         ]
-        first, second = (one["seq"] for one in (await http.post("/v1/journal", json=entries)).json()["entries"])
+        first, second = (entry["seq"] for entry in (await http.post("/v1/journal", json=entries)).json()["entries"])
         fact = LinkDerived(
             0, "disputed", "e2", second, "e1", first, "contradicts", 0.8, 0, "link@1", "core", "1 and 2 GB"
         )
@@ -133,7 +133,7 @@ async def test_contradictions_that_wait_to_be_judged_are_named_to_administrators
         assert other["review"] == []
 
 
-async def test_a_sweep_nobody_works_off_is_told_instead_of_waited_for_for_ever(stack: Stack) -> None:
+async def test_a_sweep_without_a_worker_is_reported_instead_of_waited_for(stack: Stack) -> None:
     recorder = cast(Recorder, stack.services.journal)
     alone = SweepNow(
         recorder, stack.store, clock=lambda: datetime.now(UTC), catch_up=stack.timekeeper.catch_up, wait_s=0.2

@@ -85,13 +85,13 @@ def test_a_reserved_type_is_refused_to_everybody_and_still_folds_where_it_was_pu
 
 def test_a_prefix_is_reserved_below_its_dot_only() -> None:
     for free in ("document", "drawers.opened", "recalled.x", "kgs.y", "rules.z"):
-        assert info_of(free).publisher is Publisher.AGENTS
+        assert info_of(free).publisher is PublisherKind.AGENTS
 
 
 def test_the_fold_believes_the_same_types_on_control_only_as_before() -> None:
     deciding = {name for name in catalogue() if is_control_type(name.replace("*", "x"))}
     assert "memory.compacted" in deciding
-    assert all(catalogue()[name].publisher in (Publisher.SERVICE, Publisher.OPERATORS) for name in deciding)
+    assert all(catalogue()[name].publisher in (PublisherKind.SERVICE, PublisherKind.OPERATORS) for name in deciding)
 
 
 def test_a_keepers_token_publishes_what_it_was_granted_and_nothing_more() -> None:
@@ -132,7 +132,7 @@ def test_a_pattern_that_covers_something_to_publish_can_be_granted(pattern: str)
         ({"actor_type": "keeper", "entry_type": "chat.user_message"}, "actor_type"),
     ],
 )
-def test_an_agents_token_speaks_for_nobody_else(fields: dict[str, Any], field: str) -> None:
+def test_an_agents_token_speaks_only_for_itself(fields: dict[str, Any], field: str) -> None:
     assert refused(AGENT, **fields).field == field
     with pytest.raises(NotAllowed) as caught:
         accept(AGENT, note(**fields), NOW, "entries[3].")

@@ -68,7 +68,7 @@ def test_log_odds_by_meaning_are_the_same_whatever_range_the_cosines_of_a_model_
     assert np.abs(before - after).max() < 0.5
 
 
-def test_a_model_that_tells_nothing_apart_is_not_calibrated():
+def test_a_model_that_separates_no_texts_is_not_calibrated():
     draw = np.random.default_rng(3)
     some = [np.stack([unit(row) for row in draw.normal(size=(60, DIM))]) for _ in range(3)]
     assert calibrate("blind", some[0], some[1], some[2], FOREIGN) is None
@@ -141,7 +141,7 @@ def test_an_earlier_question_is_no_answer_to_itself(types):
     found = searched(index, EVERYTHING, query, ROBUST, 10)
     by_seq = {event.entry.id: event.entry for event in events}
     entries = [by_seq[index.documents.id_of(hit.doc)] for hit in found.hits]
-    records = [as_record(one) for one in entries]
+    records = [as_record(entry) for entry in entries]
     for mode in ("search", "inject"):
         kept = judged(index, query, found, records, None, None, mode).kept
         assert [entries[at].id for at in kept] == ["e9"]
@@ -160,9 +160,9 @@ class Slow:
         self.calls, self.fails = 0, False
         memories = reference_texts().memories[:MEASURED]
         texts, questions, situations = (some[:MEASURED] for some in pairs(5, 2.0))
-        self.table = dict(zip([one.text for one in memories], texts, strict=True))
-        self.table |= dict(zip([one.paraphrase for one in memories], questions, strict=True))
-        self.table |= dict(zip([one.situation for one in memories], situations, strict=True))
+        self.table = dict(zip([memory.text for memory in memories], texts, strict=True))
+        self.table |= dict(zip([memory.paraphrase for memory in memories], questions, strict=True))
+        self.table |= dict(zip([memory.situation for memory in memories], situations, strict=True))
 
     async def embed_documents(self, texts):
         self.calls += 1

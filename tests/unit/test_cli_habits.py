@@ -97,7 +97,7 @@ def test_options_count_before_the_environment_the_context_and_the_file(
 
     def origins() -> dict[str, tuple[str | None, str]]:
         rows = shown(capsys, "config", "show")["settings"]
-        return {one["name"]: (one["value"], one["from"]) for one in rows}
+        return {row["name"]: (row["value"], row["from"]) for row in rows}
 
     found = origins()
     assert found["embedder"] == ("none", "[settings] of the file")
@@ -133,7 +133,7 @@ def test_a_wrong_file_is_named_with_what_is_wrong(
     assert config_file() == config
 
 
-def test_values_are_completed_and_nothing_is_said_where_no_service_runs(
+def test_completion_gives_values_and_stays_silent_without_a_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert completing.complete_recipe("ro") == ["robust"]

@@ -40,7 +40,7 @@ def test_an_entry_without_an_id_gets_the_same_one_each_time() -> None:
     ids = [line.record["id"] for line in first if isinstance(line, Line)]
     assert ids == [line.record["id"] for line in second if isinstance(line, Line)]
     assert len(set(ids)) == 2
-    assert all(one.startswith("i_") and len(one) <= 64 for one in ids)
+    assert all(id_.startswith("i_") and len(id_) <= 64 for id_ in ids)
 
 
 def test_the_id_follows_from_workspace_number_and_content() -> None:
@@ -118,7 +118,7 @@ def test_reading_on_from_any_batch_gives_the_same_lines(count: int, skip: int) -
     assert again == [line.record["id"] for batch in whole for line in batch.good]
 
 
-def test_what_the_service_refuses_is_told_by_line() -> None:
+def test_what_the_service_refuses_is_reported_by_line() -> None:
     sent = [Line(7, b"a", {}), Line(9, b"b", {})]
     error = InvalidEntry((FieldProblem("entries[1].summary", "is odd"), FieldProblem("entries[0]", "is late")))
     assert bad_lines_of(error, sent) == [

@@ -10,17 +10,21 @@ from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.operations.palace_graph import PalaceGraphRequest, TraverseRequest, TunnelsRequest
 from crew_journal.schemas.operations.tunnels import ExplicitTunnel
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.palace_graph import Place
+from crew_journal.schemas.rules.palace_graph import PlaceCount
 from crew_journal.services.desk import Caller
 from crew_journal.services.palace.navigation import Navigation
 
 PLACES = {
-    "acme": [Place("backend", "auth", "login", 3), Place("mobile", "auth", "", 2), Place("mobile", "push", "", 9)],
-    "globex": [Place("backend", "secrets", "", 1)],
+    "acme": [
+        PlaceCount("backend", "auth", "login", 3),
+        PlaceCount("mobile", "auth", "", 2),
+        PlaceCount("mobile", "push", "", 9),
+    ],
+    "globex": [PlaceCount("backend", "secrets", "", 1)],
 }
 
 
-async def places(workspace_id: str) -> Sequence[Place]:
+async def places(workspace_id: str) -> Sequence[PlaceCount]:
     return PLACES[workspace_id]
 
 
@@ -34,7 +38,7 @@ CALLER = Caller.of(Principal(token_id="t", role=Role.OWNER, workspace_id="acme")
 
 async def test_a_walk_says_how_a_room_was_reached() -> None:
     answer = await NAVIGATION.traverse(CALLER, TraverseRequest(start_room="push"))
-    assert [(one.room, one.hop, one.connected_via, one.count) for one in answer.rooms] == [
+    assert [(room.room, room.hop, room.connected_via, room.count) for room in answer.rooms] == [
         ("push", 0, (), 9),
         ("auth", 1, ("mobile",), 5),
     ]
@@ -48,6 +52,8 @@ async def test_an_unknown_room_is_an_error_with_similar_names() -> None:
 
 async def test_tunnels_and_figures_are_those_of_the_callers_workspace() -> None:
     found = await NAVIGATION.tunnels(CALLER, TunnelsRequest(wing_a="backend"))
-    assert [(one.room, one.wings, one.halls) for one in found.tunnels] == [("auth", ("backend", "mobile"), ("login",))]
+    assert [(tunnel.room, tunnel.wings, tunnel.halls) for tunnel in found.tunnels] == [
+        ("auth", ("backend", "mobile"), ("login",))
+    ]
     figures = await NAVIGATION.figures(CALLER, PalaceGraphRequest())
     assert (figures.total_rooms, figures.total_edges, figures.rooms_per_wing) == (2, 1, {"backend": 1, "mobile": 2})

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..evidence_words import ConfidenceWord
-from ..salience import Parts
-from .budget import Memory, certain_of
+from ..salience import SalienceValues
+from .budget import MemoryKind, certain_of
 
 NEWER: Final = 0.5
-"""Share of the odds of an older memory that a newer one needs to stand above it. In the hits of updates_dev, the statement
+"""Share of the odds of an older memory that a newer one needs to come before it. In the hits of updates_dev, the statement
 that holds now is then above all that do not in .68 of the questions, by recall's order in .30; the mean reciprocal rank of
 an answer is .65 instead of .65, on locomo_dev .66 instead of .69. With .3 it is .75 of the questions, .63 and .62."""
 _LEAST: Final = 1e-9
-_RANK: Final = {kind: rank for rank, kind in enumerate(Memory)}
+_RANK: Final = {kind: rank for rank, kind in enumerate(MemoryKind)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class Item:
         contradicted_by: What contradicts it, in words; None if nothing does.
     """
 
-    kind: Memory
+    kind: MemoryKind
     id: str
     text: str
     salience: float
-    parts: Parts | None = None
+    parts: SalienceValues | None = None
     source: str = "entry"
     finding: str | None = None
     turn: int = 0
@@ -101,22 +101,22 @@ class _Room:
 
     total: int
     frame: int
-    sizes: dict[tuple[Memory, str], int]
+    sizes: dict[tuple[MemoryKind, str], int]
     used: int = 0
-    taken: dict[Memory, _Taken] = field(default_factory=lambda: {kind: _Taken() for kind in Memory})
+    taken: dict[MemoryKind, _Taken] = field(default_factory=lambda: {kind: _Taken() for kind in MemoryKind})
 
     def cost(self, item: Item) -> int:
         return self.sizes[item.kind, item.id] + (0 if self.taken[item.kind].next else self.frame)
 
     def take(self, item: Item) -> None:
         cost = self.cost(item)
-        taken = self.taken[item.kind]
-        taken.used += cost
-        taken.next += 1
+        kind_taken = self.taken[item.kind]
+        kind_taken.used += cost
+        kind_taken.next += 1
         self.used += cost
 
 
-def choose(items: Sequence[Item], sizes: dict[tuple[Memory, str], int], frame: int, total: int) -> Chosen:
+def choose(items: Sequence[Item], sizes: dict[tuple[MemoryKind, str], int], frame: int, total: int) -> Chosen:
     """The items that fit into ``total`` tokens.
 
     Args:
@@ -126,33 +126,37 @@ def choose(items: Sequence[Item], sizes: dict[tuple[Memory, str], int], frame: i
         total: The room.
     """
     room = _Room(total, frame, sizes)
-    by_kind = {kind: sorted((one for one in items if one.kind is kind), key=lambda one: one.order) for kind in Memory}
+    by_kind = {
+        kind: sorted((item for item in items if item.kind is kind), key=lambda item: item.order) for kind in MemoryKind
+    }
     for kind, certain in certain_of(total).items():
         for item in by_kind[kind]:
             if item.turn or room.taken[kind].used + room.cost(item) > certain:
                 break
             room.take(item)
-    rest = sorted((one for kind in Memory for one in by_kind[kind][room.taken[kind].next :]), key=lambda one: one.order)
+    rest = sorted(
+        (item for kind in MemoryKind for item in by_kind[kind][room.taken[kind].next :]), key=lambda item: item.order
+    )
     for item in rest:
-        taken = room.taken[item.kind]
-        if taken.full or room.used + room.cost(item) > total:
-            taken.full = True  # what is less salient of this kind does not go before it
+        kind_taken = room.taken[item.kind]
+        if kind_taken.full or room.used + room.cost(item) > total:
+            kind_taken.full = True  # what is less salient of this kind does not go before it
         else:
             room.take(item)
-    kept = tuple(one for kind in Memory for one in by_kind[kind][: room.taken[kind].next])
-    left = tuple(one for kind in Memory for one in by_kind[kind][room.taken[kind].next :])
-    return Chosen(kept, tuple(sorted(left, key=lambda one: one.order)), room.used)
+    kept = tuple(item for kind in MemoryKind for item in by_kind[kind][: room.taken[kind].next])
+    left = tuple(item for kind in MemoryKind for item in by_kind[kind][room.taken[kind].next :])
+    return Chosen(kept, tuple(sorted(left, key=lambda item: item.order)), room.used)
 
 
 def in_text_order(items: Sequence[Item]) -> tuple[Item, ...]:
-    """Items as they stand in the text: by kind, the best first, but newer ones above older ones that are no surer.
+    """Items in the order of the text: by kind, the best first, but newer ones above older ones that are at most as certain.
 
-    Of two items of a kind, a newer one stands above an older one if its odds are at least ``NEWER`` of the older one's.
-    What was replaced stands below what replaced it.
+    Of two items of a kind, a newer one comes before an older one if its odds are at least ``NEWER`` of the older one's.
+    A replaced item comes directly after its replacement.
     """
     placed: list[Item] = []
-    for kind in Memory:
-        among = sorted((one for one in items if one.kind is kind), key=lambda one: one.order)
+    for kind in MemoryKind:
+        among = sorted((item for item in items if item.kind is kind), key=lambda item: item.order)
         placed += _replaced_below(_newer_first(among))
     return tuple(placed)
 
@@ -177,12 +181,12 @@ def _newer_first(items: Sequence[Item]) -> list[Item]:
 
 def _replaced_below(items: list[Item]) -> list[Item]:
     """Items with each that was replaced directly below what replaced it, if that is above or below it."""
-    ids = {one.id for one in items}
+    ids = {item.id for item in items}
     replaced: dict[str, list[Item]] = {}
-    for one in items:
-        if one.below is not None and one.below in ids and one.below != one.id:
-            replaced.setdefault(one.below, []).append(one)
-    moved = {one.id for some in replaced.values() for one in some}
+    for item in items:
+        if item.below is not None and item.below in ids and item.below != item.id:
+            replaced.setdefault(item.below, []).append(item)
+    moved = {item.id for group in replaced.values() for item in group}
     placed: list[Item] = []
     seen: set[str] = set()
 
@@ -190,8 +194,8 @@ def _replaced_below(items: list[Item]) -> list[Item]:
         if item.id not in seen:
             seen.add(item.id)
             placed.append(item)
-            for one in replaced.get(item.id, ()):
-                place(one)
+            for lower in replaced.get(item.id, ()):
+                place(lower)
 
     for item in items:
         if item.id not in moved:

@@ -145,7 +145,7 @@ def accept_plain(
 
 @lru_cache(maxsize=4_096)
 def _agents_type(entry_type: str) -> bool:
-    return is_entry_type(entry_type) and info_of(entry_type).publisher is Publisher.AGENTS
+    return is_entry_type(entry_type) and info_of(entry_type).publisher is PublisherKind.AGENTS
 
 
 _PLAIN_BYTES: Final = MAX_ENTRY_BYTES - 1_024

@@ -13,11 +13,11 @@ from importlib import resources
 from typing import Final
 
 from .events.control import control_payloads
-from .events.payload import SERVICE_ALONE, EntryTypeInfo, Publisher
+from .events.payload import SERVICE_ALONE, EntryTypeInfo, PublisherKind
 
-_DECIDING: Final = frozenset({Publisher.SERVICE, Publisher.OPERATORS})
-_RESERVED: Final = EntryTypeInfo(group="control", publisher=Publisher.RESERVED)
-_SERVICE: Final = EntryTypeInfo(group="control", publisher=Publisher.SERVICE)
+_DECIDING: Final = frozenset({PublisherKind.SERVICE, PublisherKind.OPERATORS})
+_RESERVED: Final = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)
+_SERVICE: Final = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
 _NOISE: Final = {"noise": True}
 _NAMES_OF_SERVICE: Final = {
     "archive.* chain.* document.* drawer.* fact.* kg.* lesson.* operator.* partition.* procedure.* quarantine.* recall.* "
@@ -77,7 +77,7 @@ def publishers_of(pattern: str) -> frozenset[PublisherKind]:
 def why_not_granted(pattern: str) -> str | None:
     """Why a pattern cannot be granted (an agent can publish none of its types); None if it can."""
     publishers = publishers_of(pattern)
-    if publishers & {Publisher.AGENTS, Publisher.VOUCHED}:
+    if publishers & {PublisherKind.AGENTS, PublisherKind.VOUCHED}:
         return None
     who = "the service" if publishers <= SERVICE_ALONE else "the service, OWNER and ADMIN"
     return f"{pattern}: only {who} can publish {'these types' if pattern.endswith('.*') else 'this type'}"

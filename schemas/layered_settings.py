@@ -17,7 +17,7 @@ EPISODIC_TTL_HOURS: Final = 720.0
 _UNITS_H: Final = {"m": 1 / 60, "h": 1.0, "d": 24.0}
 
 
-def _hours(given: object) -> object:
+def _hours(value: object) -> object:
     """``168h``, ``7d`` and ``90m`` as hours; a number is hours already."""
     if isinstance(value, str) and value.strip()[-1:] in _UNITS_H:
         return float(value.strip()[:-1]) * _UNITS_H[value.strip()[-1]]

@@ -40,8 +40,8 @@ _FADING: Final = f"""SELECT drawer.key, drawer.drawer_id FROM {DRAWERS} AS drawe
 
 def decay(event: EntryRecorded, tx: FoldTransaction) -> None:
     """Let the drawers of a workspace decay for the day of a sweep, unless the workspace was silent (contract, §5)."""
-    said = payload_of(event, SweepTicked)
-    if said.sweep != DECAY.name:
+    payload = payload_of(event, SweepTicked)
+    if payload.sweep != DECAY.name:
         return
     due_ms = to_ms(parse_ts(payload.due))
     day = due_ms // DAY_MS

@@ -177,7 +177,7 @@ class ConsolidateReactor(SweepReactor):
             prompt = question([(candidate.entry_type, candidate.summary) for candidate in read.candidates])
             try:
                 answer = await self._chat.complete(
-                    tick.workspace_id, self.sweep.name, asked, ProposedRules, crew_id=crew_id
+                    tick.workspace_id, self.sweep.name, prompt, ProposedRules, crew_id=crew_id
                 )
                 groups = proposed_groups(answer, read.candidates)
                 model = self._chat.model_id[:_MODEL_CHARS]

@@ -14,7 +14,7 @@ from ...schemas.events.derived import OutgoingMessage
 from ...schemas.events.health import HealthRecorded
 from ...schemas.ids import derived_id
 from ...schemas.rules import health
-from ...schemas.rules.health import Trouble
+from ...schemas.rules.health import EmbedderFailure
 from ...schemas.sweep_list import HEALTH, Sweep
 from ...schemas.timestamps import format_ms, parse_ts, to_ms
 from ...schemas.views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from ...schemas.catalogue import info_of
 from ...schemas.entry import Priority
 from ...schemas.events.envelope import LinkDerived, VectorDerived
-from ...schemas.events.payload import Publisher
+from ...schemas.events.payload import PublisherKind
 from ...schemas.ports import SimilarEntry, SimilarReader, ViewReader
 from ...schemas.rules.actors import author_of, is_user
 from ...schemas.rules.contradiction import Contradiction, contradiction

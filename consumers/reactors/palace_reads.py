@@ -98,7 +98,7 @@ def seqs_of_turns(views: ViewReader, workspace_id: str, after: int, until: int) 
     return [int(seq) for (seq,) in rows]
 
 
-def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Turn]]:
+def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[ExchangeTurn]]:
     """The turns of a workspace from a sequence on, by session."""
     return _by_session(views.rows(_SINCE, {"workspace": workspace_id, "since": seq}))
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from ..entry import Id
 from ..sequence_set import InParts, SequenceSet, size_of
-from .payload import ControlPayload, EntryTypeInfo, Publisher
+from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
 PART_ENTRIES: Final = 4_500
 """Maximum number of entries of one event: sequences of up to 13 digits fit into ``sequence_set.MAX_TEXT``."""
@@ -34,7 +34,7 @@ class MemoryCompacted(ControlPayload, InParts):
     """
 
     ENTRY_TYPE = "memory.compacted"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.SERVICE)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE)
     crew_id: Id | None = None
     bucket_date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
     entry_type: str = Field(min_length=1, max_length=96)

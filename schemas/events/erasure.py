@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from ..entry import Id
 from ..sequence_set import MAX_IDS, InParts, SequenceSet
-from .payload import ControlPayload, EntryTypeInfo, Publisher
+from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
 MAX_REASON: Final = 500
 """Maximum length of a reason in characters."""
@@ -25,7 +25,7 @@ class ErasureRequested(ControlPayload):
     """Starts an erasure and raises the fence: names ids or a keyed hash of the data subject, no text."""
 
     ENTRY_TYPE = "erasure.requested"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     erasure_id: Id
     entry_ids: tuple[Id, ...] = Field(default=(), max_length=MAX_IDS)
     subject_hash: SubjectHash | None = None
@@ -42,7 +42,7 @@ class ErasureScoped(ControlPayload, InParts):
     """All ids and sequences that are erased; folds remove their rows, and the messages are deleted."""
 
     ENTRY_TYPE = "erasure.scoped"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     erasure_id: Id
     scope: SequenceSet
     reason: str = Field(default="", max_length=MAX_REASON)
@@ -52,7 +52,7 @@ class ErasureCompleted(ControlPayload):
     """Receipt of an erasure: counts by kind."""
 
     ENTRY_TYPE = "erasure.completed"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     erasure_id: Id
     counts: dict[str, int] = Field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class LossAccepted(ControlPayload, InParts):
     """
 
     ENTRY_TYPE = "journal.loss_accepted"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     loss_id: Id
     lost: SequenceSet
     kept_as: str = Field(default="", max_length=255)

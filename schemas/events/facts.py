@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from ..entry import Id
 from ..facts import GENERAL_TYPE, normal_date
-from .payload import STORED, ControlPayload, EntryTypeInfo, Publisher
+from .payload import STORED, ControlPayload, EntryTypeInfo, PublisherKind
 
 MAX_NAME: Final = 256
 MAX_ALIASES: Final = 50
@@ -89,7 +89,7 @@ class FactVerified(ControlPayload):
     """
 
     ENTRY_TYPE = "fact.verified"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)
     fact_id: Id
     confidence: float | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False)
     note: str = Field(default="", max_length=MAX_REASON)
@@ -100,7 +100,7 @@ class VerificationRequested(ControlPayload):
     """Facts are to be checked: because they are stale, because they contradict each other, or because someone asked."""
 
     ENTRY_TYPE = "fact.verification_requested"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)
     fact_ids: tuple[Id, ...] = Field(min_length=1, max_length=1_000)
     cause: Literal["stale", "conflict", "asked"]
     note: str = Field(default="", max_length=MAX_REASON)
@@ -117,7 +117,7 @@ class FactConflictFound(ControlPayload):
     """
 
     ENTRY_TYPE = "fact.conflict_found"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)
     fact_ids: tuple[Id, Id]
     namespace: str = ""
     subject: str

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from ..entry import Id
-from .payload import STORED, ControlPayload, EntryTypeInfo, Publisher
+from .payload import STORED, ControlPayload, EntryTypeInfo, PublisherKind
 
 Band = Literal["red", "yellow", "green"]
 
@@ -35,7 +35,7 @@ class HealthRecorded(ControlPayload):
     """
 
     ENTRY_TYPE = "memory.health_recorded"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.SERVICE, noise=True, quiet=True)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE, noise=True, quiet=True)
     crew_id: Id | None = None
     date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
     rules: int = Field(ge=1)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from ..entry import Id
-from .payload import ControlPayload, EntryTypeInfo, Publisher
+from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
 LessonKind = Literal["positive", "negative", "neutral"]
 LessonSource = Literal[
@@ -35,7 +35,7 @@ class RuleLearned(ControlPayload):
     """
 
     ENTRY_TYPE = "rule.learned"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED)
     crew_id: Id
     pattern: str = Field(min_length=1, max_length=600)
     action: str = Field(default="", max_length=600)
@@ -53,7 +53,7 @@ class RulePromoted(ControlPayload):
     """A rule proved useful: its score and the searches that found it or its evidence reached the threshold."""
 
     ENTRY_TYPE = "rule.promoted"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.RESERVED, noise=True)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED, noise=True)
     rule_id: Id
     score: float = Field(ge=0.0, le=1.0, allow_inf_nan=False)
     recalls: int = Field(ge=0)
@@ -69,7 +69,7 @@ class LessonRecorded(ControlPayload):
     """
 
     ENTRY_TYPE = "lesson.recorded"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED)
     lesson_id: LessonId
     kind: LessonKind
     source: LessonSource
@@ -93,7 +93,7 @@ class MemoryConsolidated(ControlPayload):
     """
 
     ENTRY_TYPE = "memory.consolidated"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.OPERATORS)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.OPERATORS)
     crew_id: Id | None = None
     rules_count: int = Field(default=0, ge=0)
     rules: tuple[Id, ...] = ()

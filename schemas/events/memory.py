@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, StringConstraints
 
 from ..entry import Id, Priority
-from .payload import STORED, ControlPayload, EntryTypeInfo, Publisher
+from .payload import STORED, ControlPayload, EntryTypeInfo, PublisherKind
 
 
 class PriorityChanged(ControlPayload):
     """An operator changed an entry's live priority."""
 
     ENTRY_TYPE = "memory.priority_changed"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.SERVICE)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE)
     target_entry_id: Id
     previous_priority: Priority
     new_priority: Priority
@@ -37,7 +37,7 @@ class MemoryReferenced(ControlPayload):
     """
 
     ENTRY_TYPE = "memory.referenced"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.SERVICE, noise=True, quiet=True)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE, noise=True, quiet=True)
     entries: tuple[ReferencedEntry, ...] = Field(min_length=1, max_length=1_000)
     receipt: Id | None = None
 
@@ -62,7 +62,7 @@ class MemorySearched(ControlPayload):
     """
 
     ENTRY_TYPE = "memory.searched"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.RESERVED, noise=True, quiet=True)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED, noise=True, quiet=True)
     query: str = Field(min_length=1, max_length=4_000)
     scope: Literal["own", "crew_shared", "workspace"]
     crew_id: Id | None = None
@@ -84,7 +84,7 @@ class NudgeOffered(ControlPayload):
     """A nudge was returned to an orchestrator; each kind once per session."""
 
     ENTRY_TYPE = "memory.nudge_offered"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.SERVICE, noise=True, quiet=True)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE, noise=True, quiet=True)
     agent_id: Id
     session_id: Id
     kind: Literal["memory", "cost"]

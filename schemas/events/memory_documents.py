@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..entry import Id
-from .payload import ControlPayload, EntryTypeInfo, Publisher
+from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
 ScrubberMode = Literal["block", "redact", "warn", "off"]
 VerifierMode = Literal["off", "cheap"]
@@ -27,7 +27,7 @@ class MemoryConfigUpdated(ControlPayload):
     """
 
     ENTRY_TYPE = "memory.config_updated"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED)
     retention_days: int | None = Field(default=None, ge=1, le=3_650)
     scrubber: ScrubberMode = "block"
     verifier: VerifierMode = "off"
@@ -43,7 +43,7 @@ class MemoryVersionsSwept(ControlPayload):
     """
 
     ENTRY_TYPE = "memory.versions_swept"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.RESERVED, noise=True, quiet=True)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED, noise=True, quiet=True)
     cutoff_ms: int = Field(ge=0, le=2**53)
     keep_latest: int = Field(ge=0, le=1_000)
     count: int = Field(default=0, ge=0)
@@ -61,7 +61,7 @@ class MemoryWriteRejected(ControlPayload):
     """
 
     ENTRY_TYPE = "memory.write_rejected"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED)
     tier: str = Field(min_length=1, max_length=32)
     key: str | None = Field(default=None, max_length=512)
     owner: str = Field(min_length=1, max_length=66)
@@ -81,7 +81,7 @@ class MemoryWriteVerifierBlocked(ControlPayload):
     """
 
     ENTRY_TYPE = "memory.write_verifier_blocked"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED)
     tier: str = Field(min_length=1, max_length=32)
     key: str | None = Field(default=None, max_length=512)
     owner: str = Field(min_length=1, max_length=66)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from ..entry import Id
 from .erasure import SubjectHash
-from .payload import STORED, ControlPayload, EntryTypeInfo, Publisher
+from .payload import STORED, ControlPayload, EntryTypeInfo, PublisherKind
 
 KeyId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 """Names the key of the hash (``rules/operators.key_id``)."""
@@ -51,7 +51,7 @@ class OperatorProfileUpdated(ControlPayload):
     """
 
     ENTRY_TYPE = "operator.profile_updated"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED, noise=True, private=True)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED, noise=True, private=True)
     subject_hash: SubjectHash
     agent_id: Id | None = None
     crew_id: Id | None = None
@@ -64,7 +64,7 @@ class OperatorForgotten(ControlPayload):
     """One key of a person, or all, is forgotten in their model and in every card. Earlier turns no longer count for it."""
 
     ENTRY_TYPE = "operator.forgotten"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)
     subject_hash: SubjectHash
     key: FactKey | None = None
 
@@ -73,7 +73,7 @@ class OperatorDeleted(ControlPayload):
     """A person was deleted: model, cards and consent. Earlier turns no longer count."""
 
     ENTRY_TYPE = "operator.deleted"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)
     subject_hash: SubjectHash
 
 
@@ -90,7 +90,7 @@ class OperatorNamed(ControlPayload):
     """
 
     ENTRY_TYPE = "operator.named"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)
     subject_hash: SubjectHash
     person_hash: SubjectHash
     declared: bool = True
@@ -104,5 +104,5 @@ class OperatorKeyReplaced(ControlPayload):
     """
 
     ENTRY_TYPE = "operator.key_replaced"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)
     key_id: KeyId

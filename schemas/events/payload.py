@@ -15,7 +15,7 @@ STORED: Final = ConfigDict(defer_build=True, frozen=True, extra="ignore")
 """Configuration of every model that is read from the stream."""
 
 
-class Publisher(StrEnum):
+class PublisherKind(StrEnum):
     """The callers that may publish a type.
 
     ``agents``: every token. ``vouched``: OWNER, ADMIN and tokens that were granted the type (decisions of keepers,
@@ -31,7 +31,7 @@ class Publisher(StrEnum):
     RESERVED = "reserved"
 
 
-SERVICE_ALONE: Final = frozenset({Publisher.SERVICE, Publisher.RESERVED})
+SERVICE_ALONE: Final = frozenset({PublisherKind.SERVICE, PublisherKind.RESERVED})
 """Publishers whose types no token can submit."""
 
 
@@ -45,7 +45,7 @@ class EntryTypeInfo(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     group: str
-    publisher: Publisher = Publisher.AGENTS
+    publisher: PublisherKind = PublisherKind.AGENTS
     noise: bool = False
     quiet: bool = False
     conversation: bool = False
@@ -58,4 +58,4 @@ class ControlPayload(BaseModel):
     model_config = STORED
     ENTRY_TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1
-    INFO: ClassVar[EntryTypeInfo] = EntryTypeInfo(group="control", publisher=Publisher.SERVICE, noise=True)
+    INFO: ClassVar[EntryTypeInfo] = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE, noise=True)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from ..entry import Id
 from .learning import Label
-from .payload import ControlPayload, EntryTypeInfo, Publisher
+from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
 
 class RuleProposed(ControlPayload):
@@ -27,7 +27,7 @@ class RuleProposed(ControlPayload):
     """
 
     ENTRY_TYPE = "proposal.made"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED, noise=True)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED, noise=True)
     crew_id: Id
     pattern: str = Field(min_length=1, max_length=600)
     action: str = Field(default="", max_length=600)
@@ -49,7 +49,7 @@ class ProposalDecided(ControlPayload):
     """
 
     ENTRY_TYPE = "proposal.decided"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.RESERVED, noise=True)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED, noise=True)
     proposal_id: Id
     decision: Literal["rejected", "reopened", "approved", "undone"]
     reason: str = Field(default="", max_length=1_000)

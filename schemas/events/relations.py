@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..entry import Id
-from .payload import ControlPayload, EntryTypeInfo, Publisher
+from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
 Relation = Literal["similar", "supports", "contradicts", "supersedes"]
 
@@ -16,7 +16,7 @@ class RelationAsserted(ControlPayload):
     """A caller asserted a relation between two entries; it overrides what a reactor found."""
 
     ENTRY_TYPE = "memory.relation_asserted"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.SERVICE, noise=True)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE, noise=True)
     src_entry_id: Id
     src_seq: int = Field(ge=1)
     dst_entry_id: Id
@@ -30,7 +30,7 @@ class RelationRetracted(ControlPayload):
     """A relation was retracted; no reactor restores it."""
 
     ENTRY_TYPE = "memory.relation_retracted"
-    INFO = EntryTypeInfo(group="memory", publisher=Publisher.SERVICE, noise=True)
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE, noise=True)
     src_entry_id: Id
     src_seq: int = Field(ge=1)
     dst_entry_id: Id

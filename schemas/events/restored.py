@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from ..entry import Timestamp
-from .payload import ControlPayload, EntryTypeInfo, Publisher
+from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
 
 class JournalRestored(ControlPayload):
@@ -24,7 +24,7 @@ class JournalRestored(ControlPayload):
     """
 
     ENTRY_TYPE = "journal.restored"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     backup_sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     made_at: Timestamp
     last_seq: int = Field(ge=0)

@@ -6,14 +6,14 @@ from pydantic import Field
 
 from ..entry import Id
 from ..sweep_list import SweepName
-from .payload import ControlPayload, EntryTypeInfo, Publisher
+from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
 
 class SweepFinished(ControlPayload):
     """A sweep finished, with its counts."""
 
     ENTRY_TYPE = "sweep.finished"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE, noise=True, quiet=True)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE, noise=True, quiet=True)
     sweep: SweepName
     due: str
     counts: dict[str, int] = Field(default_factory=dict)
@@ -31,7 +31,7 @@ class SweepTicked(ControlPayload):
     """
 
     ENTRY_TYPE = "sweep.ticked"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE, noise=True, quiet=True)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE, noise=True, quiet=True)
     sweep: SweepName
     due: str
     crew_id: Id | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ..entry import Id, Name
 from .operators import KeyId
-from .payload import ControlPayload, EntryTypeInfo, Publisher
+from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
 EMBED_CHAT: Final = "embed_chat"
 """In ``settings``: whether speech (``rules/embed_policy``) gets vectors; absent: the embed policy decides."""
@@ -102,7 +102,7 @@ class ConsentChanged(ControlPayload):
     """A data subject opted in or out. ``key_id`` names the key of the hash; None in events of earlier versions."""
 
     ENTRY_TYPE = "consent.changed"
-    INFO = EntryTypeInfo(group="control", publisher=Publisher.SERVICE)
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     subject_hash: str
     granted: bool
     key_id: KeyId | None = None

@@ -85,12 +85,12 @@ def recurrences(entries: Sequence[Occurrence]) -> list[Recurrence]:
         return common >= SIMILAR * (whole[one.entry_id] + whole[other.entry_id] - common)
 
     groups: list[list[Occurrence]] = []
-    for occurrence in usable:
+    for occurrence in told:
         best, chosen = SIMILAR, None
         for group in groups:
-            if not any(may_be_similar(one, other) for other in group):
+            if not any(may_be_similar(occurrence, other) for other in group):
                 continue
-            mean = sum(_similarity(one, other, weights) for other in group) / len(group)
+            mean = sum(_similarity(occurrence, other, weights) for other in group) / len(group)
             if mean > best or (mean == best and chosen is None):
                 best, chosen = mean, group
         if chosen is None:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from ...schemas.ports import TokenBits
 from ...schemas.rules.dates import days_asked
 from ...schemas.rules.languages import language_of, languages
-from ...schemas.rules.prompts import Kind, asked_kind, asks_for_all, asks_nothing, is_question
-from ...schemas.rules.statements import Told, parts_of, told_by
+from ...schemas.rules.prompts import AnswerKind, asked_kind, asks_for_all, asks_nothing, is_question
+from ...schemas.rules.statements import QueryKind, parts_of, told_by
 from ...schemas.rules.stop_words import foreign_language
 from ...schemas.rules.text import Analyzer, fold, tokens_of, with_named_months, words_of
 from ...schemas.rules.turns import Question, question_of
@@ -91,7 +91,7 @@ class Query:
     day: int | None = None
     wording: Wording = PLAIN
     words: Mapping[int, str] = field(default_factory=dict)
-    told: Told = Told.ASKS
+    told: QueryKind = QueryKind.ASKS
     queries: Vectors | None = None
     as_of_day: int | None = None
 
@@ -121,7 +121,7 @@ class Query:
         return asks_for_all(self.text)
 
     @cached_property
-    def kind(self) -> Kind | None:
+    def kind(self) -> AnswerKind | None:
         """The kind of answer that the question asks for; None if any will do."""
         return asked_kind(self.text)
 
@@ -194,7 +194,7 @@ def query_of(
         tuple(key for _, key, _ in pieces),
         table,
         None if tokens is None else replace(tokens, bits=tokens.bits[: MAX_QUERY_PIECES * tokens.dim // 8]),
-        tuple(weight for _, _, weight in pieces) if told is Told.QUOTES else (),
+        tuple(weight for _, _, weight in pieces) if told is QueryKind.QUOTES else (),
     )
     forms = {form: key for form, key in forms.items() if form and form not in terms and key in terms}
     pairs_of_words = [pair for word, _ in keyed for pair in pairs_of(word)]

@@ -14,7 +14,7 @@ from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.events.control import control_payloads
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.events.payload import SERVICE_ALONE, Publisher
+from crew_journal.schemas.events.payload import SERVICE_ALONE, PublisherKind
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.document_entries import UPDATED
 from crew_journal.services.journal.intake.submission import accept

@@ -14,8 +14,8 @@ from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.operations.sweeps import SWEEP
 from crew_journal.services.cli import completing
 from crew_journal.services.cli.configuration import Configuration, Context, config_file, configured, load, save
-from crew_journal.services.cli.groups import completion_of
 from crew_journal.services.cli.main import main
+from crew_journal.services.cli.request_options import completion_of
 from crew_journal.services.times import moment_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -16,7 +16,7 @@ from crew_journal.consumers.host.salvage import salvage
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.events.payload import Publisher
+from crew_journal.schemas.events.payload import PublisherKind
 from crew_journal.schemas.ids import is_workspace
 from crew_journal.services.journal.intake.submission import accept
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ....schemas.catalogue import info_of
 from ....schemas.entry import JournalEntry, Priority
 from ....schemas.errors import NotAllowed
-from ....schemas.events.payload import SERVICE_ALONE, Publisher
+from ....schemas.events.payload import SERVICE_ALONE, PublisherKind
 from ....schemas.grants import USER, actor_of, covers, speaks_for
 from ....schemas.persons import is_person
 from ....schemas.principal import Principal, Role

@@ -22,7 +22,7 @@ from uuid_utils import uuid7
 from ....schemas.catalogue import info_of
 from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry
 from ....schemas.events import headers as h
-from ....schemas.events.payload import Publisher
+from ....schemas.events.payload import PublisherKind
 from ....schemas.plain import PLAIN_FIELDS
 from ....schemas.subjects import is_entry_type
 from ....schemas.timestamps import format_ts

@@ -14,7 +14,7 @@ from typing import Protocol
 from ....schemas.errors import FieldProblem, InvalidRequest, InvalidTier, MissingKey, NotAllowed, Unavailable
 from ....schemas.ids import name_key
 from ....schemas.principal import Role
-from ....schemas.rules.tiers import TIERS, WRITABLE, KeyKind, Scope, TierRule, Writer, key_problem, owner_of, scope_of
+from ....schemas.rules.tiers import TIERS, WRITABLE, KeyKind, MinRole, Scope, TierRule, key_problem, owner_of, scope_of
 from ...desk import Caller
 
 

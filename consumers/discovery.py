@@ -82,7 +82,7 @@ def _projection_of(part: _FoundModule) -> Projection:
 
 def _faults(projection: Any) -> Iterator[str]:
     """What keeps an object from being a ``Projection``."""
-    members = ("name", "version", "tables", "apply")
+    members = ("name", "version", "tables", "folds", "apply")
     if missing := [name for name in members if not hasattr(projection, name)]:
         yield f"it has no {' and no '.join(missing)}"
         return
@@ -94,6 +94,8 @@ def _faults(projection: Any) -> Iterator[str]:
         isinstance(table, Table) for table in projection.tables
     ):
         yield "its tables is not a tuple of Table"
+    if not isinstance(projection.folds, tuple) or not all(isinstance(kind, type) for kind in projection.folds):
+        yield "its folds is not a tuple of payload and event classes"
     if not callable(projection.apply):
         yield "its apply cannot be called"
 

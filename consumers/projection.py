@@ -22,12 +22,15 @@ from ..schemas.events.envelope import (
     TokenBitsDerived,
     VectorDerived,
 )
+from ..schemas.events.payload import ControlPayload
 from ..schemas.views.table import R, Table, Tables
 
 SHARED_POSTINGS: Final = "postings"
 """Key in ``Batch.shared`` of the posting columns, from the preparation to the fold."""
 SHARED_TURNS: Final = "turns"
 """Likewise of the turns of conversation."""
+
+Folds = tuple[type[ControlPayload] | type[Event], ...]
 
 _A = TypeVar("_A", bound=Event)
 _B = TypeVar("_B", bound=Event)
@@ -80,13 +83,14 @@ class Batch:
         return [event for event in self.events if isinstance(event, DocumentWritten)]
 
     @cached_property
-    def controls(self) -> list[EntryRecorded]:
+    def _controls(self) -> list[EntryRecorded]:
         """The control entries among the events: few, and most folds ask for nothing else."""
         return [event for event in self.entries if event.control]
 
-    def control(self, *entry_types: str) -> list[EntryRecorded]:
-        """The control entries of some types, in stream order."""
-        return [event for event in self.controls if event.entry.entry_type in entry_types]
+    def control(self, *payloads: type[ControlPayload]) -> list[EntryRecorded]:
+        """The control entries with these payloads, in stream order."""
+        types = {payload.ENTRY_TYPE for payload in payloads}
+        return [event for event in self._controls if event.entry.entry_type in types]
 
 
 def in_order(facts: Sequence[_A], entries: Sequence[_B]) -> list[_A | _B]:
@@ -154,6 +158,8 @@ class Projection(Protocol):
         name: Names the checkpoint; never reused for another meaning.
         version: Raised whenever the same events would give other rows; the host then rebuilds the view.
         tables: Its own tables (``schemas/views``).
+        folds: The payloads and events that it reads from a batch, and no others (proven by ``tests/contract``):
+            ``EntryRecorded`` for entries of every type, a payload class for control entries of its type.
 
     Optional: ``scratch``, names of temporary tables that its SQL may make (``CREATE OR REPLACE TEMP TABLE … AS SELECT``) and
     drop within one fold.
@@ -162,6 +168,11 @@ class Projection(Protocol):
     name: ClassVar[str]
     version: ClassVar[int]
     tables: ClassVar[Tables]
+
+    @property
+    def folds(self) -> Folds:
+        """What it reads of a batch."""
+        ...
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Fold one batch.

@@ -194,6 +194,10 @@ class ViewReader(Protocol):
         """
         ...
 
+    def views_folding(self, kind: type) -> tuple[str, ...]:
+        """Projections that declare to fold a payload or event class; what a caller of ``wait_for`` waits for."""
+        ...
+
     def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         """Call ``listener`` on the event loop after every commit, in order; returns a function that unsubscribes."""
         ...

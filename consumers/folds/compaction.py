@@ -29,7 +29,7 @@ def compactions(batch: Batch) -> list[Compaction]:
     Raises:
         FoldError: If one is not valid, or names a sequence that does not come before it.
     """
-    return [_read(event) for event in batch.control(MemoryCompacted.ENTRY_TYPE)]
+    return [_read(event) for event in batch.control(MemoryCompacted)]
 
 
 def _read(event: EntryRecorded) -> Compaction:

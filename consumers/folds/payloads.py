@@ -1,9 +1,9 @@
-"""Reads the payload of a control entry as the model of its type, for the folds that act on it; writes objects for tables."""
+"""Reads the payloads of control entries as the models of their types, for folds; writes objects for tables."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import orjson
@@ -14,6 +14,7 @@ from ...schemas.entry import JournalEntry, problems_of
 from ...schemas.errors import FoldError
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.payload import ControlPayload
+from ..projection import Batch
 
 P = TypeVar("P", bound=ControlPayload)
 
@@ -29,6 +30,17 @@ def payload_of(event: EntryRecorded, model: type[P]) -> P:
     except ValidationError as error:
         fields = ", ".join(sorted({problem.field for problem in problems_of(error)})[:5])
         raise FoldError(f"the payload of {model.ENTRY_TYPE} at {event.seq} is not valid: {fields}") from None
+
+
+def decisions(batch: Batch, *models: type[P]) -> Iterator[tuple[EntryRecorded, P]]:
+    """The control entries of a batch with these payloads, and their payloads, in stream order.
+
+    Raises:
+        FoldError: At an entry whose payload is not valid.
+    """
+    by_type = {model.ENTRY_TYPE: model for model in models}
+    for event in batch.control(*models):
+        yield event, payload_of(event, by_type[event.entry.entry_type])
 
 
 def shown_payload(entry: JournalEntry) -> dict[str, Any]:

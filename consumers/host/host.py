@@ -136,6 +136,7 @@ class Host:
         """
         self.store = store
         self.projections = tuple(projections)
+        store.folds = {projection.name: projection.folds for projection in projections}
         self.identities = IdentityIndex()
         self.lagging = asyncio.Event()
         self.folder = BatchFolder(store, park, replays=replays)

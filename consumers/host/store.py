@@ -53,6 +53,8 @@ class ViewStore:
         self._config = dict(config)
         self.stream_made: str | None = None
         """Creation time of the stream that was folded, as the broker formats it; None if it is not known."""
+        self.folds: Mapping[str, tuple[type, ...]] = {}
+        """Projection → what it folds; set by the host."""
         self._gate = ReadGate()
         self._cursors: dict[int, tuple[threading.Thread, duckdb.DuckDBPyConnection]] = {}
         self._cursors_lock = threading.Lock()
@@ -290,6 +292,10 @@ class ViewStore:
             ) from None
         finally:
             self._waiters.discard(moved)
+
+    def views_folding(self, kind: type) -> tuple[str, ...]:
+        """Names of the projections that declare to fold a payload or event class."""
+        return tuple(name for name, folds in self.folds.items() if kind in folds)
 
     def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         """Call ``listener`` on the event loop after every commit, in order; returns the way to unsubscribe."""

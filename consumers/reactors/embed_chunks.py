@@ -56,6 +56,7 @@ from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .embed_batch import Embedded, Failed, embed_in_pieces
 from .index_rows import known
 
+_MODEL_EVENTS: Final = tuple(payload.ENTRY_TYPE for payload in MODEL_DECISIONS)
 _DRAWER_EVENTS: Final = (DrawerFiled.ENTRY_TYPE, DrawerRestored.ENTRY_TYPE)
 _GRAPH_EVENTS: Final = (FactAsserted.ENTRY_TYPE, FactEnded.ENTRY_TYPE, EntityNamed.ENTRY_TYPE)
 WINDOW_S: Final = 0.5
@@ -106,10 +107,7 @@ class EmbedChunksReactor(ViewsReactor):
     version = 1
     filter_subjects = (
         f"{Family.DOCUMENT.value}.>",
-        *(
-            f"{Family.CONTROL.value}.*.{event_type}"
-            for event_type in (*MODEL_DECISIONS, *_DRAWER_EVENTS, *_GRAPH_EVENTS)
-        ),
+        *(f"{Family.CONTROL.value}.*.{one}" for one in (*_MODEL_EVENTS, *_DRAWER_EVENTS, *_GRAPH_EVENTS)),
     )
     description = "writes of documents, drawers and facts whose texts are to be embedded"
     needs = (

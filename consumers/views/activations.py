@@ -10,7 +10,7 @@ from typing import ClassVar
 from ...schemas.events.embeddings import EmbeddingsActivated
 from ...schemas.views.models import ACTIVATIONS, ACTIVATIONS_PROJECTION, ActivationRow
 from ...schemas.views.table import Tables
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 
@@ -20,11 +20,11 @@ class ActivationsProjection:
     name: ClassVar = ACTIVATIONS_PROJECTION
     version: ClassVar = 1
     tables: ClassVar[Tables] = (ACTIVATIONS,)
+    folds: ClassVar = (EmbeddingsActivated,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Replace the activation of each workspace that has a new one."""
-        for event in batch.control(EmbeddingsActivated.ENTRY_TYPE):
-            active = payload_of(event, EmbeddingsActivated)
+        for event, active in decisions(batch, *self.folds):
             row = ActivationRow(event.workspace_id, active.model, active.embedder, active.dim, event.seq)
             tx.replace(ACTIVATIONS, [row])
 

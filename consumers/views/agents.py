@@ -12,7 +12,7 @@ from ...schemas.events.workspaces import AgentRegistered, CrewRegistered
 from ...schemas.views.table import Tables
 from ...schemas.views.workspaces import AGENTS, AGENTS_PROJECTION, CREWS, AgentRow, CrewRow
 from ..folds.history import succeed
-from ..folds.payloads import json_text, payload_of
+from ..folds.payloads import decisions, json_text
 from ..projection import Batch, FoldTransaction
 
 
@@ -22,14 +22,15 @@ class AgentsProjection:
     name: ClassVar = AGENTS_PROJECTION
     version: ClassVar = 2
     tables: ClassVar[Tables] = (AGENTS, CREWS)
+    folds: ClassVar = (AgentRegistered, CrewRegistered)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Let each registration succeed the one before it, in stream order."""
-        for event in batch.control(AgentRegistered.ENTRY_TYPE, CrewRegistered.ENTRY_TYPE):
-            if event.entry.entry_type == AgentRegistered.ENTRY_TYPE:
-                _register_agent(event, payload_of(event, AgentRegistered), tx)
-            else:
-                _register_crew(event, payload_of(event, CrewRegistered), tx)
+        for event, payload in decisions(batch, *self.folds):
+            if isinstance(payload, AgentRegistered):
+                _register_agent(event, payload, tx)
+            elif isinstance(payload, CrewRegistered):
+                _register_crew(event, payload, tx)
 
 
 def _register_agent(event: EntryRecorded, agent: AgentRegistered, tx: FoldTransaction) -> None:

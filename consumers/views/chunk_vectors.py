@@ -32,6 +32,7 @@ class ChunkVectorsProjection:
     name: ClassVar = CHUNK_VECTORS_PROJECTION
     version: ClassVar = 1
     tables: ClassVar[Tables] = (CHUNK_VECTORS, CHUNK_MODELS_DROPPED)
+    folds: ClassVar = (ChunkVectorDerived, *MODEL_DECISIONS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's vectors; forget those of models dropped in it."""

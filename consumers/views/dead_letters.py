@@ -11,7 +11,7 @@ from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from ...schemas.views.table import Tables
 from ...schemas.views.workspaces import DEAD_LETTERS, DEAD_LETTERS_PROJECTION, DeadLetterRow
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 
@@ -21,23 +21,22 @@ class DeadLettersProjection:
     name: ClassVar = DEAD_LETTERS_PROJECTION
     version: ClassVar = 1
     tables: ClassVar[Tables] = (DEAD_LETTERS,)
+    folds: ClassVar = (EventParked, DeadLetterRetried, DeadLetterDiscarded)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Record parkings and decisions in stream order."""
-        for event in batch.controls:
-            kind = event.entry.entry_type
-            if kind == EventParked.ENTRY_TYPE:
-                self._parked(event, tx)
-            elif kind == DeadLetterRetried.ENTRY_TYPE:
-                self._decide(tx, "retried", payload_of(event, DeadLetterRetried))
-            elif kind == DeadLetterDiscarded.ENTRY_TYPE:
-                self._decide(tx, "discarded", payload_of(event, DeadLetterDiscarded))
+        for event, payload in decisions(batch, *self.folds):
+            if isinstance(payload, EventParked):
+                self._park(event, payload, tx)
+            elif isinstance(payload, DeadLetterRetried):
+                self._decide(tx, "retried", payload)
+            elif isinstance(payload, DeadLetterDiscarded):
+                self._decide(tx, "discarded", payload)
 
-    def _parked(self, event: EntryRecorded, tx: FoldTransaction) -> None:
-        parked = payload_of(event, EventParked)
-        if not tx.get(DEAD_LETTERS, projection=parked.projection, version=parked.version, seq=parked.seq):
-            name = parked.projection, parked.seq, parked.version
-            row = DeadLetterRow(*name, parked.subject, parked.reason, event.ts_ms, "parked", event.workspace_id)
+    def _park(self, event: EntryRecorded, letter: EventParked, tx: FoldTransaction) -> None:
+        if not tx.get(DEAD_LETTERS, projection=letter.projection, version=letter.version, seq=letter.seq):
+            name = letter.projection, letter.seq, letter.version
+            row = DeadLetterRow(*name, letter.subject, letter.reason, event.ts_ms, "parked", event.workspace_id)
             tx.add(DEAD_LETTERS, [row])
 
     def _decide(self, tx: FoldTransaction, state: str, letter: DeadLetterRetried | DeadLetterDiscarded) -> None:

@@ -34,7 +34,7 @@ from ...schemas.views.documents import (
 )
 from ...schemas.views.table import Tables
 from ..folds.chunk_terms import chunk_terms
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 _STORED_CHUNKS: Final = f"""SELECT key, first_line, last_line, text_hash FROM {CHUNKS}
@@ -48,6 +48,7 @@ class DocumentsProjection:
     name: ClassVar = DOCUMENTS_PROJECTION
     version: ClassVar = 101 + text.VERSION + injection.REVISION
     tables: ClassVar[Tables] = (DOCUMENTS, VERSIONS, CHUNKS, MEMORY_CONFIG)
+    folds: ClassVar = (DocumentWritten, MemoryVersionsSwept, MemoryConfigUpdated)
 
     def __init__(self) -> None:
         import Stemmer
@@ -58,16 +59,14 @@ class DocumentsProjection:
         """Take in the batch's writes, then sweep; a sweep is about versions before it, so the order does not matter."""
         if batch.documents:
             self._write(batch.documents, tx)
-        for event in batch.control(MemoryVersionsSwept.ENTRY_TYPE):
-            swept = payload_of(event, MemoryVersionsSwept)
+        for event, swept in decisions(batch, MemoryVersionsSwept):
             tx.rewrite(
                 VERSIONS,
                 event.workspace_id,
                 _SWEEP,
                 [event.workspace_id, event.seq, swept.cutoff_ms, swept.keep_latest],
             )
-        for event in batch.control(MemoryConfigUpdated.ENTRY_TYPE):
-            wanted = payload_of(event, MemoryConfigUpdated)
+        for event, wanted in decisions(batch, MemoryConfigUpdated):
             row = MemoryConfigRow(
                 event.workspace_id, wanted.retention_days, wanted.scrubber, wanted.verifier, event.seq
             )

@@ -31,6 +31,7 @@ from ...schemas.events.drawers import (
 )
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.memory import MemoryReferenced, MemorySearched
+from ...schemas.events.payload import ControlPayload
 from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ids import hash64, name_key
 from ...schemas.rules import text
@@ -52,76 +53,12 @@ from ..folds.chunk_terms import chunk_terms
 from ..folds.drawer_upkeep import begin_again, centroid, decay, decays_of, keep_up, rejected_before
 from ..folds.history import succeed
 from ..folds.payloads import payload_of
-from ..projection import Batch, FoldTransaction
+from ..projection import Batch, Folds, FoldTransaction
 
 MOST_READS: Final = 2**53
 """Where counting stops; no event may overflow the column."""
 IMPORTANCE_DIGITS: Final = 6
 """Decimal places of an importance that was reinforced."""
-
-
-class DrawersProjection:
-    """Folds ``drawer.*``, and what says that drawers were read."""
-
-    name: ClassVar = DRAWERS_PROJECTION
-    version: ClassVar = 5 + text.VERSION
-    tables: ClassVar[Tables] = (DRAWERS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
-
-    def __init__(self) -> None:
-        import Stemmer
-
-        self._analyzer = Analyzer(Stemmer.Stemmer)
-
-    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Fold each event in stream order; new drawers are written together."""
-        new: dict[int, DrawerRow] = {}
-        for event in batch.control(DrawerFiled.ENTRY_TYPE, *_FOLDS):
-            if event.entry.entry_type == DrawerFiled.ENTRY_TYPE:
-                row = self._row(event)
-                if row.key not in new and not (former := _rows(tx, event, row.drawer_id)):
-                    new[row.key] = row
-                elif row.key not in new and not any(drawer.until_seq is None and _counts(drawer) for drawer in former):
-                    succeed(tx, DRAWERS, [row])
-                    begin_again(event, tx, row.drawer_id, filed=True)
-                continue
-            tx.add(DRAWERS, list(new.values()))
-            new.clear()
-            _FOLDS[event.entry.entry_type](event, tx)
-        tx.add(DRAWERS, list(new.values()))
-
-    def _row(self, event: EntryRecorded) -> DrawerRow:
-        filed = payload_of(event, DrawerFiled)
-        terms, counts = chunk_terms(self._analyzer, filed.content)
-        return DrawerRow(
-            name_key((event.workspace_id, filed.drawer_id)),
-            event.workspace_id,
-            filed.drawer_id,
-            event.entry.id,
-            filed.wing,
-            filed.room,
-            filed.hall,
-            filed.content,
-            filed.memory_type,
-            filed.importance,
-            filed.pipeline_tier.value,
-            filed.state.value,
-            summary="",
-            superseded_by=None,
-            cluster_id=None,
-            added_by=filed.added_by,
-            added_by_agent=filed.added_by_agent,
-            source_file=filed.source_file,
-            conversation=filed.conversation,
-            filed_ms=event.published_ms if filed.filed_ms is None else filed.filed_ms,
-            text_hash=hash64(filed.content),
-            terms=terms,
-            counts=counts,
-            since_seq=event.seq,
-            imported_from=filed.imported_from,
-            author_type=event.entry.actor_type.value,
-            author_name=event.entry.actor_id or "",
-            author_crew=event.entry.crew_id,
-        )
 
 
 def _rows(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> list[DrawerRow]:
@@ -309,21 +246,89 @@ def _count_reads(event: EntryRecorded, counts: Mapping[str, int], tx: FoldTransa
         tx.replace(DRAWER_USES, rows)
 
 
-_FOLDS: Final[dict[str, Callable[[EntryRecorded, FoldTransaction], None]]] = {
-    DrawerClassified.ENTRY_TYPE: _classified,
-    DrawerUpdated.ENTRY_TYPE: _updated,
-    DrawerLinked.ENTRY_TYPE: _linked,
-    DrawerReinforced.ENTRY_TYPE: _reinforced,
-    DrawerAnswerRejected.ENTRY_TYPE: _answer_rejected,
-    CentroidComputed.ENTRY_TYPE: centroid,
-    SweepTicked.ENTRY_TYPE: decay,
-    DrawerMerged.ENTRY_TYPE: _merged,
-    DrawerSuperseded.ENTRY_TYPE: _superseded,
-    DrawerPruned.ENTRY_TYPE: _pruned,
-    DrawerDeleted.ENTRY_TYPE: _deleted,
-    DrawerRestored.ENTRY_TYPE: _restored,
-    PalaceIdentitySet.ENTRY_TYPE: _identity,
-    MemoryReferenced.ENTRY_TYPE: _referenced,
-    MemorySearched.ENTRY_TYPE: _searched,
+_FOLDS: Final[dict[type[ControlPayload], Callable[[EntryRecorded, FoldTransaction], None]]] = {
+    DrawerClassified: _classified,
+    DrawerUpdated: _updated,
+    DrawerLinked: _linked,
+    DrawerReinforced: _reinforced,
+    DrawerAnswerRejected: _answer_rejected,
+    CentroidComputed: centroid,
+    SweepTicked: decay,
+    DrawerMerged: _merged,
+    DrawerSuperseded: _superseded,
+    DrawerPruned: _pruned,
+    DrawerDeleted: _deleted,
+    DrawerRestored: _restored,
+    PalaceIdentitySet: _identity,
+    MemoryReferenced: _referenced,
+    MemorySearched: _searched,
 }
+_BY_TYPE: Final = {payload.ENTRY_TYPE: fold for payload, fold in _FOLDS.items()}
+
+
+class DrawersProjection:
+    """Folds ``drawer.*``, and what says that drawers were read."""
+
+    name: ClassVar = DRAWERS_PROJECTION
+    version: ClassVar = 5 + text.VERSION
+    tables: ClassVar[Tables] = (DRAWERS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
+    folds: ClassVar[Folds] = (DrawerFiled, *_FOLDS)
+
+    def __init__(self) -> None:
+        import Stemmer
+
+        self._analyzer = Analyzer(Stemmer.Stemmer)
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Fold each event in stream order; new drawers are written together."""
+        new: dict[int, DrawerRow] = {}
+        for event in batch.control(DrawerFiled, *_FOLDS):
+            if event.entry.entry_type == DrawerFiled.ENTRY_TYPE:
+                row = self._row(event)
+                if row.key not in new and not (former := _rows(tx, event, row.drawer_id)):
+                    new[row.key] = row
+                elif row.key not in new and not any(one.until_seq is None and _counts(one) for one in former):
+                    succeed(tx, DRAWERS, [row])
+                    begin_again(event, tx, row.drawer_id, filed=True)
+                continue
+            tx.add(DRAWERS, list(new.values()))
+            new.clear()
+            _BY_TYPE[event.entry.entry_type](event, tx)
+        tx.add(DRAWERS, list(new.values()))
+
+    def _row(self, event: EntryRecorded) -> DrawerRow:
+        filed = payload_of(event, DrawerFiled)
+        terms, counts = chunk_terms(self._analyzer, filed.content)
+        return DrawerRow(
+            name_key((event.workspace_id, filed.drawer_id)),
+            event.workspace_id,
+            filed.drawer_id,
+            event.entry.id,
+            filed.wing,
+            filed.room,
+            filed.hall,
+            filed.content,
+            filed.memory_type,
+            filed.importance,
+            filed.pipeline_tier.value,
+            filed.state.value,
+            summary="",
+            superseded_by=None,
+            cluster_id=None,
+            added_by=filed.added_by,
+            added_by_agent=filed.added_by_agent,
+            source_file=filed.source_file,
+            conversation=filed.conversation,
+            filed_ms=event.published_ms if filed.filed_ms is None else filed.filed_ms,
+            text_hash=hash64(filed.content),
+            terms=terms,
+            counts=counts,
+            since_seq=event.seq,
+            imported_from=filed.imported_from,
+            author_type=event.entry.actor_type.value,
+            author_name=event.entry.actor_id or "",
+            author_crew=event.entry.crew_id,
+        )
+
+
 PROJECTION = DrawersProjection

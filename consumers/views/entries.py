@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 
 from ...schemas.entry import JournalEntry
 from ...schemas.errors import FoldError
+from ...schemas.events.compaction import MemoryCompacted
 from ...schemas.events.embeddings import ReindexRequested
 from ...schemas.events.envelope import DocumentWritten, EntryRecorded
 from ...schemas.events.workspaces import WorkspaceConfigured
@@ -72,6 +73,7 @@ class EntriesProjection:
     name: ClassVar = ENTRIES_PROJECTION
     version: ClassVar = 500 + text.VERSION
     tables: ClassVar[Tables] = (ENTRIES, ARCHIVED, EMBED_POLICIES, SHOWN_WRITES)
+    folds: ClassVar = (EntryRecorded, DocumentWritten, ReindexRequested, WorkspaceConfigured, MemoryCompacted)
 
     def prepare(self, batch: Batch) -> None:
         """Cut the batch's texts ahead of the transaction."""
@@ -84,7 +86,7 @@ class EntriesProjection:
         events = in_order(writes, batch.entries) if writes else batch.entries
         if not events:
             return
-        in_force = self._in_force(batch.control(ReindexRequested.ENTRY_TYPE, WorkspaceConfigured.ENTRY_TYPE), tx)
+        in_force = self._in_force(batch.control(ReindexRequested, WorkspaceConfigured), tx)
         entries = [event.entry for event in events]
         columns: dict[str, Any] = {
             **dict(zip(_LIKE_FIELDS, zip(*map(_FIELDS, entries), strict=True), strict=True)),

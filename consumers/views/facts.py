@@ -25,21 +25,11 @@ from ...schemas.facts import GENERAL_TYPE, SECOND_MS, second_of, span_of
 from ...schemas.ids import hash64, name_key
 from ...schemas.views.facts import FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow
 from ...schemas.views.table import Tables
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 _OfDrawer = DrawerSuperseded | DrawerDeleted | DrawerRestored
-_FactEvent = FactAsserted | FactEnded | FactVerified | VerificationRequested | EntityNamed | _OfDrawer
-_MODELS: Final = (
-    FactAsserted,
-    FactEnded,
-    FactVerified,
-    VerificationRequested,
-    EntityNamed,
-    DrawerSuperseded,
-    DrawerDeleted,
-    DrawerRestored,
-)
+_Said = FactAsserted | FactEnded | FactVerified | VerificationRequested | EntityNamed | _OfDrawer
 SUPERSEDED: Final = "its drawer was superseded"
 DELETED: Final = "its drawer was deleted"
 """Reasons of ends that a restored drawer undoes."""
@@ -53,13 +43,20 @@ class FactsProjection:
     name: ClassVar = FACTS_PROJECTION
     version: ClassVar = 4
     tables: ClassVar[Tables] = (KG_ENTITIES, FACTS)
+    folds: ClassVar[tuple[type[_Said], ...]] = (
+        FactAsserted,
+        FactEnded,
+        FactVerified,
+        VerificationRequested,
+        EntityNamed,
+        DrawerSuperseded,
+        DrawerDeleted,
+        DrawerRestored,
+    )
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Take in the batch's events in stream order."""
-        models: dict[str, type[_FactEvent]] = {model.ENTRY_TYPE: model for model in _MODELS}
-        events: list[tuple[EntryRecorded, _FactEvent]] = [
-            (event, payload_of(event, models[event.entry.entry_type])) for event in batch.control(*models)
-        ]
+        events: list[tuple[EntryRecorded, _Said]] = list(decisions(batch, *self.folds))
         if not events:
             return
         entities, facts = _Entities(events, tx), _Facts(events, tx)

@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
+from ...schemas.events.compaction import MemoryCompacted
+from ...schemas.events.envelope import EntryRecorded
 from ...schemas.ids import hash64
 from ...schemas.rules import text
 from ...schemas.rules.stop_words import CLEARLY_SHOWN
@@ -53,6 +55,7 @@ class FulltextProjection:
     name: ClassVar = FULLTEXT_PROJECTION
     version: ClassVar = 100 + text.VERSION
     tables: ClassVar[Tables] = (POSTINGS, POSTINGS_TAIL, RUNS)
+    folds: ClassVar = (EntryRecorded, MemoryCompacted)
     scratch: ClassVar = (_MERGED,)
 
     def prepare(self, batch: Batch) -> None:

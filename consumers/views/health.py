@@ -13,7 +13,7 @@ from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.health import HealthRecorded
 from ...schemas.views.memory import HEALTH_PROJECTION, HEALTH_SNAPSHOTS, HealthRow
 from ...schemas.views.table import Tables
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 _METRICS: Final = ("freshness", "coverage", "coherence", "efficiency", "reachability")
@@ -25,11 +25,12 @@ class HealthProjection:
     name: ClassVar = HEALTH_PROJECTION
     version: ClassVar = 1
     tables: ClassVar[Tables] = (HEALTH_SNAPSHOTS,)
+    folds: ClassVar = (HealthRecorded,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Keep the latest measurement of each day."""
-        for event in batch.control(HealthRecorded.ENTRY_TYPE):
-            self._record(event, payload_of(event, HealthRecorded), tx)
+        for event, health in decisions(batch, *self.folds):
+            self._record(event, health, tx)
 
     def _record(self, event: EntryRecorded, health: HealthRecorded, tx: FoldTransaction) -> None:
         day: dict[str, Any] = {

@@ -95,6 +95,7 @@ class ImportanceProjection:
     name: ClassVar = IMPORTANCE_PROJECTION
     version: ClassVar = 100 + rules.VERSION
     tables: ClassVar[Tables] = (IMPORTANCE, DECAYS)
+    folds: ClassVar = (VectorDerived, SweepTicked, PriorityChanged, MemoryReferenced, MemorySearched)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Fold the batch: what precedes a workspace's last decay, that decay, and what follows it.
@@ -103,7 +104,7 @@ class ImportanceProjection:
         """
         changes: list[tuple[int, _Change]] = []
         decays: dict[str, tuple[EntryRecorded, int]] = {}
-        for event in in_order(batch.vectors, batch.controls):
+        for event in in_order(batch.vectors, batch.control(*self.folds[1:])):
             if isinstance(event, VectorDerived):
                 if event.dim:
                     changes.append((event.seq, _Change((event.workspace_id, event.entry_id), fact=event)))

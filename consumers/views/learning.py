@@ -12,12 +12,11 @@ from typing import ClassVar, Final
 
 from ...schemas.entry import ActorType
 from ...schemas.events.envelope import EntryRecorded
-from ...schemas.events.learning import LessonRecorded, RuleLearned, RulePromoted
+from ...schemas.events.learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
 from ...schemas.events.proposals import ProposalDecided, RuleProposed
 from ...schemas.ids import is_id
 from ...schemas.rules import injection
 from ...schemas.rules.agreement import MIN_PUBLISHERS
-from ...schemas.rules.consolidation import CONSOLIDATED
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.lessons import (
     FEEDBACK,
@@ -43,7 +42,7 @@ from ...schemas.views.learning import (
     RuleRow,
 )
 from ...schemas.views.table import Tables
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 CONFIRMED: Final = "confirmed"
@@ -56,26 +55,33 @@ class LearningProjection:
     name: ClassVar = LEARNING_PROJECTION
     version: ClassVar = 100 + injection.REVISION  # findings are stored
     tables: ClassVar[Tables] = (RULES, RULE_MARKS, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
+    folds: ClassVar = (
+        EntryRecorded,
+        RuleLearned,
+        RulePromoted,
+        MemoryConsolidated,
+        LessonRecorded,
+        RuleProposed,
+        ProposalDecided,
+    )
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Append a row for each."""
-        learned = [(event, payload_of(event, RuleLearned)) for event in batch.control(RuleLearned.ENTRY_TYPE)]
+        learned = list(decisions(batch, RuleLearned))
         rules = [_rule(event, rule) for event, rule in learned if _is_shared(rule)]
         waiting = [_proposal(event, rule) for event, rule in learned if not _is_shared(rule)]
         marks = [
-            RuleMarkRow(event.workspace_id, payload_of(event, RulePromoted).rule_id, PROMOTED, event.seq)
-            for event in batch.control(RulePromoted.ENTRY_TYPE)
+            RuleMarkRow(event.workspace_id, promoted.rule_id, PROMOTED, event.seq)
+            for event, promoted in decisions(batch, RulePromoted)
         ]
-        for event in batch.control(CONSOLIDATED):
+        for event in batch.control(MemoryConsolidated):
             marks += [RuleMarkRow(event.workspace_id, rule_id, CONFIRMED, event.seq) for rule_id in _confirmed(event)]
-        lessons = [
-            _recorded(event, payload_of(event, LessonRecorded)) for event in batch.control(LessonRecorded.ENTRY_TYPE)
-        ]
+        lessons = [_recorded(event, lesson) for event, lesson in decisions(batch, LessonRecorded)]
         lessons += [_of_mission(event) for event in batch.entries if event.entry.entry_type == MISSION]
         lessons += [_of_feedback(event) for event in batch.entries if event.entry.entry_type == FEEDBACK]
-        proposed = batch.control(RuleProposed.ENTRY_TYPE)
-        tx.add(PROPOSALS, [*waiting, *(_proposal(event, payload_of(event, RuleProposed)) for event in proposed)])
-        tx.add(PROPOSAL_DECISIONS, [_decision(event) for event in batch.control(ProposalDecided.ENTRY_TYPE)])
+        proposed = [_proposal(event, proposal) for event, proposal in decisions(batch, RuleProposed)]
+        tx.add(PROPOSALS, [*waiting, *proposed])
+        tx.add(PROPOSAL_DECISIONS, [_decision(event, made) for event, made in decisions(batch, ProposalDecided)])
         tx.add(RULES, rules)
         tx.add(RULE_MARKS, marks)
         tx.add(LESSONS, [lesson for lesson in lessons if lesson is not None])
@@ -127,9 +133,8 @@ def _proposal(event: EntryRecorded, rule: RuleProposed | RuleLearned) -> Proposa
     )
 
 
-def _decision(event: EntryRecorded) -> ProposalDecisionRow:
-    payload = payload_of(event, ProposalDecided)
-    return ProposalDecisionRow(event.workspace_id, payload.proposal_id, payload.decision, payload.reason, event.seq)
+def _decision(event: EntryRecorded, made: ProposalDecided) -> ProposalDecisionRow:
+    return ProposalDecisionRow(event.workspace_id, made.proposal_id, made.decision, made.reason, event.seq)
 
 
 def _confirmed(event: EntryRecorded) -> list[str]:

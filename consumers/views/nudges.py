@@ -19,7 +19,7 @@ from ...schemas.views.workspaces import (
     NudgeOfferedRow,
     WorkspaceSettingsRow,
 )
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 
@@ -29,16 +29,15 @@ class NudgesProjection:
     name: ClassVar = NUDGES_PROJECTION
     version: ClassVar = 1
     tables: ClassVar[Tables] = (NUDGES_OFFERED, WORKSPACE_SETTINGS)
+    folds: ClassVar = (NudgeOffered, WorkspaceConfigured)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Note first offers and last configurations, in stream order."""
-        for event in batch.control(NudgeOffered.ENTRY_TYPE):
-            offer = payload_of(event, NudgeOffered)
-            identity = event.workspace_id, offer.agent_id, offer.session_id, offer.kind
-            if not tx.get(NUDGES_OFFERED, **dict(zip(NUDGES_OFFERED.key, identity, strict=True))):
-                tx.add(NUDGES_OFFERED, [NudgeOfferedRow(*identity, event.ts_ms, event.seq)])
-        for event in batch.control(WorkspaceConfigured.ENTRY_TYPE):
-            configured = payload_of(event, WorkspaceConfigured)
+        for event, offer in decisions(batch, NudgeOffered):
+            named = event.workspace_id, offer.agent_id, offer.session_id, offer.kind
+            if not tx.get(NUDGES_OFFERED, **dict(zip(NUDGES_OFFERED.key, named, strict=True))):
+                tx.add(NUDGES_OFFERED, [NudgeOfferedRow(*named, event.ts_ms, event.seq)])
+        for event, configured in decisions(batch, WorkspaceConfigured):
             settings = json.dumps(configured.settings, ensure_ascii=False, sort_keys=True)
             row = WorkspaceSettingsRow(event.workspace_id, configured.cost_nudge_usd, settings, event.seq)
             tx.replace(WORKSPACE_SETTINGS, [row])

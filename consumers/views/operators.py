@@ -19,6 +19,7 @@ from ...schemas.events.operators import (
     OperatorNamed,
     OperatorProfileUpdated,
 )
+from ...schemas.events.payload import ControlPayload
 from ...schemas.events.workspaces import ConsentChanged
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.persons import is_person, person_of
@@ -41,8 +42,8 @@ from ...schemas.views.operators import (
 )
 from ...schemas.views.table import Tables
 from ..folds.history import succeed
-from ..folds.payloads import payload_of
-from ..projection import Batch, FoldTransaction
+from ..folds.payloads import decisions
+from ..projection import Batch, Folds, FoldTransaction
 
 _OF_KEY: Final[Tables] = (OPERATOR_PROFILES, OPERATOR_CONSENTS, OPERATOR_FORGOTTEN, OPERATOR_NAMES)
 """Tables that name people by the keyed hash."""
@@ -53,21 +54,6 @@ class _Person(NamedTuple):
 
     workspace_id: str
     slug: str
-
-
-class OperatorsProjection:
-    """Folds profiles, consent, names, what was forgotten, and which turns are a person's own words."""
-
-    name: ClassVar = OPERATORS_PROJECTION
-    version: ClassVar = 10 + persons.VERSION  # consent is opt-in, own words, names
-    tables: ClassVar[Tables] = (*_OF_KEY, OPERATOR_KEY, OPERATOR_TURNS)
-
-    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Take in the batch's events in stream order; decisions are few."""
-        if turns := [_turn(event) for event in batch.entries if _is_own_turn(event)]:
-            tx.add(OPERATOR_TURNS, turns)
-        for event in batch.control(*_FOLDS):
-            _FOLDS[event.entry.entry_type](event, tx)
 
 
 def _is_own_turn(event: EntryRecorded) -> bool:
@@ -81,9 +67,8 @@ def _turn(event: EntryRecorded) -> OperatorTurnRow:
     )
 
 
-def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, OperatorProfileUpdated)
-    person = _person(event, payload.subject_hash, tx)
+def _update(event: EntryRecorded, said: OperatorProfileUpdated, tx: FoldTransaction) -> None:
+    person = _person(event, said.subject_hash, tx)
     consent = tx.get(OPERATOR_CONSENTS, **person._asdict())
     forgotten = {row.key: row.seq for row in tx.get(OPERATOR_FORGOTTEN, **person._asdict())}
     facts = remembered(payload.facts, forgotten)
@@ -101,18 +86,16 @@ def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
     succeed(tx, OPERATOR_PROFILES, [row])
 
 
-def _consented(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, ConsentChanged)
-    _use_key(event, payload.key_id, tx)
-    person = _person(event, payload.subject_hash, tx)
-    _record_consent(event, tx, person, granted=payload.granted)
+def _consent(event: EntryRecorded, said: ConsentChanged, tx: FoldTransaction) -> None:
+    _use_key(event, said.key_id, tx)
+    person = _person(event, said.subject_hash, tx)
+    _record_consent(event, tx, person, granted=said.granted)
     _forget_all(event, tx, person)
 
 
-def _forgotten(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, OperatorForgotten)
-    person = _person(event, payload.subject_hash, tx)
-    if payload.key is None:
+def _forget(event: EntryRecorded, said: OperatorForgotten, tx: FoldTransaction) -> None:
+    person = _person(event, said.subject_hash, tx)
+    if said.key is None:
         _forget_all(event, tx, person)
         return
     tx.replace(OPERATOR_FORGOTTEN, [OperatorForgottenRow(person.workspace_id, person.slug, payload.key, event.seq)])
@@ -122,17 +105,16 @@ def _forgotten(event: EntryRecorded, tx: FoldTransaction) -> None:
     tx.add(OPERATOR_PROFILES, [row._replace(facts=facts_json(facts)) for row, facts in kept if facts])
 
 
-def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:
-    person = _person(event, payload_of(event, OperatorDeleted).subject_hash, tx)
+def _delete(event: EntryRecorded, said: OperatorDeleted, tx: FoldTransaction) -> None:
+    person = _person(event, said.subject_hash, tx)
     tx.delete(OPERATOR_CONSENTS, **person._asdict())
     _forget_all(event, tx, person)
 
 
-def _name_declared(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, OperatorNamed)
-    _use_key(event, payload.key_id, tx)
-    name = _Person(event.workspace_id, slug_of(payload.subject_hash))
-    if not payload.declared:
+def _name(event: EntryRecorded, said: OperatorNamed, tx: FoldTransaction) -> None:
+    _use_key(event, said.key_id, tx)
+    name = _Person(event.workspace_id, slug_of(said.subject_hash))
+    if not said.declared:
         for row in tx.get(OPERATOR_NAMES, **name._asdict()):
             _forget_all(event, tx, _Person(row.workspace_id, row.person_slug))
         tx.delete(OPERATOR_NAMES, **name._asdict())
@@ -156,8 +138,7 @@ def _name_declared(event: EntryRecorded, tx: FoldTransaction) -> None:
     _forget_all(event, tx, person)
 
 
-def _key_replaced(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, OperatorKeyReplaced)
+def _replace_key(event: EntryRecorded, said: OperatorKeyReplaced, tx: FoldTransaction) -> None:
     if event.workspace_id != SYSTEM_WORKSPACE:
         raise FoldError(f"the key of people is replaced at {event.seq} by another workspace than that of the system")
     for known in tuple(tx.whole(OPERATOR_KEY)):
@@ -199,12 +180,30 @@ def _person(event: EntryRecorded, hashed: str, tx: FoldTransaction) -> _Person:
     return person._replace(slug=known[0].person_slug) if known else person
 
 
-_FOLDS: Final[Mapping[str, Callable[[EntryRecorded, FoldTransaction], Any]]] = {
-    OperatorProfileUpdated.ENTRY_TYPE: _updated,
-    ConsentChanged.ENTRY_TYPE: _consented,
-    OperatorForgotten.ENTRY_TYPE: _forgotten,
-    OperatorDeleted.ENTRY_TYPE: _deleted,
-    OperatorNamed.ENTRY_TYPE: _name_declared,
-    OperatorKeyReplaced.ENTRY_TYPE: _key_replaced,
+_FOLDS: Final[Mapping[type[ControlPayload], Callable[[EntryRecorded, Any, FoldTransaction], None]]] = {
+    OperatorProfileUpdated: _update,
+    ConsentChanged: _consent,
+    OperatorForgotten: _forget,
+    OperatorDeleted: _delete,
+    OperatorNamed: _name,
+    OperatorKeyReplaced: _replace_key,
 }
+
+
+class OperatorsProjection:
+    """Folds profiles, consent, names, what was forgotten, and which turns are a person's own words."""
+
+    name: ClassVar = OPERATORS_PROJECTION
+    version: ClassVar = 10 + persons.VERSION  # consent is opt-in, own words, names
+    tables: ClassVar[Tables] = (*_OF_KEY, OPERATOR_KEY, OPERATOR_TURNS)
+    folds: ClassVar[Folds] = (EntryRecorded, *_FOLDS)
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Take in the batch's events in stream order; decisions are few."""
+        if turns := [_turn(event) for event in batch.entries if _is_own_turn(event)]:
+            tx.add(OPERATOR_TURNS, turns)
+        for event, payload in decisions(batch, *_FOLDS):
+            _FOLDS[type(payload)](event, payload, tx)
+
+
 PROJECTION = OperatorsProjection

@@ -16,7 +16,7 @@ from ...schemas.events.memory import MemoryReferenced, MemorySearched
 from ...schemas.ids import name_key
 from ...schemas.views.memory import RECEIPTS, RECEIPTS_PROJECTION, ReceiptRow
 from ...schemas.views.table import Tables
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 
@@ -26,15 +26,15 @@ class ReceiptsProjection:
     name: ClassVar = RECEIPTS_PROJECTION
     version: ClassVar = 1
     tables: ClassVar[Tables] = (RECEIPTS,)
+    folds: ClassVar = (MemorySearched, MemoryReferenced)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Add receipts, and note their first uses."""
-        searches = [(event, payload_of(event, MemorySearched)) for event in batch.control(MemorySearched.ENTRY_TYPE)]
-        recalls = (_receipt(event, payload) for event, payload in searches if payload.hit_ids or not payload.chunks)
+        searches = decisions(batch, MemorySearched)
+        recalls = (_receipt(event, shown) for event, shown in searches if shown.hit_ids or not shown.chunks)
         added = {row.key: row for row in recalls}
         uses: dict[int, tuple[str, MemoryReferenced, int]] = {}
-        for event in batch.control(MemoryReferenced.ENTRY_TYPE):
-            use = payload_of(event, MemoryReferenced)
+        for event, use in decisions(batch, MemoryReferenced):
             if use.receipt is not None:
                 key = name_key((event.workspace_id, use.receipt))
                 uses.setdefault(key, (use.receipt, use, event.ts_ms))

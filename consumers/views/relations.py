@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from ...schemas.errors import FoldError
+from ...schemas.events.compaction import MemoryCompacted
 from ...schemas.events.envelope import EntryRecorded, LinkDerived
+from ...schemas.events.learning import MemoryConsolidated, RuleLearned
 from ...schemas.events.relations import RelationAsserted, RelationRetracted
 from ...schemas.ids import is_id, name_key
 from ...schemas.rules import relations as rules
-from ...schemas.rules.consolidation import CONSOLIDATED, LEARNED
 from ...schemas.rules.relations import (
     EVIDENCE_REF,
     EVIDENCE_WEIGHT,
@@ -34,8 +35,8 @@ from ..folds.compaction import compactions
 from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction, in_order
 
-_OF_EVIDENCE: Final = (CONSOLIDATED, LEARNED)
-"""Types of entries that name their evidence in ``refs.evidence``."""
+_OF_EVIDENCE: Final = (MemoryConsolidated, RuleLearned)
+"""Payloads of entries that name their evidence in ``refs.evidence``."""
 _FORGET: Final = f"""DELETE FROM {RELATIONS} WHERE workspace_id = $workspace
     AND (src_seq IN (SELECT unnest($seqs::UBIGINT[])) OR dst_seq IN (SELECT unnest($seqs::UBIGINT[])))"""
 """Edges of entries of these types are in no hot index."""
@@ -50,6 +51,7 @@ class RelationsProjection:
     name: ClassVar = RELATIONS_PROJECTION
     version: ClassVar = 100 + rules.VERSION
     tables: ClassVar[Tables] = (RELATIONS,)
+    folds: ClassVar = (LinkDerived, RelationAsserted, RelationRetracted, *_OF_EVIDENCE, MemoryCompacted)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's edges; delete those of entries that are archived."""
@@ -101,7 +103,7 @@ def _merged(before: RelationRow, new: RelationRow) -> RelationRow:
 
 def _edges(batch: Batch) -> Iterator[RelationRow]:
     """What the batch's events say of edges, in stream order."""
-    for event in in_order(batch.links, batch.controls):
+    for event in in_order(batch.links, batch.control(RelationAsserted, RelationRetracted, *_OF_EVIDENCE)):
         if isinstance(event, LinkDerived):
             yield _derived_edge(event)
             continue
@@ -110,8 +112,8 @@ def _edges(batch: Batch) -> Iterator[RelationRow]:
             asserted = payload_of(event, RelationAsserted)
             yield _decided_edge(event, asserted, RelationState.ASSERTED, asserted.weight)
         elif entry_type == RelationRetracted.ENTRY_TYPE:
-            yield _decided_edge(event, payload_of(event, RelationRetracted), RelationState.RETRACTED, 0.0)
-        elif entry_type in _OF_EVIDENCE:
+            yield _spoken(event, payload_of(event, RelationRetracted), RelationState.RETRACTED, 0.0)
+        else:
             yield from _evidence(event)
 
 

@@ -26,7 +26,7 @@ from ...schemas.views.standings import (
 )
 from ...schemas.views.table import Tables
 from ..folds.history import end, succeed
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 
@@ -36,6 +36,7 @@ class StandingsProjection:
     name: ClassVar = STANDINGS_PROJECTION
     version: ClassVar = 2
     tables: ClassVar[Tables] = (RETRACTIONS, SUPERSESSIONS, LIVE_PRIORITIES, VALIDITIES)
+    folds: ClassVar = (EntryRecorded, RetractionMade, RetractionRestored, PriorityChanged)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Record what the batch says, in stream order."""
@@ -54,18 +55,16 @@ class StandingsProjection:
                 superseded += (SupersessionRow(event.workspace_id, target, *by, author, operator) for target in targets)
         tx.add(VALIDITIES, valid)
         tx.add(SUPERSESSIONS, superseded)
-        for event in batch.controls:
-            if event.entry.entry_type == RetractionMade.ENTRY_TYPE:
-                succeed(tx, RETRACTIONS, _retracted(event, payload_of(event, RetractionMade)))
-            elif event.entry.entry_type == RetractionRestored.ENTRY_TYPE:
-                restored = payload_of(event, RetractionRestored)
-                for target in restored.targets.ids:
-                    key = {"workspace_id": event.workspace_id, "kind": restored.kind.value, "target_id": target}
+        for event, payload in decisions(batch, RetractionMade, RetractionRestored, PriorityChanged):
+            if isinstance(payload, RetractionMade):
+                succeed(tx, RETRACTIONS, _retracted(event, payload))
+            elif isinstance(payload, RetractionRestored):
+                for target in payload.targets.ids:
+                    key = {"workspace_id": event.workspace_id, "kind": payload.kind.value, "target_id": target}
                     end(tx, RETRACTIONS, event.seq, **key)
-            elif event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
-                changed = payload_of(event, PriorityChanged)
-                values = event.workspace_id, changed.target_entry_id, changed.new_priority.value
-                succeed(tx, LIVE_PRIORITIES, [LivePriorityRow(*values, event.seq)])
+            elif isinstance(payload, PriorityChanged):
+                named = event.workspace_id, payload.target_entry_id, payload.new_priority.value
+                succeed(tx, LIVE_PRIORITIES, [LivePriorityRow(*named, event.seq)])
 
 
 def _retracted(event: EntryRecorded, payload: RetractionMade) -> list[RetractionRow]:

@@ -14,7 +14,7 @@ from ...schemas.events.sweeps import SweepFinished, SweepTicked
 from ...schemas.timestamps import parse_ts, to_ms
 from ...schemas.views.memory import SWEEPS, SWEEPS_PROJECTION, SweepRow
 from ...schemas.views.table import Tables
-from ..folds.payloads import json_text, payload_of
+from ..folds.payloads import decisions, json_text
 from ..projection import Batch, FoldTransaction
 
 
@@ -24,21 +24,19 @@ class SweepsProjection:
     name: ClassVar = SWEEPS_PROJECTION
     version: ClassVar = 2
     tables: ClassVar[Tables] = (SWEEPS,)
+    folds: ClassVar = (SweepTicked, SweepFinished)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Keep the latest tick and finish of each workspace and sweep; the table is small and read whole."""
-        ticks, ends = batch.control(SweepTicked.ENTRY_TYPE), batch.control(SweepFinished.ENTRY_TYPE)
-        if not ticks and not ends:
+        if not batch.control(*self.folds):
             return
         known = {(row.workspace_id, row.sweep): row for row in tx.whole(SWEEPS)}
         changed: dict[tuple[str, str], SweepRow] = {}
-        for event in ticks:
-            tick = payload_of(event, SweepTicked)
+        for event, tick in decisions(batch, SweepTicked):
             name = event.workspace_id, tick.sweep
             row = changed.get(name) or known.get(name) or SweepRow(*name)
             changed[name] = _ticked(row, _instant(event, tick.due), event)
-        for event in ends:
-            done = payload_of(event, SweepFinished)
+        for event, done in decisions(batch, SweepFinished):
             name = event.workspace_id, done.sweep
             row = changed.get(name) or known.get(name) or SweepRow(*name)
             changed[name] = _finished(row, _instant(event, done.due), event, done)

@@ -34,6 +34,7 @@ class TokenBitsProjection:
     name: ClassVar = TOKEN_BITS_PROJECTION
     version: ClassVar = 1
     tables: ClassVar[Tables] = (TOKEN_BITS, TOKEN_BITS_DROPPED)
+    folds: ClassVar = (TokenBitsDerived, *MODEL_DECISIONS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's facts; forget those of models dropped in it."""

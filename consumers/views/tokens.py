@@ -17,7 +17,7 @@ from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoke
 from ...schemas.ids import SYSTEM_WORKSPACE, is_workspace
 from ...schemas.views.table import Tables
 from ...schemas.views.workspaces import TOKENS, TOKENS_PROJECTION, TokenRow
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 
@@ -27,19 +27,19 @@ class TokensProjection:
     name: ClassVar = TOKENS_PROJECTION
     version: ClassVar = 4  # speaks_for by lines, because names of persons may have blanks
     tables: ClassVar[Tables] = (TOKENS,)
+    folds: ClassVar = (TokenCreated, TokenNatsAllowed, TokenRevoked)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Record mintings and revocations in stream order."""
-        for event in batch.controls:
-            if event.entry.entry_type == TokenCreated.ENTRY_TYPE:
-                self._created(event, tx)
-            elif event.entry.entry_type == TokenRevoked.ENTRY_TYPE:
-                self._revoked(event, tx)
-            elif event.entry.entry_type == TokenNatsAllowed.ENTRY_TYPE:
-                self._allowed(event, tx)
+        for event, payload in decisions(batch, *self.folds):
+            if isinstance(payload, TokenCreated):
+                self._created(event, payload, tx)
+            elif isinstance(payload, TokenRevoked):
+                self._revoked(event, payload, tx)
+            elif isinstance(payload, TokenNatsAllowed):
+                self._allowed(event, payload, tx)
 
-    def _created(self, event: EntryRecorded, tx: FoldTransaction) -> None:
-        token = payload_of(event, TokenCreated)
+    def _created(self, event: EntryRecorded, token: TokenCreated, tx: FoldTransaction) -> None:
         if event.workspace_id not in (SYSTEM_WORKSPACE, token.workspace_id):
             raise FoldError(f"the token {token.token_id} at {event.seq} is not for the workspace that made it")
         try:
@@ -67,15 +67,14 @@ class TokensProjection:
         )
         tx.add(TOKENS, [row])
 
-    def _allowed(self, event: EntryRecorded, tx: FoldTransaction) -> None:
-        allowed = payload_of(event, TokenNatsAllowed)
+    def _allowed(self, event: EntryRecorded, allowed: TokenNatsAllowed, tx: FoldTransaction) -> None:
         known = self._known(event, allowed.token_id, "permission", tx)
         if known.agent_id is None or not is_workspace(known.workspace_id or ""):
             raise FoldError(f"the token {allowed.token_id} at {event.seq} is not bound to one agent")
         tx.replace(TOKENS, [known._replace(nats_bcrypt=allowed.bcrypt)])
 
-    def _revoked(self, event: EntryRecorded, tx: FoldTransaction) -> None:
-        known = self._known(event, payload_of(event, TokenRevoked).token_id, "revocation", tx)
+    def _revoked(self, event: EntryRecorded, revoked: TokenRevoked, tx: FoldTransaction) -> None:
+        known = self._known(event, revoked.token_id, "revocation", tx)
         if known.revoked_ms is None:
             tx.replace(TOKENS, [known._replace(revoked_ms=event.ts_ms)])
 

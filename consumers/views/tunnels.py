@@ -12,7 +12,7 @@ from ...schemas.events.tunnels import TunnelCreated, TunnelDeleted, TunnelFollow
 from ...schemas.rules.palace.tunnels import FIRST_STABILITY, FIRST_STRENGTH, Use, followed
 from ...schemas.views.table import Tables
 from ...schemas.views.tunnels import TUNNELS, TUNNELS_PROJECTION, TunnelRow
-from ..folds.payloads import payload_of
+from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
 
@@ -22,23 +22,21 @@ class TunnelsProjection:
     name: ClassVar = TUNNELS_PROJECTION
     version: ClassVar = 1
     tables: ClassVar[Tables] = (TUNNELS,)
+    folds: ClassVar = (TunnelCreated, TunnelFollowed, TunnelDeleted)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Fold each event in stream order."""
-        for event in batch.control(TunnelCreated.ENTRY_TYPE, TunnelFollowed.ENTRY_TYPE, TunnelDeleted.ENTRY_TYPE):
-            match event.entry.entry_type:
-                case TunnelCreated.ENTRY_TYPE:
-                    _created(event, tx)
-                case TunnelFollowed.ENTRY_TYPE:
-                    _followed(event, tx)
-                case _:
-                    tunnel_id = payload_of(event, TunnelDeleted).tunnel_id
-                    tx.delete(TUNNELS, workspace_id=event.workspace_id, tunnel_id=tunnel_id)
+        for event, payload in decisions(batch, *self.folds):
+            if isinstance(payload, TunnelCreated):
+                _create(event, payload, tx)
+            elif isinstance(payload, TunnelFollowed):
+                _follow(event, payload, tx)
+            elif isinstance(payload, TunnelDeleted):
+                tx.delete(TUNNELS, workspace_id=event.workspace_id, tunnel_id=payload.tunnel_id)
 
 
-def _created(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, TunnelCreated)
-    known = tx.get(TUNNELS, workspace_id=event.workspace_id, tunnel_id=payload.tunnel_id)
+def _create(event: EntryRecorded, made: TunnelCreated, tx: FoldTransaction) -> None:
+    known = tx.get(TUNNELS, workspace_id=event.workspace_id, tunnel_id=made.tunnel_id)
     row = TunnelRow(
         event.workspace_id,
         payload.tunnel_id,
@@ -67,8 +65,8 @@ def _created(event: EntryRecorded, tx: FoldTransaction) -> None:
     tx.replace(TUNNELS, [row])
 
 
-def _followed(event: EntryRecorded, tx: FoldTransaction) -> None:
-    for tunnel_id in dict.fromkeys(payload_of(event, TunnelFollowed).tunnel_ids):
+def _follow(event: EntryRecorded, payload: TunnelFollowed, tx: FoldTransaction) -> None:
+    for tunnel_id in dict.fromkeys(payload.tunnel_ids):
         for row in tx.get(TUNNELS, workspace_id=event.workspace_id, tunnel_id=tunnel_id):
             use = followed(Use(row.strength, row.stability, row.followed_ms), event.published_ms)
             tx.replace(TUNNELS, [row._replace(**use._asdict(), follow_count=row.follow_count + 1, seq=event.seq)])

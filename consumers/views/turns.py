@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ...schemas.events.envelope import EntryRecorded
 from ...schemas.rules import text, turns, word_pieces
 from ...schemas.views.journal import TURNS, TURNS_PROJECTION
 from ...schemas.views.table import Tables
@@ -21,6 +22,7 @@ class TurnsProjection:
     name: ClassVar = TURNS_PROJECTION
     version: ClassVar = 10_000 * text.VERSION + 100 * turns.VERSION + word_pieces.VERSION
     tables: ClassVar[Tables] = (TURNS,)
+    folds: ClassVar = (EntryRecorded,)
 
     def prepare(self, batch: Batch) -> None:
         """Compute the batch's columns ahead of the transaction."""

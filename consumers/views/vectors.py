@@ -38,10 +38,11 @@ class VectorsProjection:
     name: ClassVar = VECTORS_PROJECTION
     version: ClassVar = 4
     tables: ClassVar[Tables] = (EMBEDDINGS, EMBEDDING_MODELS)
+    folds: ClassVar = (VectorDerived, *MODEL_DECISIONS, ReindexRequested)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's vectors; forget those of models dropped in it."""
-        decisions = batch.control(*_DECISIONS)
+        decisions = batch.control(*MODEL_DECISIONS, ReindexRequested)
         if not batch.vectors and not decisions:
             return
         models = _Models(tx)
@@ -77,7 +78,6 @@ _OF_FACT: Final = attrgetter(
     *(name.replace("indexed_at", "published_ms") for name in EmbeddingRow._fields if name != "key")
 )
 """The columns as the fact names them; its time is ``indexed_at`` if it is the first."""
-_DECISIONS: Final = (*MODEL_DECISIONS, ReindexRequested.ENTRY_TYPE)
 
 
 class _Models:

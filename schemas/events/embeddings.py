@@ -47,5 +47,5 @@ class ReindexRequested(ControlPayload):
     reason: str = Field(default="", max_length=500)
 
 
-MODEL_DECISIONS: Final = (EmbeddingsAdded.ENTRY_TYPE, EmbeddingsActivated.ENTRY_TYPE, EmbeddingsDropped.ENTRY_TYPE)
-"""Entry types that change which models exist or which one is active."""
+MODEL_DECISIONS: Final = (EmbeddingsAdded, EmbeddingsActivated, EmbeddingsDropped)
+"""What changes which models exist or which one is active."""

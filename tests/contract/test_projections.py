@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -10,16 +14,41 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.deliveries import Cut
 from support.events import at, entry
+from support.old_journal import messages
 from support.projection_contract import broken_law, check, outcome
+from support.views import DeadLetters, node
 
 from crew_journal.consumers.discovery import discover_projections
+from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host import folding
 from crew_journal.consumers.host.admission import insert_admitted
-from crew_journal.consumers.host.transaction import ProjectionTransaction, transaction, write_checkpoints
-from crew_journal.consumers.projection import Batch, Projection
+from crew_journal.consumers.host.transaction import (
+    CHECKPOINT_DDL,
+    ProjectionTransaction,
+    create_tables,
+    transaction,
+    write_checkpoints,
+)
+from crew_journal.consumers.projection import Batch, FoldTransaction, Projection
+from crew_journal.schemas.decode import decode
+from crew_journal.schemas.errors import FoldError
+from crew_journal.schemas.events.envelope import (
+    ChunkVectorDerived,
+    DocumentWritten,
+    EntryRecorded,
+    Event,
+    LinkDerived,
+    TokenBitsDerived,
+    VectorDerived,
+)
+from crew_journal.schemas.events.learning import RuleLearned
+from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.events.tokens import TokenCreated
+from crew_journal.schemas.events.tools import ToolCalled
 
 PROJECTIONS = [type(projection) for projection in discover_projections()]
 BOUNDED = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+GOLDEN = Path(__file__).parents[1] / "golden" / "events"
 FULL = settings(max_examples=1200, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -95,3 +124,104 @@ def test_a_host_that_is_broken_on_purpose_is_caught(broken: object, law: str, mo
     expected = outcome(ENTRIES, [Cut(STREAM)])
     monkeypatch.setattr(folding, "commit", broken)
     assert broken_law(ENTRIES, STREAM, expected) == law
+
+
+# what a projection declares to fold
+
+
+class NotDeclared(Exception):
+    """A fold reads events of its batch beside the accessors, which say what is read."""
+
+
+ACCESSORS: dict[str, type[Event]] = {
+    "entries": EntryRecorded,
+    "vectors": VectorDerived,
+    "links": LinkDerived,
+    "token_bits": TokenBitsDerived,
+    "chunk_vectors": ChunkVectorDerived,
+    "documents": DocumentWritten,
+}
+
+
+class WatchedBatch:
+    """A batch that notes which payloads and events a fold reads."""
+
+    def __init__(self, batch: Batch, read: set[type]) -> None:
+        self._batch = batch
+        self._read = read
+
+    def control(self, *payloads: type[ControlPayload]) -> list[EntryRecorded]:
+        self._read.update(payloads)
+        return self._batch.control(*payloads)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "events":
+            raise NotDeclared
+        if name in ACCESSORS:
+            self._read.add(ACCESSORS[name])
+        return getattr(self._batch, name)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[Event]:
+    """One event of each kind and version, then a journal of a real service."""
+    events = []
+    for message in (*map(_golden, sorted(GOLDEN.glob("*.json"))), *messages()):
+        with contextlib.suppress(FoldError):
+            events.append(decode(message.seq, message.subject, message.headers, message.data, message.published_ms))
+    return events
+
+
+def _golden(file: Path) -> RawMessage:
+    record = json.loads(file.read_text("utf-8"))
+    body = bytes.fromhex(record["body_hex"]) if "body_hex" in record else json.dumps(record["body"]).encode()
+    return RawMessage(42, record["subject"], record["headers"], body, 1_763_700_000_000)
+
+
+def read_by(projection: Projection, events: Sequence[Event]) -> set[type]:
+    """The kinds of events that a projection reads of them, folded one by one."""
+    read: set[type] = set()
+    with duckdb.connect() as con:
+        con.execute(CHECKPOINT_DDL)
+        create_tables(con, projection, ())
+        for event in events:
+            with contextlib.suppress(FoldError), transaction(con):
+                batch: Any = WatchedBatch(Batch([event], event.seq, event.seq), read)
+                projection.apply(batch, ProjectionTransaction(con, projection))
+    return read
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda p: p.name)
+def test_a_fold_reads_what_its_projection_declares_and_nothing_else(
+    projection: type[Projection], recorded: list[Event]
+) -> None:
+    declared = projection().folds
+    assert read_by(projection(), recorded) == set(declared)
+    assert len(declared) == len(set(declared))
+
+
+def test_a_fold_that_reads_what_it_does_not_declare_is_noticed(recorded: list[Event]) -> None:
+    tunnels = next(projection for projection in PROJECTIONS if projection.name == "tunnels")
+
+    class Greedy(tunnels):  # type: ignore[misc, valid-type]
+        def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+            super().apply(batch, tx)
+            batch.control(TokenCreated)
+
+    assert read_by(Greedy(), recorded) - set(Greedy.folds) == {TokenCreated}
+
+    class Sly(tunnels):  # type: ignore[misc, valid-type]
+        def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+            list(batch.events)
+
+    with pytest.raises(NotDeclared):
+        read_by(Sly(), recorded)
+
+
+async def test_a_payload_is_waited_for_where_it_is_folded(tmp_path: Path) -> None:
+    async with node(tmp_path / "views.duckdb", [projection() for projection in PROJECTIONS], DeadLetters()) as live:
+        folding = live.store.views_folding
+        assert folding(RuleLearned) == ("learning", "relations")
+        assert folding(DocumentWritten) == ("documents", "entries")
+        assert folding(ToolCalled) == (), "an entry like any other"
+        assert set(folding(EntryRecorded)) >= {"entries", "fulltext", "standings", "turns"}

@@ -22,6 +22,7 @@ VIEW = '''
 """Sums what entries cost."""
 from typing import ClassVar, NamedTuple
 
+from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.views.table import Seq, Table
 
 class CostRow(NamedTuple):
@@ -34,6 +35,7 @@ class Costs:
     name: ClassVar = "costs"
     version: ClassVar = 1
     tables: ClassVar = (ENTRY_COSTS,)
+    folds: ClassVar = (EntryRecorded,)
 
     def apply(self, batch, tx):
         for event in batch.entries:

@@ -39,6 +39,7 @@ NEW = '''
 """Counts entries per workspace."""
 from typing import ClassVar, NamedTuple
 
+from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.views.table import Table
 
 class CountRow(NamedTuple):
@@ -51,6 +52,7 @@ class Counting:
     name: ClassVar = "counting"
     version: ClassVar = 1
     tables: ClassVar = (COUNTS,)
+    folds: ClassVar = (EntryRecorded,)
 
     def apply(self, batch, tx):
         for event in batch.entries:
@@ -107,7 +109,7 @@ def test_a_new_file_is_held_to_the_contract_without_another_line(dropped: Path) 
         (('"counting"', '"entries"'), "called entries"),
         (("entry_counts", "tokens"), "claim the table tokens"),
         (("PROJECTION =", "SOMETHING ="), "exposes no PROJECTION"),
-        (("class Counting:", "class Counting"), "cannot be imported: SyntaxError in line 13: expected ':'"),
+        (("class Counting:", "class Counting"), "cannot be imported: SyntaxError in line 14: expected ':'"),
         (
             ("from typing", "import nowhere_to_be_found\nfrom typing"),
             "cannot be imported: ModuleNotFoundError: No module",
@@ -119,6 +121,7 @@ def test_a_new_file_is_held_to_the_contract_without_another_line(dropped: Path) 
         (("def apply", "def fold"), "is not a projection: it has no apply"),
         (("version: ClassVar = 1", "version: ClassVar = '1'"), "its version must be a positive integer"),
         (("(COUNTS,)", '("entry_counts",)'), "its tables is not a tuple of Table"),
+        (("(EntryRecorded,)", "('entry.recorded',)"), "its folds is not a tuple of payload and event classes"),
         (("n: int", "n: complex"), "cannot be imported: KeyError"),
     ],
 )
@@ -152,7 +155,7 @@ def test_doctor_and_commands_name_the_file_and_what_to_do(
     findings = {check["check"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert findings["parts"]["verdict"] == "fail"
     assert findings["parts"]["found"].startswith(
-        f"{dropped / 'counting.py'} cannot be imported: SyntaxError in line 13"
+        f"{dropped / 'counting.py'} cannot be imported: SyntaxError in line 14"
     )
     assert findings["parts"]["next_step"] == "mend the file or remove it"
 

@@ -13,7 +13,7 @@ from support.projection_contract import check
 from support.views import node
 
 from crew_journal.consumers.folds.history import end, succeed
-from crew_journal.consumers.folds.payloads import payload_of
+from crew_journal.consumers.folds.payloads import decisions
 from crew_journal.consumers.host.tables import ddl
 from crew_journal.consumers.host.transaction import ProjectionTransaction
 from crew_journal.consumers.projection import Batch, FoldTransaction
@@ -38,15 +38,14 @@ class MembersProjection:
     name: ClassVar[str] = "members"
     version: ClassVar[int] = 1
     tables: ClassVar[Tables] = (MEMBERS,)
+    folds: ClassVar = (AgentRegistered, CrewRegistered)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        for event in batch.control(AgentRegistered.ENTRY_TYPE, CrewRegistered.ENTRY_TYPE):
-            if event.entry.entry_type == AgentRegistered.ENTRY_TYPE:
-                agent = payload_of(event, AgentRegistered)
-                succeed(tx, MEMBERS, [MemberRow(event.workspace_id, agent.agent_id, agent.crew_id, event.seq)])
-            else:
-                crew = payload_of(event, CrewRegistered)
-                end(tx, MEMBERS, event.seq, workspace_id=event.workspace_id, agent_id=crew.crew_id)
+        for event, payload in decisions(batch, *self.folds):
+            if isinstance(payload, AgentRegistered):
+                succeed(tx, MEMBERS, [MemberRow(event.workspace_id, payload.agent_id, payload.crew_id, event.seq)])
+            elif isinstance(payload, CrewRegistered):
+                end(tx, MEMBERS, event.seq, workspace_id=event.workspace_id, agent_id=payload.crew_id)
 
 
 @settings(max_examples=settings.default.max_examples // 10, suppress_health_check=list(HealthCheck))

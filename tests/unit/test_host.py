@@ -20,6 +20,7 @@ from crew_journal.consumers.host.folding import beyond
 from crew_journal.consumers.host.prepare import prepare
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.errors import FoldError, ViewsDamaged
+from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.events.tokens import TokenRevoked
 from crew_journal.schemas.ports import CommittedBatch
 from crew_journal.schemas.views.table import Seq, Table, Tables
@@ -41,6 +42,7 @@ class Seen:
     name: ClassVar[str] = "seen"
     version: ClassVar[int] = 1
     tables: ClassVar[Tables] = (SEEN,)
+    folds: ClassVar = (EntryRecorded,)
 
     def __init__(self, faults: Mapping[int, Exception] | None = None) -> None:
         self.faults = dict(faults or {})
@@ -57,6 +59,7 @@ class Other(Seen):
 
     name: ClassVar[str] = "other"
     tables: ClassVar[Tables] = (OTHER,)
+    folds: ClassVar = (EntryRecorded,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         tx.insert(OTHER, {"seq": [event.seq for event in batch.events]})

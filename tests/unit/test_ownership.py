@@ -15,6 +15,7 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.tables import ddl
 from crew_journal.consumers.projection import Batch, FoldTransaction, Projection
+from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.views.table import Seq, Table, Tables
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq}")) for seq in range(1, 7)]
@@ -34,6 +35,7 @@ class Mine:
     name: ClassVar[str] = "mine"
     version: ClassVar[int] = 1
     tables: ClassVar[Tables] = (MINE,)
+    folds: ClassVar = (EntryRecorded,)
     scratch: ClassVar[tuple[str, ...]] = ("sorted_mine",)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:

@@ -11,6 +11,7 @@ import pytest
 from crew_journal.consumers.host.statements import CheckpointsChanged, insert_columns, move_checkpoints
 from crew_journal.consumers.host.transaction import CHECKPOINT_DDL, ProjectionTransaction, transaction
 from crew_journal.consumers.projection import Batch, FoldTransaction
+from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.views.table import Seq, Table, Tables
 
 
@@ -88,6 +89,7 @@ class Numbers:
     name: ClassVar[str] = "numbers"
     version: ClassVar[int] = 1
     tables: ClassVar[Tables] = (NUMBERS,)
+    folds: ClassVar = (EntryRecorded,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Folds nothing."""

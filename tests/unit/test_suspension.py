@@ -39,6 +39,7 @@ class Whole:
     name: ClassVar[str] = "whole"
     version: ClassVar[int] = 1
     tables: ClassVar[Tables] = (WHOLE,)
+    folds: ClassVar = (EntryRecorded,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         tx.insert(WHOLE, {"seq": [event.seq for event in batch.events]})
@@ -50,6 +51,7 @@ class Raising:
     name: ClassVar[str] = "raising"
     version: ClassVar[int] = 1
     tables: ClassVar[Tables] = (RAISING,)
+    folds: ClassVar = (EntryRecorded,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         tx.insert(RAISING, {"seq": [event.seq for event in batch.events if self.takes(event)]})

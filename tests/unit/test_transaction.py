@@ -10,6 +10,7 @@ import pytest
 
 from crew_journal.consumers.host.transaction import CHECKPOINT_DDL, TablesRefused, create_tables
 from crew_journal.consumers.projection import Batch, FoldTransaction
+from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.views.table import Default, Seq, Table, Tables
 
 
@@ -28,6 +29,7 @@ class Odd:
     name: ClassVar[str] = "odd"
     version: ClassVar[int] = 1
     tables: ClassVar[Tables] = (Table("odd", OddRow, "odd"),)
+    folds: ClassVar = (EntryRecorded,)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Nothing is folded here."""

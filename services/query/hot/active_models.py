@@ -7,16 +7,19 @@ so that no commit can come between reading and caching.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from ....schemas.active_models import active_in, read_active_models
 from ....schemas.events.embeddings import MODEL_DECISIONS
 from ....schemas.events.envelope import EntryRecorded
 from ....schemas.ports import CommittedBatch, ViewReader
 
+_DECISIONS: Final = frozenset(payload.ENTRY_TYPE for payload in MODEL_DECISIONS)
+
 
 def decides_models(event: EntryRecorded) -> bool:
     """Whether an entry may change which model is active."""
-    return event.control and event.entry.entry_type in MODEL_DECISIONS
+    return event.control and event.entry.entry_type in _DECISIONS
 
 
 class ActiveModels:

@@ -314,7 +314,7 @@ async def running_stack(
                 ),
                 documents=Documents(stores.of, in_journal, clock=lambda: datetime.now(UTC)),
                 administration=Administration(store, journal, clock=lambda: datetime.now(UTC)),
-                files=Files(store, in_journal, agents, clock=lambda: datetime.now(UTC)),
+                files=Files(store, in_journal, clock=lambda: datetime.now(UTC)),
                 palace=palace,
                 layered=layered,
             ),
@@ -343,7 +343,7 @@ async def running_stack(
             ),
             models=models,
             mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),
-            stores=MemoryStores(store, in_journal, registry, agents),
+            stores=MemoryStores(store, in_journal, registry),
             limits=limits or HttpLimits(),
         )
         app = App(services)

@@ -20,6 +20,7 @@ from ...schemas.errors import (
     InvalidRequest,
     Quarantined,
 )
+from ...schemas.events.documents import DocumentAction
 from ...schemas.operations.documents import DocumentWrittenAnswer
 from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer, MemoryFileRequest
 from ...schemas.ports import ViewReader
@@ -31,7 +32,7 @@ from ...schemas.views.documents import DocumentRow
 from ..desk import Caller
 from .documents.addressing import Address, address_of, check_may_write
 from .documents.answers import CONSOLIDATE, shown
-from .documents.drafts import replacement, retraction
+from .documents.drafts import Draft
 from .documents.journal_store import JournalStore
 from .documents.moving import move
 from .documents.ports import check_enabled
@@ -132,7 +133,7 @@ class Files:
             raise exists
         address = self._target(caller, asked, path, inner, sizes)
         row = await self._store.present(address)
-        draft = replacement(address, asked.file_text or "", row.seq if row else 0)
+        draft = Draft(address=address, content=asked.file_text or "", expected_seq=row.seq if row else 0)
         try:
             written = await self._store.write(caller, draft)
         except DocumentConflict:
@@ -165,7 +166,7 @@ class Files:
                     shown(caller, file.address.label, "", file.row.finding), hint="delete it, or ask an operator"
                 )
             text, message = change(file.row.content)
-            draft = replacement(file.address, text, file.row.seq)
+            draft = Draft(address=file.address, content=text, expected_seq=file.row.seq)
             try:
                 return _answer(message, await self._store.write(caller, draft))
             except DocumentConflict:
@@ -182,7 +183,10 @@ class Files:
         if not names:
             raise FileRefused(f"The path {path} does not exist", field="path")
         addresses = [self._writable(caller, asked, place_of(name)) for name in names]
-        written = [await self._store.retract(caller, retraction(address)) for address in addresses]
+        written = [
+            await self._store.retract(caller, Draft(address=address, action=DocumentAction.RETRACT))
+            for address in addresses
+        ]
         return MemoryFileAnswer(text=f"Successfully deleted {path}", seq=written[-1].seq)
 
     async def _rename(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:

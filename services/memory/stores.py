@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ...schemas.errors import DocumentConflict, FieldProblem, InvalidRequest, NotFound, PathTaken, VersionGone
+from ...schemas.events.documents import DocumentAction
 from ...schemas.ids import is_id
 from ...schemas.ports import ViewReader
 from ...schemas.rules.documents import finding_in
@@ -22,7 +23,7 @@ from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
 from .documents.addressing import Address
 from .documents.answers import shown
-from .documents.drafts import replacement, retraction
+from .documents.drafts import Draft
 from .documents.journal_store import JournalStore
 from .documents.moving import move
 from .documents.ports import check_enabled
@@ -150,7 +151,9 @@ class MemoryStores:
         target = await self._free(caller, store_id, path)
         there = await self._store.present(target)
         try:
-            await self._store.write(caller, replacement(target, content, there.seq if there else 0))
+            await self._store.write(
+                caller, Draft(address=target, content=content, expected_seq=there.seq if there else 0)
+            )
         except DocumentConflict:
             raise PathTaken(f"{path} was created meanwhile", field="path") from None
         return await self._now(caller, target)
@@ -168,7 +171,8 @@ class MemoryStores:
         source = _address(caller, row.owner, row.doc_key)
         target = source if path in (None, f"/{row.doc_key}") else await self._free(caller, store_id, path or "", row)
         if content is not None:
-            await self._store.write(caller, replacement(source, content, None if sha256 is None else row.seq))
+            expected = None if sha256 is None else row.seq
+            await self._store.write(caller, Draft(address=source, content=content, expected_seq=expected))
         if target != source:
             await move(self._store, caller, source, target)
         return await self._now(caller, target)
@@ -181,8 +185,8 @@ class MemoryStores:
         """
         row = await self._row(caller, store_id, memory_id, sha256)
         expected = None if sha256 is None else row.seq
-        gone = retraction(_address(caller, row.owner, row.doc_key), expected_seq=expected)
-        await self._store.retract(caller, gone)
+        address = _address(caller, row.owner, row.doc_key)
+        await self._store.retract(caller, Draft(address=address, action=DocumentAction.RETRACT, expected_seq=expected))
 
     async def versions(
         self, caller: Caller, store_id: str, wanted: VersionFilter, limit: int, *, full: bool

@@ -7,13 +7,13 @@ writes that arrive during the move are moved, too.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Final
 
 from ....schemas.errors import DocumentConflict
+from ....schemas.events.documents import DocumentAction
 from ...desk import Caller
 from .addressing import Address
-from .drafts import replacement, retraction
+from .drafts import Draft
 from .journal_store import JournalStore
 
 _ATTEMPTS: Final = 3
@@ -34,15 +34,19 @@ async def move(store: JournalStore, caller: Caller, source: Address, target: Add
         if row is None or row.retracted:
             return seq
         causes, person = await asyncio.to_thread(store.reading.history.causes, source, row.base_seq, row.seq)
-        copy = replace(
-            replacement(target, row.content, seq),
+        copy = Draft(
+            address=target,
+            content=row.content,
+            expected_seq=seq,
             data_subject_id=person,
             derived_from=causes,
             reason=f"renamed from {source.label}",
         )
         seq = (await store.write(caller, copy)).seq
+        reason = f"renamed to {target.label}"
+        gone = Draft(address=source, action=DocumentAction.RETRACT, expected_seq=row.seq, reason=reason)
         try:
-            return (await store.retract(caller, retraction(source, f"renamed to {target.label}", row.seq))).seq
+            return (await store.retract(caller, gone)).seq
         except DocumentConflict:
             if attempt == _ATTEMPTS:
                 raise

@@ -28,6 +28,7 @@ from ....schemas.errors import (
     UpstreamTimeout,
     ViewsBehind,
 )
+from ....schemas.events.documents import DocumentAction
 from ....schemas.ids import is_id, is_workspace
 from ....schemas.operations.document_search import DocumentSearchRequest
 from ....schemas.principal import Principal, Role
@@ -52,13 +53,14 @@ from ....schemas.provider import (
 )
 from ....schemas.rules.tiers import Scope, owner_of, tier_of_label
 from ...desk import Caller
-from ..documents.addressing import Address, address_of, check_may_write, rule_of
-from ..documents.drafts import Draft, drafted, retraction
+from ..documents.addressing import Address, address_of, rule_of, writable_address_of
+from ..documents.drafts import Draft, drafted
 from ..documents.ports import DocumentStore
 
 TOKEN_ID: Final = "memory-provider"
 """Who decides, in the journal, where no token of a caller is at hand."""
 CASCADE: Final = "forget each document of the person by its id; docs/providers.md says what a store can erase"
+_SOURCE: Final = "provider"
 _Asked = RetainRequest | RecallRequest | ForgetRequest | ReadRequest | LabelsRequest
 
 
@@ -112,11 +114,11 @@ class Bound:
             NotAllowed: If the role may not write there.
         """
         self.check(asked)
-        address = self._writable(asked, asked.tier, asked.key)
+        address = writable_address_of(self.caller, asked, asked.tier, asked.key, None)
         if asked.write_id is not None and not is_id(asked.write_id):
             raise DocumentError("write_id is not an id", hint="use 1 to 64 of A-Z a-z 0-9 _ -", field="write_id")
         return drafted(
-            address, asked.mode, asked.content, "provider", asked.write_id, expected_sha256=asked.expected_sha256
+            address, asked.mode, asked.content, _SOURCE, asked.write_id, expected_sha256=asked.expected_sha256
         )
 
     def to_read(self, asked: ReadRequest) -> Address:
@@ -126,7 +128,7 @@ class Bound:
             DocumentError: The first thing that is wrong: scope, tier, key.
         """
         self.check(asked)
-        return self._address(asked, asked.tier, asked.key)
+        return address_of(self.caller, asked, asked.tier, asked.key, None)
 
     def to_forget(self, asked: ForgetRequest, *, cascade: str = CASCADE) -> Address:
         """The document that is forgotten.
@@ -160,7 +162,7 @@ class Bound:
                 hint="send the id that retain returned, such as AGENT.md or daily/2026-05-21.md",
                 field="id",
             )
-        return self._writable(asked, *known)
+        return writable_address_of(self.caller, asked, *known, None)
 
     def to_search(self, asked: RecallRequest) -> DocumentSearchRequest:
         """The search of a request.
@@ -178,14 +180,6 @@ class Bound:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             raise DocumentError(first["msg"], field=str(first["loc"][0])) from None
-
-    def _writable(self, asked: RetainRequest | ForgetRequest, tier: str, key: str | None) -> Address:
-        address = self._address(asked, tier, key)
-        check_may_write(self.caller, address)
-        return address
-
-    def _address(self, asked: RetainRequest | ForgetRequest | ReadRequest, tier: str, key: str | None) -> Address:
-        return address_of(self.caller, asked, tier, key, None)
 
 
 class StoreProvider(Bound):
@@ -253,7 +247,12 @@ class StoreProvider(Bound):
             BackendFailed, UpstreamTimeout: If the store fails.
         """
         async with _named_errors():
-            draft = retraction(self.to_forget(asked), "forgotten through the memory provider", source="provider")
+            draft = Draft(
+                address=self.to_forget(asked),
+                action=DocumentAction.RETRACT,
+                source=_SOURCE,
+                reason="forgotten through the memory provider",
+            )
             await asyncio.sleep(0)  # a cancellation is heard before anything begins
             try:
                 gone = await self._store.retract(self.caller, draft)

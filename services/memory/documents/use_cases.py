@@ -162,6 +162,18 @@ class Documents:
         return history.text(address, version)
 
 
+class JournalDocuments(Documents):
+    """The same over the journal, whatever store a workspace has: for procedures, bundles, and notes about people.
+
+    Args:
+        journal: The store in the journal.
+        clock: The time now, UTC.
+    """
+
+    def __init__(self, journal: JournalStore, *, clock: Callable[[], datetime]) -> None:
+        super().__init__(lambda _: journal, journal, clock=clock)
+
+
 ANSWERS: Final = (
     (DOCUMENT_READ, Documents.read),
     (DOCUMENT_WRITE, Documents.write),

@@ -25,7 +25,7 @@ from ...schemas.operations.layered import (
 )
 from ...schemas.rules.tiers import Scope, scope_of
 from ..desk import Caller
-from ..memory.documents.use_cases import Documents
+from ..memory.documents.use_cases import JournalDocuments
 
 TIER: Final = "procedures"
 
@@ -34,10 +34,10 @@ class Procedures:
     """The use-cases.
 
     Args:
-        documents: Where they are: those of the journal, for every workspace.
+        documents: Where they are.
     """
 
-    def __init__(self, documents: Documents) -> None:
+    def __init__(self, documents: JournalDocuments) -> None:
         self._documents = documents
 
     async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:

@@ -22,7 +22,7 @@ from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from ..kept import Kept
 from ..memory.block import DocumentsByOwner
-from ..memory.documents.use_cases import Documents
+from ..memory.documents.use_cases import JournalDocuments
 from ..memory.registry import Registry
 from ..palace.graph import KnowledgeGraph
 from ..palace.use_cases import Palace
@@ -60,7 +60,7 @@ class Layered:
         journal: Recorder,
         graph: KnowledgeGraph,
         palace: Palace,
-        documents: Documents,
+        documents: JournalDocuments,
         owned: DocumentsByOwner,
         registry: Registry,
         queries: JournalQueries,

@@ -44,7 +44,7 @@ from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION
 from ...schemas.views.documents import DocumentRow
 from ..desk import Caller
-from .documents.use_cases import Documents
+from .documents.use_cases import JournalDocuments
 from .learned import Learned
 from .operators import Operators
 
@@ -64,7 +64,7 @@ class Bundles:
         operators: Names the documents about people.
     """
 
-    def __init__(self, views: ViewReader, documents: Documents, operators: Operators) -> None:
+    def __init__(self, views: ViewReader, documents: JournalDocuments, operators: Operators) -> None:
         self._views = views
         self._documents = documents
         self._operators = operators

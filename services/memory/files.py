@@ -20,6 +20,7 @@ from ...schemas.errors import (
     InvalidRequest,
     Quarantined,
 )
+from ...schemas.events.documents import DocumentAction
 from ...schemas.operations.documents import DocumentWrittenAnswer
 from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer, MemoryFileRequest
 from ...schemas.ports import ViewReader
@@ -31,10 +32,10 @@ from ...schemas.views.documents import DocumentRow
 from ..desk import Caller
 from .documents.addressing import Address, address_of, check_may_write
 from .documents.answers import CONSOLIDATE, shown
-from .documents.drafts import replacement, retraction
+from .documents.drafts import Draft
 from .documents.journal_store import JournalStore
-from .documents.moving import Moving
-from .documents.ports import Enabled, check_enabled
+from .documents.moving import move
+from .documents.ports import check_enabled
 
 _NEEDS: Final = {
     "view": ("path",),
@@ -72,18 +73,13 @@ class Files:
     Args:
         views: The views of documents.
         store: Where the documents are: the journal, for every workspace.
-        enabled: Which agents have a memory.
         clock: The time now, UTC.
     """
 
-    def __init__(
-        self, views: ViewReader, store: JournalStore, enabled: Enabled, *, clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, views: ViewReader, store: JournalStore, *, clock: Callable[[], datetime]) -> None:
         self._views = views
         self._store = store
-        self._enabled = enabled
         self._clock = clock
-        self._moving = Moving(views, store)
 
     async def run(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
         """Run one command.
@@ -101,7 +97,7 @@ class Files:
             raise InvalidRequest(
                 tuple(FieldProblem(name, "is missing", f"{asked.command} needs it") for name in missing)
             )
-        await check_enabled(self._enabled, caller)
+        await check_enabled(self._store.enabled, caller)
         commands = {
             "view": self._view,
             "create": self._create,
@@ -136,8 +132,8 @@ class Files:
         if _exists(inner, sizes):
             raise exists
         address = self._target(caller, asked, path, inner, sizes)
-        row = await self._moving.row(address)
-        draft = replacement(address, asked.file_text or "", row.seq if row else 0)
+        row = await self._store.present(address)
+        draft = Draft(address=address, content=asked.file_text or "", expected_seq=row.seq if row else 0)
         try:
             written = await self._store.write(caller, draft)
         except DocumentConflict:
@@ -170,7 +166,7 @@ class Files:
                     shown(caller, file.address.label, "", file.row.finding), hint="delete it, or ask an operator"
                 )
             text, message = change(file.row.content)
-            draft = replacement(file.address, text, file.row.seq)
+            draft = Draft(address=file.address, content=text, expected_seq=file.row.seq)
             try:
                 return _answer(message, await self._store.write(caller, draft))
             except DocumentConflict:
@@ -187,7 +183,10 @@ class Files:
         if not names:
             raise FileRefused(f"The path {path} does not exist", field="path")
         addresses = [self._writable(caller, asked, place_of(name)) for name in names]
-        written = [await self._store.retract(caller, retraction(address)) for address in addresses]
+        written = [
+            await self._store.retract(caller, Draft(address=address, action=DocumentAction.RETRACT))
+            for address in addresses
+        ]
         return MemoryFileAnswer(text=f"Successfully deleted {path}", seq=written[-1].seq)
 
     async def _rename(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
@@ -208,7 +207,7 @@ class Files:
             )
             for name in names
         ]
-        seqs = [await self._moving.move(caller, source, target) for source, target in moves]
+        seqs = [await move(self._store, caller, source, target) for source, target in moves]
         return MemoryFileAnswer(text=f"Successfully renamed {old_path} to {new_path}", seq=seqs[-1])
 
     async def _file(self, caller: Caller, asked: MemoryFileRequest, inner: str) -> _File | None:
@@ -217,7 +216,7 @@ class Files:
         if place is None:
             return None
         address = self._address(caller, asked, place)
-        row = await self._moving.row(address)
+        row = await self._store.present(address)
         return None if row is None or row.retracted else _File(address, row)
 
     async def _sizes(self, caller: Caller, asked: MemoryFileRequest) -> dict[str, int]:

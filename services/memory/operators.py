@@ -44,7 +44,7 @@ from ...schemas.views.operators import OPERATORS_PROJECTION, OperatorProfileRow
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 from ..shown import until_shown
-from .documents.use_cases import Documents
+from .documents.use_cases import JournalDocuments
 from .learned import NOW
 from .profiles import Opener, Profiles
 
@@ -62,7 +62,7 @@ class Operators:
         key: The key of the hash that names people.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, documents: Documents, *, key: bytes) -> None:
+    def __init__(self, views: ViewReader, journal: Recorder, documents: JournalDocuments, *, key: bytes) -> None:
         self._views = views
         self._journal = journal
         self._documents = documents

@@ -13,7 +13,7 @@ from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views.learning import ProposalRow
 from ..desk import Caller
 from .documents.addressing import Address
-from .documents.drafts import Draft, retraction
+from .documents.drafts import Draft
 from .documents.journal_store import JournalStore
 
 TIER = "procedures"
@@ -50,7 +50,6 @@ class Skills:
         """
         draft = Draft(
             address=address_of(row),
-            action=DocumentAction.REPLACE,
             content=text_of(row, evidence),
             source=SOURCE,
             write_id=derived_id("skill", 1, f"{row.workspace_id}/{row.proposal_id}"),
@@ -63,4 +62,5 @@ class Skills:
 
     async def retract(self, caller: Caller, row: ProposalRow, reason: str) -> None:
         """Let the procedure read as empty."""
-        await self._store.retract(caller, retraction(address_of(row), reason, source=SOURCE))
+        gone = Draft(address=address_of(row), action=DocumentAction.RETRACT, source=SOURCE, reason=reason)
+        await self._store.retract(caller, gone)

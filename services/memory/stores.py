@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ...schemas.errors import DocumentConflict, FieldProblem, InvalidRequest, NotFound, PathTaken, VersionGone
+from ...schemas.events.documents import DocumentAction
 from ...schemas.ids import is_id
 from ...schemas.ports import ViewReader
 from ...schemas.rules.documents import finding_in
@@ -22,11 +23,10 @@ from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
 from .documents.addressing import Address
 from .documents.answers import shown
-from .documents.drafts import replacement, retraction
-from .documents.history import History
+from .documents.drafts import Draft
 from .documents.journal_store import JournalStore
-from .documents.moving import Moving
-from .documents.ports import Enabled, check_enabled
+from .documents.moving import move
+from .documents.ports import check_enabled
 from .registry import Registry
 
 STORE: Final = "memstore_"
@@ -89,16 +89,12 @@ class MemoryStores:
         views: The views of documents.
         store: Where the files are: the journal, for every workspace.
         registry: The registered agents.
-        enabled: Which agents have a memory.
     """
 
-    def __init__(self, views: ViewReader, store: JournalStore, registry: Registry, enabled: Enabled) -> None:
+    def __init__(self, views: ViewReader, store: JournalStore, registry: Registry) -> None:
         self._views = views
         self._store = store
         self._registry = registry
-        self._enabled = enabled
-        self._history = History(views)
-        self._moving = Moving(views, store)
 
     async def stores(self, caller: Caller) -> list[AgentRow]:
         """The registered agents whose files the token may read, by id."""
@@ -119,7 +115,7 @@ class MemoryStores:
 
     async def paths(self, caller: Caller, store_id: str, prefix: str, depth: int) -> list[str]:
         """Paths below a prefix, sorted; those deeper than ``depth`` (0 for any) as the folder they are in, ``/a/``."""
-        await check_enabled(self._enabled, caller)
+        await check_enabled(self._store.enabled, caller)
         found = dict.fromkeys(
             _cut(f"/{key}", prefix, depth)
             for key in await self._keys(caller, _agent(caller, store_id))
@@ -141,7 +137,7 @@ class MemoryStores:
         Raises:
             NotFound: If there is none of this id.
         """
-        await check_enabled(self._enabled, caller)
+        await check_enabled(self._store.enabled, caller)
         return _stored(caller, await self._row(caller, store_id, memory_id))
 
     async def create(self, caller: Caller, store_id: str, path: str, content: str) -> Stored:
@@ -153,9 +149,11 @@ class MemoryStores:
             CrewJournalError: As ``JournalStore.write``.
         """
         target = await self._free(caller, store_id, path)
-        there = await self._moving.row(target)
+        there = await self._store.present(target)
         try:
-            await self._store.write(caller, replacement(target, content, there.seq if there else 0))
+            await self._store.write(
+                caller, Draft(address=target, content=content, expected_seq=there.seq if there else 0)
+            )
         except DocumentConflict:
             raise PathTaken(f"{path} was created meanwhile", field="path") from None
         return await self._now(caller, target)
@@ -173,9 +171,10 @@ class MemoryStores:
         source = _address(caller, row.owner, row.doc_key)
         target = source if path in (None, f"/{row.doc_key}") else await self._free(caller, store_id, path or "", row)
         if content is not None:
-            await self._store.write(caller, replacement(source, content, None if sha256 is None else row.seq))
+            expected = None if sha256 is None else row.seq
+            await self._store.write(caller, Draft(address=source, content=content, expected_seq=expected))
         if target != source:
-            await self._moving.move(caller, source, target)
+            await move(self._store, caller, source, target)
         return await self._now(caller, target)
 
     async def delete(self, caller: Caller, store_id: str, memory_id: str, sha256: str | None) -> None:
@@ -186,14 +185,14 @@ class MemoryStores:
         """
         row = await self._row(caller, store_id, memory_id, sha256)
         expected = None if sha256 is None else row.seq
-        gone = retraction(_address(caller, row.owner, row.doc_key), expected_seq=expected)
-        await self._store.retract(caller, gone)
+        address = _address(caller, row.owner, row.doc_key)
+        await self._store.retract(caller, Draft(address=address, action=DocumentAction.RETRACT, expected_seq=expected))
 
     async def versions(
         self, caller: Caller, store_id: str, wanted: VersionFilter, limit: int, *, full: bool
     ) -> list[Version]:
         """Versions, newest first, with their texts if ``full``."""
-        await check_enabled(self._enabled, caller)
+        await check_enabled(self._store.enabled, caller)
         workspace_id, owner = self._owner(caller, store_id)
         key = None
         if wanted.memory_id is not None:
@@ -229,7 +228,7 @@ class MemoryStores:
             text = None
             if full and operation != "deleted":
                 try:
-                    text = self._history.text(address, row)
+                    text = self._store.reading.history.text(address, row)
                     text = shown(caller, address.label, text, None if caller.administers else finding_in(text))
                 except VersionGone:
                     text = None
@@ -278,7 +277,7 @@ class MemoryStores:
         return _address(caller, owner_of(Scope.AGENT, agent_id), key)
 
     async def _now(self, caller: Caller, address: Address) -> Stored:
-        row = await self._moving.row(address)
+        row = await self._store.present(address)
         assert row is not None  # it was written, and a write can be read at once
         return _stored(caller, row)
 

@@ -16,7 +16,6 @@ from ...schemas.operations import (
     agents,
     context,
     conversation,
-    document_search,
     embeddings,
     facts,
     health,
@@ -88,6 +87,8 @@ from ..memory.workspace_settings import WorkspaceSettingsService
 from ..operating.letters import Letters
 from ..palace.graph import KnowledgeGraph
 from ..palace.use_cases import Palace
+from ..query.chunks import combined
+from ..query.chunks import documents as chunk_search
 from ..query.chunks.combined import MemorySearch
 from ..query.chunks.documents import DocumentSearch
 from ..query.entries.graph import GraphQueries
@@ -204,14 +205,12 @@ def _bind_documents(desk: Desk, use: Handlers) -> None:
         (use.blocks, block.ANSWERS),
         (use.bundles, bundle_use_cases.ANSWERS),
         (use.files, file_use_cases.ANSWERS),
+        (use.document_search, chunk_search.ANSWERS),
+        (use.memory_search, combined.ANSWERS),
     )
     for instance, answers in families:
         for operation, method in answers:
             desk.bind(operation, MethodType(method, instance))
-    search = use.document_search
-    desk.bind(document_search.DOCUMENT_INDEX, search.status)
-    desk.bind(document_search.DOCUMENT_REINDEX, search.reindex)
-    desk.bind(document_search.SEARCH_MEMORY, use.memory_search.search)
 
 
 def _bind_knowledge(desk: Desk, knowledge: KnowledgeGraph) -> None:

@@ -23,7 +23,7 @@ from ..memory.bundles import Bundles
 from ..memory.documents.administration import Administration
 from ..memory.documents.journal_store import JournalStore
 from ..memory.documents.provision import Provision
-from ..memory.documents.use_cases import Documents
+from ..memory.documents.use_cases import JournalDocuments
 from ..memory.files import Files
 from ..memory.learning import Learning
 from ..memory.nudges import NudgeService
@@ -67,7 +67,7 @@ class Memory:
     retractions: Retractions
     registry: Registry
     agents: Agents
-    documents: Documents
+    documents: JournalDocuments
     document_store: JournalStore
     administration: Administration
     files: Files
@@ -105,7 +105,7 @@ async def start_memory(
     agents = Agents(views, journal, registry, Provision(views, writer))
     store = JournalStore(views, writer, journal, agents, settings.data_dir, clock=clock)
     stack.callback(store.close)
-    documents = Documents(lambda _: store, store, clock=clock)
+    documents = JournalDocuments(store, clock=clock)
     scrubber = MODE_OF_SETTING[settings.secrets]
     administration = Administration(views, journal, clock=clock, scrubber=scrubber)
     after_runs = AfterRuns(journal, views, clock=clock)
@@ -137,8 +137,8 @@ async def start_memory(
         documents=documents,
         document_store=store,
         administration=administration,
-        files=Files(views, store, agents, clock=clock),
-        stores=MemoryStores(views, store, registry, agents),
+        files=Files(views, store, clock=clock),
+        stores=MemoryStores(views, store, registry),
         reindexing=Reindexing(journal, views, clock=clock),
         nudges=NudgeService(views, journal, clock=clock),
         workspace_settings=WorkspaceSettingsService(views, journal, clock=clock),

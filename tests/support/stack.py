@@ -57,7 +57,7 @@ from crew_journal.services.memory.documents.administration import Administration
 from crew_journal.services.memory.documents.journal_store import JournalStore
 from crew_journal.services.memory.documents.owned import PromptDocuments
 from crew_journal.services.memory.documents.provision import Provision
-from crew_journal.services.memory.documents.use_cases import Documents
+from crew_journal.services.memory.documents.use_cases import Documents, JournalDocuments
 from crew_journal.services.memory.files import Files
 from crew_journal.services.memory.health import MemoryHealth
 from crew_journal.services.memory.learning import Learning
@@ -246,7 +246,7 @@ async def running_stack(
         in_journal = JournalStore(store, base.writer, journal, agents, data_dir, clock=lambda: datetime.now(UTC))
         ends.callback(in_journal.close)
         in_journal.serve(document_search.search, lambda: None)
-        documents = Documents(lambda _: in_journal, in_journal, clock=lambda: datetime.now(UTC))
+        documents = JournalDocuments(in_journal, clock=lambda: datetime.now(UTC))
         stores = DocumentStores(providers_chosen or Choices(Choice(), {}), in_journal, clock=lambda: datetime.now(UTC))
         ends.push_async_callback(stores.close)
         prompt_documents = PromptDocuments(store)
@@ -314,7 +314,7 @@ async def running_stack(
                 ),
                 documents=Documents(stores.of, in_journal, clock=lambda: datetime.now(UTC)),
                 administration=Administration(store, journal, clock=lambda: datetime.now(UTC)),
-                files=Files(store, in_journal, agents, clock=lambda: datetime.now(UTC)),
+                files=Files(store, in_journal, clock=lambda: datetime.now(UTC)),
                 palace=palace,
                 layered=layered,
             ),
@@ -343,7 +343,7 @@ async def running_stack(
             ),
             models=models,
             mcp=await parts.begin("mcp", McpServer(Tools(desk, audit, lambda: base.client.is_connected), 1 << 22)),
-            stores=MemoryStores(store, in_journal, registry, agents),
+            stores=MemoryStores(store, in_journal, registry),
             limits=limits or HttpLimits(),
         )
         app = App(services)

@@ -115,6 +115,13 @@ def address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, tod
     return Address(caller.workspace_id, scope, owner_of(scope, _name(caller, asked, scope)), tier, key)
 
 
+def writable_address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, today: date | None) -> Address:
+    """The document that a write names; raises as ``address_of`` and ``check_may_write``."""
+    address = address_of(caller, asked, tier, key, today)
+    check_may_write(caller, address)
+    return address
+
+
 def check_own(caller: Caller, asked: NamesOwner) -> None:
     """Refuse a request of AGENT or LEAD that names another agent or crew.
 

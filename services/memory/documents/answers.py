@@ -158,56 +158,47 @@ def stored_answer(caller: Caller, draft: Draft, stored: Stored, row: DocumentRow
     return answer.model_copy(update={"warning": late})
 
 
-def empty_answer(address: Address, view_seq: int) -> DocumentAnswer:
-    """A document that was not written."""
+def document_answer(
+    address: Address,
+    view_seq: int,
+    content: str = "",
+    finding: str | None = None,
+    *,
+    size: int = 0,
+    sha256: str = _EMPTY,
+    seq: int = 0,
+    updated_ms: int | None = None,
+    retracted: bool = False,
+) -> DocumentAnswer:
+    """A document; one that was never written unless more than its address is given.
+
+    Args:
+        address: Which one.
+        view_seq: The sequence of the answer.
+        content: The text, as the caller may read it.
+        finding: What the scanners block in it.
+        size: Bytes of its text, also if it is blocked.
+        sha256: Likewise.
+        seq: Its last write.
+        updated_ms: The time of that write.
+        retracted: Whether it is retracted.
+    """
     cap = address.rule.cap_bytes
     return DocumentAnswer(
         id=address.label,
         tier=address.tier,
         key=address.key,
         owner=address.owner,
-        content="",
-        bytes=0,
+        content=content,
+        bytes=size,
         cap_bytes=cap,
-        usage=None if cap is None else usage(0, cap),
-        sha256=_EMPTY,
-        seq=0,
-        updated_at=None,
+        usage=None if cap is None else usage(size, cap),
+        sha256=sha256,
+        seq=seq,
+        updated_at=None if updated_ms is None else format_ms(updated_ms),
+        retracted=retracted,
+        quarantined=finding_of(finding),
         view_seq=view_seq,
-    )
-
-
-def document_answer(caller: Caller, address: Address, row: DocumentRow, view_seq: int) -> DocumentAnswer:
-    """The present text of a document."""
-    return empty_answer(address, view_seq).model_copy(
-        update={
-            "content": shown(caller, address.label, row.content, row.finding),
-            "bytes": row.bytes,
-            "usage": None if address.rule.cap_bytes is None else usage(row.bytes, address.rule.cap_bytes),
-            "sha256": row.sha256,
-            "seq": row.seq,
-            "updated_at": format_ms(row.updated_ms),
-            "retracted": row.retracted,
-            "quarantined": finding_of(row.finding),
-        }
-    )
-
-
-def version_answer(
-    caller: Caller, address: Address, version: VersionRow, text: str, finding: str | None, view_seq: int
-) -> DocumentAnswer:
-    """The text of a version."""
-    return empty_answer(address, view_seq).model_copy(
-        update={
-            "content": shown(caller, address.label, text, finding),
-            "bytes": version.bytes,
-            "usage": None if address.rule.cap_bytes is None else usage(version.bytes, address.rule.cap_bytes),
-            "sha256": version.sha256,
-            "seq": version.seq,
-            "updated_at": format_ms(version.published_ms),
-            "retracted": version.action == "retract",
-            "quarantined": finding_of(finding),
-        }
     )
 
 

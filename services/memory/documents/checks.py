@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import Final
 
 from ....schemas.errors import Quarantined, WriteRefused
+from ....schemas.events.memory_documents import MemoryConfigUpdated
 from ....schemas.ports import ViewReader
 from ....schemas.rules.contradiction import contradiction
 from ....schemas.rules.documents import finding_in
 from ....schemas.rules.tiers import Scope, owner_of
-from ....schemas.views import DOCUMENTS
+from ....schemas.views import DOCUMENTS, MEMORY_CONFIG
 from ...desk import Caller
 from ...journal.intake.secrets import HINT, Scrubs
-from .configs import kept_configs
+from ...kept import Kept, in_thread
 from .drafts import Draft
 from .present import WrittenDocument
 
@@ -27,6 +28,7 @@ SECRET: Final = "secret/"
 """Begins the finding of a content that holds credentials; their kinds follow."""
 CONTRADICTION: Final = "verifier/pinned"
 """The finding of a content that contradicts a pinned fact."""
+_VERIFIER: Final = f"SELECT verifier FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
 _PINS: Final = f"""SELECT content FROM {DOCUMENTS} WHERE workspace_id = ? AND tier = 'pins'
     AND owner IN (SELECT unnest(?::VARCHAR[]))"""
 
@@ -42,8 +44,8 @@ class Checks:
     def __init__(self, views: ViewReader, scrubs: Scrubs) -> None:
         self._views = views
         self._scrubs = scrubs
-        self._configs = kept_configs(views)
-        self.close = self._configs.close
+        self._verifiers = Kept(views, (MEMORY_CONFIG,), in_thread(self._verifier))
+        self.close = self._verifiers.close
 
     async def scrub(self, draft: Draft) -> tuple[Draft, str | None]:
         """The write as it may be stored, without credentials unless the workspace keeps them, and a warning.
@@ -78,8 +80,7 @@ class Checks:
         address = draft.address
         if finding is not None:
             raise blocked(address.label, finding)
-        config = await self._configs.of(address.workspace_id)
-        if config.verifier == "off" or address.tier == "pins":
+        if address.tier == "pins" or await self._verifiers.of(address.workspace_id) == "off":
             return
         owners = [owner_of(Scope.WORKSPACE, None), address.owner]
         if caller.principal.crew_id is not None:
@@ -93,6 +94,11 @@ class Checks:
             )
             refusal.finding = CONTRADICTION
             raise refusal
+
+    def _verifier(self, workspace_id: str) -> str:
+        """Whether texts are compared with pinned facts, as the workspace sets it; blocking."""
+        rows = self._views.rows(_VERIFIER, [workspace_id])
+        return str(rows[0][0]) if rows else MemoryConfigUpdated().verifier
 
     def _contradicted(self, workspace_id: str, owners: list[str], content: str) -> str | None:
         """The pinned line that a line of ``content`` contradicts; blocking."""

@@ -5,7 +5,7 @@ Invariant: ``write_id`` names the write for ever; its message id follows from it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ....schemas.errors import (
@@ -27,22 +27,30 @@ MODES: Final = {"replace": DocumentAction.REPLACE, "append": DocumentAction.APPE
 """The modes of a write."""
 
 
+def mint_write_id() -> str:
+    """A new write id: ``w_`` and a UUIDv7."""
+    return "w_" + uuid7_hex()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A write.
+    """A write: of a whole text over the API under an id of its own, unless more than address and content is given.
 
     Attributes:
-        given_id: The caller's write id; None to mint one.
+        address: The document.
+        content: The text; empty for a retraction.
+        source: Where it comes from (``events/documents``).
+        given_id: Whether the write id is the caller's.
         expected_seq: The version that a replace is for; None for the present one.
         expected_sha256: SHA-256 of the text that a replace is for; None for the present one.
         said: The end of the content, if two writes are the same when it is: without the time before it.
     """
 
     address: Address
-    action: DocumentAction
-    content: str
-    source: str
-    write_id: str
+    content: str = ""
+    action: DocumentAction = DocumentAction.REPLACE
+    source: str = "api"
+    write_id: str = field(default_factory=mint_write_id)
     given_id: bool = False
     expected_seq: int | None = None
     expected_sha256: str | None = None
@@ -140,42 +148,12 @@ def drafted(address: Address, mode: str, content: str, source: str, write_id: st
     )
 
 
-def text_of(text: str, field: str = "content") -> str:
+def text_of(text: str, name: str = "content") -> str:
     """The text of a request.
 
     Raises:
         EmptyContent: If it is blank.
     """
     if not text.strip():
-        raise EmptyContent(f"the {field} is empty", hint="to empty a document, retract it", field=field)
+        raise EmptyContent(f"the {name} is empty", hint="to empty a document, retract it", field=name)
     return text
-
-
-def replacement(address: Address, content: str, expected_seq: int | None = None) -> Draft:
-    """A whole text over the API, for the version ``expected_seq``."""
-    return Draft(
-        address=address,
-        action=DocumentAction.REPLACE,
-        content=content,
-        source="api",
-        write_id=mint_write_id(),
-        expected_seq=expected_seq,
-    )
-
-
-def retraction(address: Address, reason: str = "", expected_seq: int | None = None, *, source: str = "api") -> Draft:
-    """Lets the document read as empty."""
-    return Draft(
-        address=address,
-        action=DocumentAction.RETRACT,
-        content="",
-        source=source,
-        write_id=mint_write_id(),
-        expected_seq=expected_seq,
-        reason=reason,
-    )
-
-
-def mint_write_id() -> str:
-    """A new write id: ``w_`` and a UUIDv7."""
-    return "w_" + uuid7_hex()

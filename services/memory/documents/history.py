@@ -1,4 +1,4 @@
-"""Versions of a document: what each write made of it.
+"""A document as it is, and its versions: what each write made of it.
 
 Invariant: the text of a version is made of its pieces and has its hash; a version whose pieces are gone has no text.
 Blocking.
@@ -13,10 +13,12 @@ from ....schemas.events.documents import MAX_CAUSES, DocumentAction
 from ....schemas.ids import name_key
 from ....schemas.ports import ViewReader
 from ....schemas.rules.documents import joint, sha256_of
-from ....schemas.views import VERSIONS
-from ....schemas.views.documents import VersionRow
+from ....schemas.views import DOCUMENTS, VERSIONS
+from ....schemas.views.documents import DocumentRow, VersionRow
 from .addressing import Address
 
+SELECT_PRESENT: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE key = ? AND workspace_id = ? AND owner = ?
+    AND tier = ? AND doc_key IS NOT DISTINCT FROM ?"""
 _OF_DOCUMENT: Final = "workspace_id = ? AND owner = ? AND tier = ? AND doc_key IS NOT DISTINCT FROM ?"
 _SELECT: Final = f"SELECT {VERSIONS.names} FROM {VERSIONS} WHERE {_OF_DOCUMENT}"
 _NEWEST: Final = f"{_SELECT} ORDER BY seq DESC LIMIT ?"
@@ -38,6 +40,11 @@ class History:
 
     def __init__(self, views: ViewReader) -> None:
         self._views = views
+
+    def present(self, address: Address) -> DocumentRow | None:
+        """The document as it is now; None if it was never written."""
+        rows = self._views.rows(SELECT_PRESENT, address.values)
+        return DocumentRow(*rows[0]) if rows else None
 
     def newest(self, address: Address, limit: int) -> list[VersionRow]:
         """The last versions, newest first."""

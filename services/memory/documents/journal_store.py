@@ -22,6 +22,7 @@ from ....schemas.operations.documents import DocumentAnswer, DocumentWrittenAnsw
 from ....schemas.ports import Published, ViewReader
 from ....schemas.settings import MIN_SEQ_WAIT_S
 from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION
+from ....schemas.views.documents import DocumentRow
 from ...desk import Caller, Handler
 from ...journal.intake.recorder import ScrubbingRecorder
 from ...journal.publishing.acks import WrongLastSequence
@@ -94,6 +95,10 @@ class JournalStore:
         """Stop following the views."""
         self._present.close()
         self.checks.close()
+
+    async def present(self, address: Address) -> DocumentRow | None:
+        """The document as it is now, blocked or not; None if it was never written."""
+        return await asyncio.to_thread(self.reading.history.present, address)
 
     async def read(
         self, caller: Caller, address: Address, version: int | None = None, as_of: int | None = None

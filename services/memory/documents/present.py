@@ -25,13 +25,12 @@ from ...desk import Caller
 from .addressing import Address
 from .answers import too_large
 from .drafts import Draft
+from .history import SELECT_PRESENT
 from .scanning import Scanning, scanning
 from .turns import Turns
 
 KEPT: Final = 256
 """Documents kept after their last write: at most 64 MB, if all are topics of 250 KB; usually 1 MB."""
-SELECT_ONE: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE key = ? AND workspace_id = ? AND owner = ?
-    AND tier = ? AND doc_key IS NOT DISTINCT FROM ?"""
 _SIZES: Final = f"SELECT tier, doc_key, seq, bytes FROM {DOCUMENTS} WHERE workspace_id = ? AND owner = ?"
 _Name = tuple[str, str, str, str | None]
 
@@ -258,7 +257,7 @@ class PresentDocuments:
             document.stale = self._forgotten != times
 
     def _read(self, address: Address) -> tuple[list[DocumentRow], list[tuple[Any, ...]]]:
-        rows = [DocumentRow(*row) for row in self._views.rows(SELECT_ONE, address.values)]
+        rows = [DocumentRow(*row) for row in self._views.rows(SELECT_PRESENT, address.values)]
         return rows, self._views.rows(_SIZES, [address.workspace_id, address.owner])
 
     def _follow(self, batch: CommittedBatch) -> None:

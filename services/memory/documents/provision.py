@@ -9,7 +9,6 @@ import contextlib
 from typing import Final
 
 from ....schemas.errors import ViewsBehind
-from ....schemas.events.documents import DocumentAction
 from ....schemas.ports import ViewReader
 from ....schemas.rules.tiers import Scope, owner_of
 from ....schemas.settings import MIN_SEQ_WAIT_S
@@ -17,7 +16,7 @@ from ....schemas.views import DOCUMENTS_PROJECTION
 from ...desk import Caller
 from ...journal.publishing.acks import WrongLastSequence
 from .addressing import Address
-from .drafts import Draft, mint_write_id
+from .drafts import Draft
 from .ports import DocumentPublisher
 
 SOURCE: Final = "registration"
@@ -47,10 +46,7 @@ class Provision:
         for tier, scope, name in wanted:
             draft = Draft(
                 address=Address(caller.workspace_id, scope, owner_of(scope, name), tier, None),
-                action=DocumentAction.REPLACE,
-                content="",
                 source=SOURCE,
-                write_id=mint_write_id(),
             )
             with contextlib.suppress(WrongLastSequence, ViewsBehind):  # it exists; it is stored and read a little later
                 published = await self._writer.post_expecting(draft.message(caller), 0)

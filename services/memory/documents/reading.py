@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from ....schemas.errors import NotAllowed, NotFound
+from ....schemas.events.documents import DocumentAction
 from ....schemas.operations.documents import (
     DOCUMENT_DIFF,
     DOCUMENT_VERSIONS,
@@ -46,10 +47,9 @@ from ..learned import NOW, Learned
 from ..pinned import pinned_entries
 from ..profiles import Profiles
 from .addressing import Address, address_of, check_own, rule_of
-from .answers import document_answer, empty_answer, listed, shown, version_answer, version_shown
+from .answers import document_answer, listed, shown, version_shown
 from .history import History
 from .ports import Enabled, check_enabled
-from .present import SELECT_ONE
 
 _LIST: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE workspace_id = $1 AND ($2 IS NULL OR tier = $2)
     AND ($3 IS NULL OR owner IN (SELECT unnest($3::VARCHAR[]))) ORDER BY owner, tier, doc_key"""
@@ -121,16 +121,24 @@ class Reading:
     def _read(self, caller: Caller, address: Address, number: int | None, as_of: int | None) -> DocumentAnswer:
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
         if number is None and as_of is None:
-            rows = self._views.rows(SELECT_ONE, address.values)
-            is_empty = not (rows and DocumentRow(*rows[0]).content)
+            row = self.history.present(address)
+            is_empty = row is None or not row.content
             if address.tier == "peers" and is_empty:
                 return self._card(address, view_seq)
             if is_empty and _is_pins(address):
                 return self._pins(caller, address, NOW)
-            return (
-                document_answer(caller, address, DocumentRow(*rows[0]), view_seq)
-                if rows
-                else empty_answer(address, view_seq)
+            if row is None:
+                return document_answer(address, view_seq)
+            return document_answer(
+                address,
+                view_seq,
+                shown(caller, address.label, row.content, row.finding),
+                row.finding,
+                size=row.bytes,
+                sha256=row.sha256,
+                seq=row.seq,
+                updated_ms=row.updated_ms,
+                retracted=row.retracted,
             )
         if number is not None:
             version = self.history.at(address, number)
@@ -139,9 +147,20 @@ class Reading:
         elif _is_pins(address):
             return self._pins(caller, address, as_of or 0)
         else:
-            return empty_answer(address, view_seq)
+            return document_answer(address, view_seq)
         text = self.history.text(address, version)
-        return version_answer(caller, address, version, text, finding_in(text), view_seq)
+        finding = finding_in(text)
+        return document_answer(
+            address,
+            view_seq,
+            shown(caller, address.label, text, finding),
+            finding,
+            size=version.bytes,
+            sha256=version.sha256,
+            seq=version.seq,
+            updated_ms=version.published_ms,
+            retracted=version.action == DocumentAction.RETRACT,
+        )
 
     def _rendered(self, caller: Caller, address: Address, number: int | None, as_of: int | None) -> DocumentAnswer:
         """Lessons or an operator model; they have no versions, but a text as of each sequence."""
@@ -210,7 +229,7 @@ def _owners(caller: Caller, asked: DocumentsRequest) -> list[str] | None:
 def _of_text(address: Address, content: str, view_seq: int) -> DocumentAnswer:
     """A document that is rendered."""
     changes = {"content": content, "bytes": len(content.encode()), "sha256": sha256_of(content)}
-    return empty_answer(address, view_seq).model_copy(update=changes)
+    return document_answer(address, view_seq).model_copy(update=changes)
 
 
 def _is_of(owner: str, scope: Scope) -> bool:

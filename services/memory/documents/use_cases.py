@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Final
 
 from ....schemas.errors import EmptyContent, FieldProblem, InvalidRequest
@@ -29,8 +29,8 @@ from ....schemas.operations.documents import (
     WriteDocumentRequest,
 )
 from ...desk import Caller
-from .addressing import Address, Addressed, address_of, check_may_write
-from .drafts import Draft, drafted, mint_write_id, retraction, text_of
+from .addressing import Address, Addressed, address_of, writable_address_of
+from .drafts import Draft, drafted, text_of
 from .journal_store import JournalStore
 from .ports import DocumentStore, check_enabled
 
@@ -69,7 +69,7 @@ class Documents:
         """
         if asked.version is not None and asked.as_of is not None:
             raise InvalidRequest((FieldProblem("as_of", "stands beside version", "give one of the two"),))
-        address = self._address(caller, asked, asked.tier, asked.key)
+        address = address_of(caller, asked, asked.tier, asked.key, self._today())
         await check_enabled(self._enabled, caller)
         return await self._store_of(caller.workspace_id).read(caller, address, asked.version, asked.as_of)
 
@@ -129,12 +129,7 @@ class Documents:
                 f"version {asked.version} of {address.label} is empty", hint="name one with a text", field="version"
             )
         draft = Draft(
-            address=address,
-            action=DocumentAction.RESTORE,
-            content=text,
-            source="restore",
-            write_id=mint_write_id(),
-            reason=asked.reason,
+            address=address, action=DocumentAction.RESTORE, content=text, source="restore", reason=asked.reason
         )
         return await self._store_of(caller.workspace_id).write(caller, draft)
 
@@ -148,24 +143,35 @@ class Documents:
             CrewJournalError: As ``write``.
         """
         address = self._writable(caller, asked, asked.tier, asked.key)
-        return await self._store_of(caller.workspace_id).retract(caller, retraction(address, asked.reason))
+        gone = Draft(address=address, action=DocumentAction.RETRACT, reason=asked.reason)
+        return await self._store_of(caller.workspace_id).retract(caller, gone)
 
     async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
         """Search documents; another store than the journal returns at most 20 hits. Raises as ``DocumentStore.search``."""
         return await self._store_of(caller.workspace_id).search(caller, asked)
 
-    def _address(self, caller: Caller, asked: Addressed, tier: str, key: str | None) -> Address:
-        return address_of(caller, asked, tier, key, self._clock().astimezone(UTC).date())
+    def _today(self) -> date:
+        return self._clock().astimezone(UTC).date()
 
     def _writable(self, caller: Caller, asked: Addressed, tier: str, key: str | None) -> Address:
-        address = self._address(caller, asked, tier, key)
-        check_may_write(caller, address)
-        return address
+        return writable_address_of(caller, asked, tier, key, self._today())
 
     def _version_text(self, address: Address, seq: int | None) -> str:
         history = self.reading.history
         version = history.last_with_text(address) if seq is None else history.at(address, seq)
         return history.text(address, version)
+
+
+class JournalDocuments(Documents):
+    """The same over the journal, whatever store a workspace has: for procedures, bundles, and notes about people.
+
+    Args:
+        journal: The store in the journal.
+        clock: The time now, UTC.
+    """
+
+    def __init__(self, journal: JournalStore, *, clock: Callable[[], datetime]) -> None:
+        super().__init__(lambda _: journal, journal, clock=clock)
 
 
 ANSWERS: Final = (

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Final, cast, get_args
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -28,8 +28,9 @@ from ....schemas.errors import (
     UpstreamTimeout,
     ViewsBehind,
 )
+from ....schemas.events.documents import DocumentAction
 from ....schemas.ids import is_id, is_workspace
-from ....schemas.operations.document_search import DocumentSearchRequest, FileScope
+from ....schemas.operations.document_search import DocumentSearchRequest
 from ....schemas.principal import Principal, Role
 from ....schemas.provider import (
     HEALTH_DEADLINE_S,
@@ -52,17 +53,14 @@ from ....schemas.provider import (
 )
 from ....schemas.rules.tiers import Scope, owner_of, tier_of_label
 from ...desk import Caller
-from ...query.chunks.scope import SearchedOwners, file_scope
-from ..documents.addressing import Address, address_of, check_may_write, rule_of
-from ..documents.drafts import Draft, drafted, retraction
+from ..documents.addressing import Address, address_of, rule_of, writable_address_of
+from ..documents.drafts import Draft, drafted
 from ..documents.ports import DocumentStore
 
 TOKEN_ID: Final = "memory-provider"
 """Who decides, in the journal, where no token of a caller is at hand."""
-CASCADE: Final = (
-    "`crew-journal forget` will erase a person from the whole journal and from what was made of it; this version does not "
-    "have it yet, so forget each document by its id"
-)
+CASCADE: Final = "forget each document of the person by its id; docs/providers.md says what a store can erase"
+_SOURCE: Final = "provider"
 _Asked = RetainRequest | RecallRequest | ForgetRequest | ReadRequest | LabelsRequest
 
 
@@ -116,11 +114,11 @@ class Bound:
             NotAllowed: If the role may not write there.
         """
         self.check(asked)
-        address = self._writable(asked, asked.tier, asked.key)
+        address = writable_address_of(self.caller, asked, asked.tier, asked.key, None)
         if asked.write_id is not None and not is_id(asked.write_id):
             raise DocumentError("write_id is not an id", hint="use 1 to 64 of A-Z a-z 0-9 _ -", field="write_id")
         return drafted(
-            address, asked.mode, asked.content, "provider", asked.write_id, expected_sha256=asked.expected_sha256
+            address, asked.mode, asked.content, _SOURCE, asked.write_id, expected_sha256=asked.expected_sha256
         )
 
     def to_read(self, asked: ReadRequest) -> Address:
@@ -130,7 +128,7 @@ class Bound:
             DocumentError: The first thing that is wrong: scope, tier, key.
         """
         self.check(asked)
-        return self._address(asked, asked.tier, asked.key)
+        return address_of(self.caller, asked, asked.tier, asked.key, None)
 
     def to_forget(self, asked: ForgetRequest, *, cascade: str = CASCADE) -> Address:
         """The document that is forgotten.
@@ -164,32 +162,24 @@ class Bound:
                 hint="send the id that retain returned, such as AGENT.md or daily/2026-05-21.md",
                 field="id",
             )
-        return self._writable(asked, *known)
+        return writable_address_of(self.caller, asked, *known, None)
 
-    def to_search(self, asked: RecallRequest) -> SearchedOwners:
-        """Whose documents a search covers.
+    def to_search(self, asked: RecallRequest) -> DocumentSearchRequest:
+        """The search of a request.
 
         Raises:
             DocumentError: If scope, tier or query are not valid.
-            InvalidQuery: If the provider is bound to neither agent nor crew of the scope.
         """
         self.check(asked)
         if asked.tier is not None:
             rule_of(asked.tier)
-        if not asked.query.strip():
-            raise DocumentError("query is blank", hint="send words or a question", field="query")
-        if asked.scope not in get_args(FileScope):
-            hint = "use agent, crew or both"
-            raise DocumentError(f"scope {asked.scope[:32]!r} is not a scope", hint=hint, field="scope")
-        return file_scope(self.caller.principal, cast("FileScope", asked.scope), None, None)
-
-    def _writable(self, asked: RetainRequest | ForgetRequest, tier: str, key: str | None) -> Address:
-        address = self._address(asked, tier, key)
-        check_may_write(self.caller, address)
-        return address
-
-    def _address(self, asked: RetainRequest | ForgetRequest | ReadRequest, tier: str, key: str | None) -> Address:
-        return address_of(self.caller, asked, tier, key, None)
+        limit = max(1, min(asked.limit, RECALL_LIMIT_MAX))
+        given = {"query": asked.query, "limit": limit, "scope": asked.scope, "tier": asked.tier}
+        try:
+            return DocumentSearchRequest.model_validate(given)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise DocumentError(first["msg"], field=str(first["loc"][0])) from None
 
 
 class StoreProvider(Bound):
@@ -232,11 +222,8 @@ class StoreProvider(Bound):
             NotAllowed: If the agent's memory is off.
             BackendFailed, UpstreamTimeout: If the store fails.
         """
-        limit = max(1, min(asked.limit, RECALL_LIMIT_MAX))
         async with _named_errors():
-            self.to_search(asked)
-            given = {"query": asked.query, "limit": limit, "scope": asked.scope, "tier": asked.tier}
-            found = await self._store.search(self.caller, DocumentSearchRequest.model_validate(given))
+            found = await self._store.search(self.caller, self.to_search(asked))
         best = max((abs(hit.score) for hit in found.results), default=0.0)
         hits = [
             RecallSnippet(
@@ -246,7 +233,7 @@ class StoreProvider(Bound):
                 score=abs(hit.score) / best if best else 1.0,
                 scope=hit.source,
             )
-            for hit in found.results[:limit]
+            for hit in found.results
         ]
         return RecallResult(hits=tuple(hits), quarantined=found.quarantined)
 
@@ -260,7 +247,12 @@ class StoreProvider(Bound):
             BackendFailed, UpstreamTimeout: If the store fails.
         """
         async with _named_errors():
-            draft = retraction(self.to_forget(asked), "forgotten through the memory provider", source="provider")
+            draft = Draft(
+                address=self.to_forget(asked),
+                action=DocumentAction.RETRACT,
+                source=_SOURCE,
+                reason="forgotten through the memory provider",
+            )
             await asyncio.sleep(0)  # a cancellation is heard before anything begins
             try:
                 gone = await self._store.retract(self.caller, draft)
@@ -282,18 +274,14 @@ class StoreProvider(Bound):
 
         Raises:
             ScopeMismatch: If the request names another scope, or the provider is bound to none of that kind.
-            DocumentError: If the scope is not valid.
         """
         self.check(asked)
-        names = {Scope.AGENT: self.scope.agent_id, Scope.CREW: self.scope.crew_id, Scope.WORKSPACE: ""}
-        if asked.scope not in names:
-            hint = "use agent, crew or workspace"
-            raise DocumentError(f"scope {asked.scope[:32]!r} is not a scope", hint=hint, field="scope")
-        scope = Scope(asked.scope)
-        if (name := names[scope]) is None:
-            raise ScopeMismatch(f"the provider is bound to no {scope}", hint=f"use one of the {scope}", field="scope")
+        owners = {"agent": self.scope.agent_id, "crew": self.scope.crew_id, "workspace": ""}
+        if (name := owners.get(asked.scope)) is None:
+            hint = "use agent, crew or workspace, and a provider that is bound to it"
+            raise ScopeMismatch(f"the provider is bound to no {asked.scope[:32]!r}", hint=hint, field="scope")
         async with _named_errors():
-            return LabelsResult(ids=await self._store.labels(self.caller, owner_of(scope, name)))
+            return LabelsResult(ids=await self._store.labels(self.caller, owner_of(Scope(asked.scope), name)))
 
     async def health(self) -> HealthStatus:
         """Whether the store works; within ``HEALTH_DEADLINE_S``."""
@@ -340,6 +328,3 @@ async def _named_errors() -> AsyncIterator[None]:
         raise BackendFailed(error.message, hint=error.hint) from error
     except CrewJournalError as error:
         raise DocumentError(error.message, hint=error.hint, field=error.field) from error
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise DocumentError(first["msg"], field=str(first["loc"][0])) from None

@@ -36,10 +36,8 @@ from ...desk import Caller
 from ...query.chunks.scope import file_scope
 from ..documents.addressing import Address
 from ..documents.answers import (
-    empty_answer,
-    finding_of,
+    document_answer,
     is_nearly_full,
-    usage,
     warned,
     with_text,
     written_answer,
@@ -58,24 +56,18 @@ _log = structlog.get_logger(__name__)
 def text_answer(
     address: Address, content: str, finding: str | None, sha256: str | None = None, size: int | None = None
 ) -> DocumentAnswer:
-    """A document outside of the journal; a notice in place of a text that the scanners block.
+    """A document outside of the journal, with a notice in place of a text that the scanners block.
 
-    Args:
-        address: Which one.
-        content: Its text; empty if it is blocked.
-        finding: What blocks it, as ``category/pattern``.
-        sha256: That of its text; that of ``content`` if None.
-        size: Bytes of its text; those of ``content`` if None.
+    ``sha256`` and ``size`` are those of its text; those of ``content`` if None.
     """
-    cap, bytes_ = address.rule.cap_bytes, len(content.encode()) if size is None else size
-    changes = {
-        "content": content if finding is None else notice_of(address.label, finding),
-        "bytes": bytes_,
-        "usage": None if cap is None else usage(bytes_, cap),
-        "sha256": sha256 or sha256_of(content),
-        "quarantined": finding_of(finding),
-    }
-    return empty_answer(address, 0).model_copy(update=changes)
+    return document_answer(
+        address,
+        0,
+        content if finding is None else notice_of(address.label, finding),
+        finding,
+        size=len(content.encode()) if size is None else size,
+        sha256=sha256 or sha256_of(content),
+    )
 
 
 async def answered(call: Awaitable[_R]) -> _R:

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from ....schemas.events.memory import MemorySearched
-from ....schemas.operations.document_search import SNIPPET_CHARS, MemoryHit, SearchMemoryAnswer, SearchMemoryRequest
+from ....schemas.operations.document_search import (
+    SEARCH_MEMORY,
+    SNIPPET_CHARS,
+    MemoryHit,
+    SearchMemoryAnswer,
+    SearchMemoryRequest,
+)
 from ....schemas.operations.recall import RecallHit, RecallRequest
 from ....schemas.rules.tiers import scope_of
 from ...desk import Caller
@@ -133,3 +140,6 @@ def _entry(hit: RecallHit, rank: int) -> MemoryHit:
         crew_id=hit.crew_id,
         confidence=hit.confidence,
     )
+
+
+ANSWERS: Final = ((SEARCH_MEMORY, MemorySearch.search),)

@@ -14,6 +14,8 @@ from typing import Final
 from ....schemas.errors import NoSuchMemory
 from ....schemas.events.memory import MemorySearched
 from ....schemas.operations.document_search import (
+    DOCUMENT_INDEX,
+    DOCUMENT_REINDEX,
     SNIPPET_CHARS,
     DocumentHit,
     DocumentIndexAnswer,
@@ -224,3 +226,6 @@ def _shown(hit: ChunkHit, snippet: str) -> DocumentHit:
         line=text.first_line,
         heading=text.breadcrumb,
     )
+
+
+ANSWERS: Final = ((DOCUMENT_INDEX, DocumentSearch.status), (DOCUMENT_REINDEX, DocumentSearch.reindex))

@@ -6,7 +6,6 @@ is not changed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -63,6 +62,8 @@ def _measured(
     directory: Path, models: tuple[str, str], recipes: Sequence[str], k: int, workspace: str | None
 ) -> dict[str, Any]:
     """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
+    import asyncio
+
     asked = exam_set.read_set(directory, workspace, "--eval")
     exam.report_unanswerable(asked)
     report: dict[str, Any] = {"directory": str(directory), **asked.as_dict(), "k": k, "models": {}}

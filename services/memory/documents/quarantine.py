@@ -13,7 +13,7 @@ from typing import Final
 
 from ....schemas.rules.documents import sha256_of
 from ....schemas.timestamps import format_ts
-from ...journal.broker.files import write_private
+from ...data_dir import write_private
 
 QUARANTINE_FOLDER: Final = "quarantine"
 

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from . import exam, exam_set
-from .commands import Option
+from .commands import Argument, Option
 from .connection import client, sync_client
 from .exam import import_set, scratch_journal
 from .operate import follow
-from .options import Json, Model, Where, Workspace
+from .options import Json, Where, Workspace
 from .output import counted, print_pairs, print_table, safe, say, show
 from .vectors import wait_for_model
 
+Model = Annotated[str, Argument(help="minilm, a model's name as `ollama list` shows it, or openai/NAME.")]
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
 OPENAI: Final = "openai/"
 EVAL_RECIPES: Final = ("robust", "dense")

@@ -43,6 +43,22 @@ def make_private(data_dir: Path) -> None:
             file.write("*\n")
 
 
+def write_private(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` atomically and durably, with mode 0600; the folder is made if it is absent."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
 def small_file(path: Path, most_bytes: int = _SMALL_BYTES) -> bytes | None:
     """The content of a regular file; None if it is absent, something else (a link, too), larger or not readable."""
     try:
@@ -214,10 +230,4 @@ def subject_key(data_dir: Path) -> bytes:
 
 def keep_subject_key(data_dir: Path, key: bytes) -> None:
     """Write the key that names people, so that only the owner can read the file."""
-    path = data_dir / SUBJECT_KEY_FILE
-    candidate = path.with_suffix(".tmp")
-    with os.fdopen(os.open(candidate, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(key.hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    candidate.replace(path)
+    write_private(data_dir / SUBJECT_KEY_FILE, key.hex() + "\n")

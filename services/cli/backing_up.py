@@ -6,7 +6,6 @@ leaves none behind that is half made. `restore ID` lets an entry count again.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import shutil
@@ -123,6 +122,8 @@ def restore(
 
 
 def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
+    import asyncio
+
     from ..operating.backup import checked_backup
 
     settings = settings_from(data_dir=data_dir, http=ANY_PORT, embedder="none", log_level="error")

@@ -6,7 +6,6 @@ itself a finding.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import shutil
@@ -15,13 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 
 from ...schemas.errors import CrewJournalError, EmbedderError, JournalDamaged, ViewsDamaged
-from ...schemas.ports import Embedder
-from ...schemas.settings import FREE_DISK_FLOOR_BYTES, Settings
 from ..client.find import running
 from ..data_dir import RUNTIME_FILE, is_owned
 from .commands import Option
@@ -29,6 +26,10 @@ from .connection import find_running, resolve, sync_client
 from .options import Json, Where, settings_from
 from .output import counted, emit, plain, safe, size_text
 from .up import refuse_taken
+
+if TYPE_CHECKING:
+    from ...schemas.ports import Embedder
+    from ...schemas.settings import Settings
 
 COMFORTABLE_DISK_FACTOR: Final = 8
 """Times the floor below which ``up`` is not ready; under it there is little time to act."""
@@ -67,7 +68,7 @@ class Finding:
     next_step: str = ""
 
 
-Check = Callable[[Settings, Where], Iterator[Finding]]
+Check = Callable[["Settings", Where], Iterator[Finding]]
 
 
 def run_checks(settings: Settings, where: Where) -> list[Finding]:
@@ -106,6 +107,8 @@ def check_nats_server(settings: Settings, where: Where) -> Iterator[Finding]:
 
 def check_disk(settings: Settings, where: Where) -> Iterator[Finding]:
     """Free space where the data is or will be."""
+    from ...schemas.settings import FREE_DISK_FLOOR_BYTES
+
     folder = settings.data_dir.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -223,6 +226,8 @@ def check_endpoint(settings: Settings, where: Where) -> Iterator[Finding]:
 
 
 def _embeds(name: str, at: str, make: Callable[[], Embedder], *, wanted: bool) -> Finding:
+    import asyncio
+
     async def probe() -> None:
         model = make()
         try:

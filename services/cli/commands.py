@@ -40,7 +40,7 @@ class Argument(_Declared):
     """An argument, named in the help by ``metavar``."""
 
 
-class Part(Protocol):
+class OptionGroup(Protocol):
     """A parameter of a function that stands for several options."""
 
     def parameters(self) -> list[click.Parameter]:
@@ -86,7 +86,7 @@ class _Shared:
 class Command(click.Command):
     """A command that calls a function."""
 
-    def __init__(self, name: str | None, *, parts: Mapping[str, Part] | None = None, **settings: Any) -> None:
+    def __init__(self, name: str | None, *, parts: Mapping[str, OptionGroup] | None = None, **settings: Any) -> None:
         """Make a command.
 
         Args:
@@ -98,7 +98,7 @@ class Command(click.Command):
         self._given = parts or {}
 
     @cached_property
-    def _parts(self) -> dict[str, Part]:
+    def _parts(self) -> dict[str, OptionGroup]:
         assert self.callback is not None
         signature = inspect.signature(self.callback, eval_str=True)
         return {name: self._given.get(name) or _part(name, it) for name, it in signature.parameters.items()}
@@ -126,14 +126,14 @@ class Group(click.Group):
         return list(self.commands)
 
 
-def _part(name: str, found: inspect.Parameter) -> Part:
+def _part(name: str, found: inspect.Parameter) -> OptionGroup:
     annotation = found.annotation
     if is_dataclass(annotation):
         return _Shared(annotation)  # type: ignore[arg-type]  # a class, not an instance
     mark = get_args(annotation)[1]
     if isinstance(mark, _Declared):
         return _Single(name, annotation, None if found.default is found.empty else found.default)
-    part: Part = mark
+    part: OptionGroup = mark
     return part
 
 

@@ -6,21 +6,21 @@ is not changed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from . import exam, exam_set
-from .commands import Option
+from .commands import Argument, Option
 from .connection import client, sync_client
 from .exam import import_set, scratch_journal
 from .operate import follow
-from .options import Json, Model, Where, Workspace
+from .options import Json, Where, Workspace
 from .output import counted, print_pairs, print_table, safe, say, show
 from .vectors import wait_for_model
 
+Model = Annotated[str, Argument(help="minilm, a model's name as `ollama list` shows it, or openai/NAME.")]
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
 OPENAI: Final = "openai/"
 EVAL_RECIPES: Final = ("robust", "dense")
@@ -63,6 +63,8 @@ def _measured(
     directory: Path, models: tuple[str, str], recipes: Sequence[str], k: int, workspace: str | None
 ) -> dict[str, Any]:
     """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
+    import asyncio
+
     asked = exam_set.read_set(directory, workspace, "--eval")
     exam.report_unanswerable(asked)
     report: dict[str, Any] = {"directory": str(directory), **asked.as_dict(), "k": k, "models": {}}

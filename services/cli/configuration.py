@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...schemas.errors import InvalidQuery, NotFound
+from ..data_dir import write_private
 
 FILE_VARIABLE: Final = "CREW_JOURNAL_CONFIG"
 CONTEXT_VARIABLE: Final = "CREW_JOURNAL_CONTEXT"
@@ -96,18 +97,12 @@ def load() -> Configuration:
 
 def save(configuration: Configuration) -> None:
     """Write the file, readable for its owner only; comments in it are lost."""
-    path = config_file()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = [f"context = {_toml(configuration.context)}"] if configuration.context else []
     tables: dict[str, Mapping[str, Any]] = {"settings": configuration.settings} if configuration.settings else {}
     tables |= {f"contexts.{_toml(name)}": asdict(one) for name, one in configuration.contexts.items()}
     for name, fields in tables.items():
         lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in fields.items() if value is not None)]
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines).lstrip("\n") + "\n")
-    draft.replace(path)
+    write_private(config_file(), "\n".join(lines).lstrip("\n") + "\n")
 
 
 def environment_elsewhere() -> dict[str, str]:

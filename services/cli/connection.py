@@ -6,7 +6,6 @@ not, so a rule that holds for the service holds for the command line.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -174,14 +173,14 @@ def local_runtime(settings: Settings) -> Iterator[Runtime]:
 
 @asynccontextmanager
 async def _started(settings: Settings) -> AsyncIterator[Runtime]:
-    from anyio import CancelScope
+    from anyio import CancelScope, fail_after
 
     from ..runtime import Runtime
 
     runtime = Runtime(settings)
     try:
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
+            with fail_after(START_TIMEOUT_S):
                 await runtime.start()
         except TimeoutError:
             raise Unavailable(

@@ -7,13 +7,15 @@ recorded by the journal.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+from ...schemas.operations.embeddings import ADD_MODEL
 from .commands import Argument, Group, Option
 from .compare_models import compare
 from .connection import client
-from .options import Json, Model, Where
+from .options import Json, Where
 from .output import counted, emit, flat, plain, print_pairs, safe, say, show
+from .request_options import Fields
 from .vectors import wait_for_model
 
 embedder = Group(help="The model that turns memories into vectors.")
@@ -52,7 +54,7 @@ def install(
 
 @app.command("add")
 def add(
-    model: Model,
+    asked: Annotated[dict[str, Any], Fields(ADD_MODEL)],
     wait: Annotated[bool, Option("--wait", help="Wait until no vector is missing, with a progress bar.")] = False,
     *,
     where: Where,
@@ -60,7 +62,7 @@ def add(
 ) -> None:
     """Add a model and compute its vectors in the background; recall continues with the active one. It is tested first."""
     with client(where, embedder="auto") as journal:
-        result = plain(journal.add_model(model))
+        result = plain(journal.add_model(**asked))
         if wait:
             result["filled"] = wait_for_model(journal, result["model"])
     if json_output:

@@ -5,7 +5,6 @@ Invariant: everything that can be wrong with the set or the options is refused b
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -96,6 +95,8 @@ def evaluate(
 def _measure(
     there: Target, directory: Path, asked: exam_set.ExamSet, recipes: Sequence[str], k: int, last_seq: int
 ) -> dict[str, Any]:
+    import asyncio
+
     began = time.monotonic()
     with sync_client(there) as journal:
         vectors = wait_for_vectors(journal, last_seq)

@@ -6,7 +6,6 @@ scope ``own`` of their agent. The measures are those of ``services/query/measure
 
 from __future__ import annotations
 
-import asyncio
 import statistics
 import tempfile
 import time
@@ -18,8 +17,8 @@ from typing import Any, Final
 
 import click
 
+from ...schemas.limits import RECALL_K_MAX
 from ...schemas.operations.recall import INJECT, Mode
-from ...schemas.settings import RECALL_K_MAX
 from .connection import ANY_PORT, Target, async_client, local_runtime
 from .exam_set import ENTRIES_FILE, ExamSet, Question, listed
 from .importing.command import ImportOptions, import_file
@@ -113,6 +112,8 @@ async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[d
     Returns:
         The figures, with the ``interval`` of recall@k (cluster bootstrap over agents), and the answers themselves.
     """
+    import asyncio
+
     gate = asyncio.Semaphore(ASKED_AT_ONCE)
     seconds = list[float]()
     async with async_client(there) as journal:

@@ -19,8 +19,8 @@ from pydantic import ConfigDict, Field, ValidationError
 from ...schemas.body_problems import body_problems
 from ...schemas.entry import Id
 from ...schemas.errors import FieldProblem, InvalidEntry
+from ...schemas.limits import DEFAULT_WORKSPACE
 from ...schemas.operations.recall import ASKED_UNKNOWN, RecallRequest
-from ...schemas.settings import DEFAULT_WORKSPACE
 from .foreign_json import bounded_lines
 from .importing.lines import MAX_LINE_BYTES, Line, json_object_of, read_batches
 

@@ -63,9 +63,9 @@ def block_of_directory(path: Path, crew_dir: Path, asked: dict[str, Any], *, lea
     Raises:
         click.BadParameter: If the agent is missing.
     """
+    from ...schemas.limits import DEFAULT_WORKSPACE
     from ...schemas.principal import Principal, Role
     from ...schemas.rules.memory_block import BUDGET_DEFAULT, build_memory_block
-    from ...schemas.settings import DEFAULT_WORKSPACE
     from ..desk import Caller
     from ..memory.block_input import BlockState, block_input
     from ..memory.documents.owned import OwnedDocuments

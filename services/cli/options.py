@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import click
 
 from ..client.find import data_dir_of
-from .commands import Argument, Option
+from .commands import Option
 from .completing import complete_workspace
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ Embedder = Annotated[
 MinSeq = Annotated[
     int | None, Option("--min-seq", min=0, help="Wait until the views have passed this sequence: read your own writes.")
 ]
-Model = Annotated[str, Argument(help="minilm, a model's name as `ollama list` shows it, or openai/NAME.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ memory must not be able to clear the screen, set the title or hide what comes af
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -15,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import Any, Final
 
+import click
+
 from ..printable import safe as safe
 
 JSON_FLAG: Final = "--json"
@@ -22,7 +25,7 @@ _GAP: Final = "  "
 _MARGIN: Final = "    "
 _ROOM: Final = 24
 """Columns that a text needs beside what precedes it; a line of less would hold one word."""
-SEVERITY_STYLES: Final = {"notice": "cyan", "warn": "yellow", "error": "red"}
+SEVERITY_COLOURS: Final = {"notice": "cyan", "warn": "yellow", "error": "red"}
 Progress = Callable[..., None]
 _AGES: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -204,11 +207,9 @@ def entry_line(entry: Mapping[str, Any]) -> str:
 
 
 def print_entry(entry: Mapping[str, Any]) -> None:
-    """One entry on stdout, coloured by severity on a terminal."""
-    from rich.console import Console
-
-    style = SEVERITY_STYLES.get(str(entry.get("severity")), "")
-    Console(highlight=False, emoji=False, markup=False).print(entry_line(entry), style=style, soft_wrap=True)
+    """One entry on stdout, coloured by severity on a terminal unless ``NO_COLOR`` is set."""
+    line, colour = entry_line(entry), SEVERITY_COLOURS.get(str(entry.get("severity")))
+    print(click.style(line, fg=colour) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else line)
 
 
 @contextmanager

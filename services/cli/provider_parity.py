@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -45,6 +44,8 @@ def provider_parity(
     The suite writes and forgets documents of agents and crews that it makes up, in a workspace of its own. A module is
     imported from the present directory or from where Python finds it.
     """
+    import asyncio
+
     report = asyncio.run(_check(provider, token, workspace))
     shown = {"ok": not report.broken, "laws": [asdict(verdict) for verdict in report.verdicts]}
     show(shown, json_output, lambda _: print("\n".join(map(safe, report.lines()))))

@@ -88,9 +88,9 @@ def _install_completion(context: click.Context) -> None:
         file.write_text(script, "utf-8")
     else:
         file, line = home / f".{shell}rc", f'eval "$({_COMPLETE}={shell}_source {NAME})"'
-        before = file.read_text("utf-8") if file.exists() else ""
-        if line not in before:
-            file.write_text(f"{before.rstrip()}\n\n{line}\n".lstrip(), "utf-8")
+        if not file.exists() or line not in file.read_text("utf-8"):
+            with file.open("a", encoding="utf-8") as start:
+                start.write(f"\n{line}\n")
     print(f"{shell} completion installed in {file}\nCompletion will take effect once you restart the terminal")
 
 

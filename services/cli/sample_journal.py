@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from ..data_dir import write_private
 from .connection import Target, sync_client
 from .options import FALLBACK_DATA_DIR
 from .output import plain, say
@@ -37,9 +38,7 @@ def load_sample(there: Target) -> int | None:
     with sync_client(there) as journal:
         acks = journal.append_batch(sample_entries())
     last_seq = max(ack.seq for ack in acks)
-    draft = mark.with_suffix(".tmp")
-    draft.write_text(json.dumps({"entries": len(acks), "last_seq": last_seq}))
-    draft.replace(mark)  # so that it appears in one piece
+    write_private(mark, json.dumps({"entries": len(acks), "last_seq": last_seq}))
     say(f"sample       {len(acks)} entries loaded")
     return last_seq
 

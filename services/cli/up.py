@@ -6,7 +6,6 @@ once, which costs nothing that was acked; the managed nats-server is ended even 
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import signal
@@ -26,6 +25,8 @@ from .output import emit, plain, safe, say
 from .run import imports
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ...schemas.settings import Settings
     from ..runtime import Runtime
 
@@ -96,6 +97,8 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
     Args:
         at_once: Called before a second signal ends the process, to end child processes.
     """
+    import asyncio
+
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -125,6 +128,8 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
 
 async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
     with imports():
+        import asyncio
+
         from ..journal.broker.files import BrokerFiles
         from ..journal.broker.process import terminate_children
         from ..runtime import Runtime

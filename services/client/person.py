@@ -14,15 +14,14 @@ import hashlib
 import json
 import os
 import re
-import secrets
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from ..data_dir import write_private
 from .find import Address
 
 _FILE: Final = "persons.json"
-_PRIVATE: Final = 0o600
 _OF_OTHERS: Final = 0o077
 _TAG: Final = re.compile(r"^\s*</?[A-Za-z][\w-]*[^<>\n]*>", re.MULTILINE)
 
@@ -59,12 +58,7 @@ def keep_person(address: Address, program: str, person: Person | None) -> None:
     kept.pop(_key(address, program), None)
     if person is not None:
         kept[_key(address, program)] = {"name": person.name, "token_id": person.token_id, "token": person.token}
-    path = _path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
-        json.dump(kept, file, indent=1)
-    draft.replace(path)
+    write_private(_path(), json.dumps(kept, indent=1))
 
 
 def is_typed(text: str) -> bool:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from ...schemas.errors import InvalidQuery, NotAllowed, NotFound
-from ..data_dir import IGNORE_FILE, LOCK_FILE, TOKEN_FILE, make_private, read_owner_token, small_file
+from ..data_dir import IGNORE_FILE, LOCK_FILE, TOKEN_FILE, make_private, read_owner_token, small_file, write_private
 from .repository import root_of
 
 JOURNAL_FOLDER: Final = ".crew-journal"
@@ -298,13 +298,6 @@ def _consent(path: Path) -> Consent | None:
 
 
 def _write(consent: Consent) -> None:
-    store = consents_folder()
-    store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = store / f"{_hash(consent.path.encode(errors='surrogateescape'))}.json"
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    path = consents_folder() / f"{_hash(consent.path.encode(errors='surrogateescape'))}.json"
     kept = {"path": consent.path, "target": consent.target, "content": consent.content}
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-        file.write(json.dumps(kept) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_private(path, json.dumps(kept) + "\n")

@@ -6,7 +6,6 @@ at all, unless the bad lines are asked to be set aside; of stdin, which is read 
 
 from __future__ import annotations
 
-import asyncio
 import io
 import sys
 import time
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import click
 
@@ -26,11 +25,13 @@ from ..options import Json, Where, settings_from
 from ..output import Progress, counted, progress_bar, say, show
 from .lines import MAX_LINE_BYTES, LineBatch, read_batches, refusal
 from .plan import Plan, Selection, say_plan
-from .run import BatchAck, ImportRun
-from .service import Sender, find_again, still_held, views_behind
 from .sources.found import Notes
 from .sources.table import SOURCES
 from .state import ImportState, StateFile
+
+if TYPE_CHECKING:
+    from .run import BatchAck
+    from .service import Sender
 
 STDIN: Final = "-"
 SHOWN_LINES: Final = 20
@@ -231,6 +232,8 @@ def _print_report(report: Mapping[str, Any]) -> None:
 
 def _behind(there: Target, where: Where, last_seq: int) -> int | None:
     """By how many sequences the views are behind what was sent, after a while; None if the service does not answer."""
+    from .service import find_again, views_behind
+
     if not last_seq:
         return 0
     with sync_client(find_again(there, where)) as journal:
@@ -302,6 +305,10 @@ def import_file(
         InvalidEntry: If there is a bad line: naming every problem of its batch. Of stdin, what came before is imported.
         CrewJournalError: What the service answered.
     """
+    import asyncio
+
+    from .service import Sender
+
     with ExitStack() as stack:
         kept: StateFile | None = None
         source: BinaryIO
@@ -338,6 +345,8 @@ def import_file(
 
 
 async def _send_all(done: Import, batches: Iterable[LineBatch], sender: Sender, options: ImportOptions) -> None:
+    from .run import ImportRun
+
     skips = options.skip_invalid is not None
     run = ImportRun(
         sender.send, timeout_s=options.timeout_s, skip_invalid=skips, waiting=done.waiting, held=sender.held
@@ -350,6 +359,8 @@ async def _send_all(done: Import, batches: Iterable[LineBatch], sender: Sender, 
 
 def _resumed(kept: StateFile, source: BinaryIO, there: Target, options: ImportOptions) -> ImportState:
     """The state to go on from; the beginning if the journal does not hold what was sent before."""
+    from .service import still_held
+
     state = kept.load(source)
     if not state.line:
         return state

@@ -18,7 +18,7 @@ from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry, build_entry
 from ....schemas.errors import FieldProblem, InvalidEntry
 from ....schemas.events.payload import SERVICE_ALONE
 from ....schemas.ids import DERIVED_NAMESPACE
-from ....schemas.settings import DEFAULT_WORKSPACE, REQUEST_BYTES
+from ....schemas.limits import DEFAULT_WORKSPACE, REQUEST_BYTES
 from ..foreign_json import Fault, parse
 
 BATCH_LINES: Final = 500

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ....schemas.limits import REQUEST_BYTES
 from ....schemas.rules.embed_policy import REMEMBERED
-from ....schemas.settings import REQUEST_BYTES
 from ..output import counted, safe, say
 from .lines import BATCH_LINES, BadLine, Line, LineBatch, read_line
 from .sources.found import IMPORTED, Notes, Record, content_id

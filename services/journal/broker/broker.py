@@ -25,9 +25,10 @@ from typing import Final
 import structlog
 
 from ....schemas.errors import BrokerError, BrokerUnavailable
+from ...data_dir import write_private
 from ...endings import end_task
 from .config import LOOPBACK, AgentUser, BrokerIdentity, Durability, render_config
-from .files import BrokerFiles, write_private
+from .files import BrokerFiles
 from .nats_binary import NatsBinary, version_text
 from .process import POLL_S, end_child, free_port, port_is_free, reap_orphan
 

@@ -6,9 +6,6 @@ old file or the new one. The lock of the data directory keeps a second owner awa
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -17,6 +14,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from ....schemas.errors import BrokerError
+from ...data_dir import write_private
 from .config import PID_FILE, AgentUser, BrokerIdentity
 
 LOG_TAIL_BYTES: Final = 2_000
@@ -92,22 +90,6 @@ class BrokerFiles:
     def tail(self, log_offset: int) -> str:
         """The end of the output of a server that was started when the log was ``log_offset`` bytes long."""
         return f"{_read_from(self.console, 0)}\n{self.log_since(log_offset)}".strip()[-LOG_TAIL_BYTES:]
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` atomically and durably, with mode 0600."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
 
 
 def _read_from(path: Path, offset: int) -> str:

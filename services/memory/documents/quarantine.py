@@ -19,11 +19,7 @@ from ....schemas.events.memory_documents import MemoryWriteRejected, MemoryWrite
 from ....schemas.events.payload import ControlPayload
 from ....schemas.rules.documents import sha256_of
 from ....schemas.timestamps import format_ts
-from ...desk import Caller
-from ...journal.broker.files import write_private
-from ...journal.intake.recorder import Recorder
-from .checks import CONTRADICTION, SECRET
-from .drafts import Draft
+from ...data_dir import write_private
 
 QUARANTINE_FOLDER: Final = "quarantine"
 REFUSALS: Final = (CapExceeded, Quarantined, WriteRefused)

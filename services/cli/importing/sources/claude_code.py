@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ....client.hook import entry_of, turns_in
 from ....client.project import Project
 from ...foreign_json import NAME, OBJECT, lines_of
 from .found import Notes, Record, project_named, sessions, time_of
@@ -36,6 +35,8 @@ def read(path: Path, notes: Notes) -> Iterator[Record]:
 
 
 def _entries(record: Any, session: str, notes: Notes) -> Iterator[Record]:
+    from ....client.hook import entry_of, turns_in  # here, because its libraries are slow to import
+
     if not isinstance(record, dict) or record.get("type") not in ("user", "assistant"):
         return
     if (why := next((why for name, why in _ASIDE.items() if record.get(name)), None)) is not None:

@@ -1,25 +1,23 @@
-"""Pulls for FastStream's subscriber: single messages of a quiet stream at once, those of a busy stream in batches.
+"""The live feed's pulls: single messages of a quiet stream at once, those of a busy stream in batches.
 
-FastStream 0.7.8 fills a batch with several calls of nats-py's ``fetch``, whose traps (``jetstream``) cost 46 ms from
-publish to recall, most of it waiting, and 24 of 300 lone messages.
+They are the subscription of FastStream's subscriber from its start, in place of nats-py's. FastStream 0.7.8 fills a batch
+with several calls of nats-py's ``fetch``, whose traps (``jetstream``) cost 46 ms from publish to recall, most of it waiting,
+and 24 of 300 lone messages.
 
-Invariants: each delivered message is returned once, in the order of delivery; a time-out is raised only while no message is
-buffered, or when the batch has ``BATCH_BYTES``; two batches end at least ``spacing_s`` seconds apart unless the second is
-full.
+Invariants: each delivered message is returned once, in the order of delivery; a batch has at most ``BATCH_BYTES``, unless
+one message alone has more; two batches end at least ``spacing_s`` seconds apart unless the second is full.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
-from nats.errors import TimeoutError as NatsTimeoutError
-from nats.js import JetStreamContext
 
 from ...schemas.settings import BATCH_BYTES
 from .jetstream import (
@@ -38,13 +36,13 @@ from .positions import position_of
 
 
 class Pulls:
-    """A pull subscription, as far as FastStream uses one.
+    """A pull subscription that returns batches.
 
     Args:
         client: FastStream's connection.
         stream: Name of the stream.
         durable: Name of the consumer; it need not exist yet.
-        batch: Messages of a whole batch: a fetch of fewer is FastStream asking for more of the same batch.
+        batch: Messages of a batch at most.
         spacing_s: Least seconds between the ends of two batches that are not full.
     """
 
@@ -58,85 +56,51 @@ class Pulls:
         self._asked = 0  # messages of the standing request that have not come
         self._asked_at = 0.0
         self._refused_at = 0.0
-        self._ends_at = 0.0  # when the batch in hand ends, unless more is known to come
-        self._ended_at = 0.0  # when the last messages were handed over
-        self._taken = 0  # bytes of the batch in hand
-        self._more = False  # whether the broker had more when it sent the last of those
+        self._ended_at = 0.0  # when the last batch was handed over
         self._inbox = ""
         self._subscription: Subscription | None = None
-        self._replaced: JetStreamContext.PullSubscription | None = None
 
-    async def take_over(self, subscriber: Any) -> None:
-        """Listen, and fetch for a started FastStream subscriber from now on; call it right after ``broker.start()``.
-
-        Its first fetch may still be nats-py's; what that one loses, the feed finds missing and reads.
-
-        Raises:
-            TypeError: If the subscriber has no pull subscription: it was not started, or FastStream has changed.
-        """
-        if not isinstance(subscriber.subscription, JetStreamContext.PullSubscription):
-            raise TypeError("the subscriber has no pull subscription")
+    async def open(self) -> None:
+        """Listen."""
         self._inbox = self._client.new_inbox()
         self._subscription = await self._client.subscribe(self._inbox, cb=self._on_message, pending_bytes_limit=0)
-        self._replaced = subscriber.subscription
-        subscriber.subscription = self
 
     def request_again(self) -> None:
         """Forget the standing request: the connection it was made on is gone."""
         self._asked = 0
         self._arrived.set()
 
-    async def fetch(self, batch: int = 1, timeout: float | None = None) -> list[Msg]:  # noqa: ASYNC109  # nats-py's
-        """Messages of the batch that FastStream fills, at least one.
-
-        Raises:
-            nats.errors.TimeoutError: If there is none in time, or the batch had better end.
-        """
+    async def next_batch(self) -> list[Msg]:
+        """The next messages, at least one; waits for it as long as it takes."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + (self._spacing_s if timeout is None else timeout)
-        begins = batch >= self._batch
-        if not begins:
-            until = min(until, self._ends_at + (self._spacing_s if self._more else 0.0))
-        if begins or self._taken < BATCH_BYTES:
-            await self._wait(1 if begins or self._more else batch, until)
-        messages = self._take(batch, begins=begins)
-        now = loop.time()
-        if begins and messages:
-            self._ends_at = max(now, self._ended_at + self._spacing_s)
-        if messages or not begins:
-            self._ended_at = now
-        if not messages:
-            raise NatsTimeoutError
-        self._more = position_of(messages[-1].reply).pending > 0
-        return messages
-
-    def _take(self, batch: int, *, begins: bool) -> list[Msg]:
-        """Held messages, until the batch has its maximum number or ``BATCH_BYTES``."""
-        if begins:
-            self._taken = 0
+        while not self._held:
+            await self._arrival(REFUSED_PAUSE_S)
+        ends_at = max(loop.time(), self._ended_at + self._spacing_s)
         messages: list[Msg] = []
-        while self._held and len(messages) < batch and self._taken < BATCH_BYTES:
-            messages.append(self._held.popleft())
-            self._taken += len(messages[-1].data)
-        return messages
+        size = 0
+        while True:
+            while self._held and len(messages) < self._batch and size < BATCH_BYTES:
+                messages.append(self._held.popleft())
+                size += len(messages[-1].data)
+            more = position_of(messages[-1].reply).pending > 0  # whether the broker had more when it sent the last one
+            left = ends_at + (self._spacing_s if more else 0.0) - loop.time()
+            if len(messages) >= self._batch or size >= BATCH_BYTES or left <= 0:
+                self._ended_at = loop.time()
+                return messages
+            await self._arrival(left)
 
     async def unsubscribe(self) -> None:
-        """End both subscriptions; buffered messages are delivered again to the next consumer."""
-        for subscription in (self._subscription, self._replaced):
-            if subscription is not None:
-                await subscription.unsubscribe()
+        """End the subscription; buffered messages are delivered again to the next consumer."""
+        if self._subscription is not None:
+            await self._subscription.unsubscribe()
 
-    async def _wait(self, wanted: int, until: float) -> None:
-        """Wait until ``wanted`` messages are held or the time has come."""
-        loop = asyncio.get_running_loop()
-        while len(self._held) < wanted and (left := until - loop.time()) > 0:
-            self._arrived.clear()
-            await self._ask(loop.time())
-            try:
-                async with asyncio.timeout(left):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return
+    async def _arrival(self, seconds: float) -> None:
+        """Wait until something arrives, at most so long."""
+        self._arrived.clear()
+        await self._ask(asyncio.get_running_loop().time())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._arrived.wait()
 
     async def _ask(self, now: float) -> None:
         """Have a request standing, unless one was refused just now."""

@@ -148,7 +148,7 @@ class LiveFeed:
             ">",
             durable=durable,
             stream=JStream(stream, declare=False),
-            pull_sub=PullSub(batch_size=batch, timeout=batch_wait_s, batch=True),
+            pull_sub=PullSub(batch=True),
             config=wanted_consumer(durable, start_seq),
             ack_policy=AckPolicy.MANUAL,
             decoder=_undecoded,
@@ -181,9 +181,12 @@ class LiveFeed:
         self._js: JetStreamContext = client.jetstream()
         await self._agree()
         self._running = True
-        await self._broker.start()
         self._pulls = Pulls(client, self._stream, self._durable, batch=self._batch, spacing_s=self._batch_wait_s)
-        await self._pulls.take_over(self._subscriber)
+        await self._pulls.open()
+        # FastStream makes no subscription where one is, and starts no task that fetches; at the end it unsubscribes it
+        self._subscriber.subscription = self._pulls  # type: ignore[assignment]  # annotated as nats-py's
+        await self._broker.start()
+        self._subscriber.add_task(self._consume, (self._pulls,))
         self._watcher = asyncio.create_task(self._watch(), name=f"watch of durable {self._durable}")
 
     async def stop(self) -> None:
@@ -199,6 +202,10 @@ class LiveFeed:
             with contextlib.suppress(OSError):  # what was still to be sent cannot be
                 await self._client.close()
         self._running = False
+
+    async def _consume(self, pulls: Pulls) -> None:
+        while self._subscriber.running:
+            await self._subscriber.consume(await pulls.next_batch())
 
     async def _agree(self) -> None:
         """Keep the durable if its position is exactly ours, else recreate it."""

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import resources
 from typing import Final
+
+from pydantic_core import SchemaValidator, core_schema
 
 VERSION: Final = 2
 """Raised with every change of a format."""
@@ -26,16 +29,15 @@ NOTICE: Final = REDACTED + " {kind}]"
 """Replaces a credential."""
 LEAST_BYTES: Final = 15
 """Length of the shortest credential but passwords: ``xoxb-`` and ten characters."""
-_PIECES: Final = bytes(
-    ord(" ")
-    if chr(code) in " \t\r\n\"'`,;:<>{}()[]|\\"
-    else ord("0")
-    if chr(code).isupper() or chr(code).isdigit()
-    else code
-    for code in range(128)
-) + bytes(range(128, 256))
-"""What separates pieces becomes a blank, a digit or capital letter becomes ``0``."""
-_SEPARATED: Final = bytes(code if _PIECES[code] != ord(" ") else ord(" ") for code in range(256))
+_IN_PIECE: Final = r"[^ \t\r\n\"'`,;:<>{}()\[\]|\\]"
+"""A character of a piece, of which a credential has no others."""
+_LONG_PIECE: Final = "|".join(
+    f"{_IN_PIECE}{{{before}}}[0-9A-Z]{_IN_PIECE}{{{LEAST_BYTES - 1 - before}}}" for before in range(LEAST_BYTES)
+)
+"""``LEAST_BYTES`` characters of a piece with a digit or capital letter among them."""
+_URL: Final = "://"
+_BY_NAME: Final = rf"passw|passphrase|{_URL}(?s:.)*@"
+"""Credentials that may be short."""
 _BREAK: Final = re.compile(r"\n\s*")
 
 
@@ -69,7 +71,7 @@ class Format:
 
 
 def may_hold_secrets(text: bytes, but: str = "") -> bool:
-    """Whether a text, in UTF-8 or as JSON, has to be searched; 4 µs for 600 bytes, where a search takes 30.
+    """Whether a text, in UTF-8 or as JSON, has to be searched; 0.6 µs for 600 bytes, where a search takes 30.
 
     It is searched if it has a need of any format, and either speaks of a password or has a piece without blanks of
     ``LEAST_BYTES`` with a digit or capital letter, as every other credential is.
@@ -78,29 +80,9 @@ def may_hold_secrets(text: bytes, but: str = "") -> bool:
         text: The text.
         but: An id in it that is not searched.
     """
-    lowered = text.lower()
-    if (b"pass" in lowered and (b"passw" in lowered or b"passphrase" in lowered)) or (b"@" in text and b"://" in text):
-        return True
-    if not _has_long_piece((text.replace(but.encode(), b"") if but else text).translate(_PIECES)):
-        return False
-    names, beginnings = _needs()
-    if any(need in lowered for need in names):
-        return True
-    long = b" ".join(piece for piece in lowered.translate(_SEPARATED).split() if len(piece) >= LEAST_BYTES)
-    return any(need in long for need in beginnings)
-
-
-def _has_long_piece(text: bytes) -> bool:
-    """Whether a text that ``_PIECES`` has translated has a piece of ``LEAST_BYTES`` with a ``0``."""
-    at = text.find(b"0")
-    while at >= 0:
-        end = text.find(b" ", at)
-        if end < 0:
-            end = len(text)
-        if end - text.rfind(b" ", 0, at) > LEAST_BYTES:
-            return True
-        at = text.find(b"0", end)
-    return False
+    decoded = text.decode()
+    named, suspicious = _hints()
+    return named(decoded.lower()) and suspicious(decoded.replace(but, "") if but else decoded)
 
 
 def find_secrets(text: str) -> list[Secret]:
@@ -145,14 +127,22 @@ def formats() -> tuple[Format, ...]:
 
 
 @cache
-def _needs() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """The needs that precede a credential, and those that are its beginning; without those that hold another one."""
-    needs: tuple[set[str], set[str]] = (set(), set())
-    for format_ in formats():
-        needs["secret" not in format_.pattern.groupindex].update(format_.needs)
-    all_needs = needs[0] | needs[1]
-    names, beginnings = (
-        tuple(sorted(need.encode() for need in group if not any(other in need for other in all_needs - {need})))
-        for group in needs
-    )
-    return names, beginnings
+def _hints() -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+    """Whether a text in small letters has a need, and whether a text has a short or a long credential's form.
+
+    A need that begins a credential has to begin a long piece. Both are one pass of an engine without backtracking.
+    """
+    begins: dict[str, bool] = {}
+    for one in formats():
+        for need in one.needs:
+            begins[need] = begins.get(need, True) and "secret" not in one.pattern.groupindex and " " not in need
+    del begins[_URL]
+    needs = [
+        f"{re.escape(need)}{_IN_PIECE}{{{max(0, LEAST_BYTES - len(need))}}}" if alone else re.escape(need)
+        for need, alone in begins.items()
+    ]
+    return _searched("|".join([*needs, _URL])), _searched(f"(?i:{_BY_NAME})|{_LONG_PIECE}")
+
+
+def _searched(pattern: str) -> Callable[[str], bool]:
+    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python

@@ -26,6 +26,7 @@ from ..journal.watch.heartbeat import Heartbeat
 from ..journal.watch.stall_watch import StallWatch
 from ..journal.watch.storage import disk_trouble
 from ..journal.watch.stream_watch import StreamWatch
+from ..journal.watch.watch_loop import Watch
 from ..operating.status import disk_figures, space_trouble
 from ..parts import Parts
 from .figures import broker_figures, connection_trouble, show_views, stream_section
@@ -115,8 +116,10 @@ class JournalSide:
         else:
             await views.forget_damaged()
         canary = await parts.begin("canary", Canary(client, clock=clock))
-        await parts.begin("heartbeat", Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker))
-        await parts.begin("stall_watch", StallWatch(writer, canary, stream_watch, broker, data_dir))
+        heartbeat = Heartbeat(await link.connect(stack, "crew-journal heartbeat"), broker)
+        await parts.begin("heartbeat", heartbeat)
+        stall_watch = await parts.begin("stall_watch", StallWatch(writer, canary, stream_watch, broker, data_dir))
+        await parts.begin("watch", Watch(client, stream_watch, gap_watch, canary, heartbeat, stall_watch))
         return cls(client, writer, views, gap_watch)
 
 

@@ -176,4 +176,3 @@ async def test_the_canary_tells_since_when_writes_fail_and_that_they_work_again(
         await broker.stop()
         await eventually(lambda: not rig.client.is_connected, "the loss of the connection")
         assert (await canary.probe()).ok is False
-        await canary.stop()

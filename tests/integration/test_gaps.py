@@ -31,6 +31,7 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.broker.streams import stream_gaps
 from crew_journal.services.journal.watch.gap_watch import GapWatch
+from crew_journal.services.journal.watch.watch_loop import Watch
 from crew_journal.services.runtime import Runtime
 
 ENTRY = {"workspace_id": "acme", "entry_type": "run.completed"}
@@ -193,8 +194,11 @@ async def test_a_new_version_that_finds_an_unreadable_message_at_the_start_says_
         assert any(f"the journal lacks 1 sequence ({seq})" in reason for reason in await on.reasons())
 
 
-async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_later(broker: ManagedBroker) -> None:
+async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_later(
+    broker: ManagedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The watch alone, at a pace that a test can wait for."""
+    monkeypatch.setattr(GapWatch, "every_s", 0.05)
     client = await connect(broker.url, broker.user, broker.password, "watched")
     explains: list[tuple[int, int]] = []
     ended: list[str] = []
@@ -214,7 +218,6 @@ async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_lat
             kept=lambda: (),
             said=lambda: (),
             on_lost_end=ended.append,
-            every_s=0.05,
         )
 
     js = client.jetstream()
@@ -224,6 +227,8 @@ async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_lat
     made = (await stream_gaps(client)).made
     watch = watching(made, 10)
     await watch.start()
+    loop = Watch(client, watch)
+    await loop.start()
     try:
         assert watch.trouble is None
         await js.delete_msg("JOURNAL", 4)
@@ -243,5 +248,5 @@ async def test_a_gap_that_comes_while_the_node_runs_is_noticed_and_explained_lat
         await again.look()
         assert "ends at 0" in ended[0]
     finally:
-        await watch.stop()
+        await loop.stop()
         await client.close()

@@ -13,19 +13,21 @@ from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.broker.streams import declare_streams
-from crew_journal.services.journal.watch import stream_watch
 from crew_journal.services.journal.watch.stream_watch import StreamWatch
+from crew_journal.services.journal.watch.watch_loop import Watch
 
 
 async def test_a_recreated_stream_is_noticed_after_a_reconnect(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         client = await connect(broker.url, broker.user, broker.password, "test")
-        watch = StreamWatch(client, (await declare_streams(client)).made, every_s=3_600)
+        watch = StreamWatch(client, (await declare_streams(client)).made)
         await watch.start()
+        loop = Watch(client, watch)
+        await loop.start()
         try:
             await client.was_reconnected()
             await declare_streams(client)  # declaring what is there makes nothing anew
-            await watch._look()
+            await watch.look()
             assert watch.trouble is None
             await client.jetstream().delete_stream(JOURNAL_STREAM)
             await declare_streams(client)
@@ -37,14 +39,14 @@ async def test_a_recreated_stream_is_noticed_after_a_reconnect(tmp_path: Path) -
             await until(noticed, "the other stream to be noticed")
             assert "start the node again" in str(watch.trouble)
         finally:
-            await watch.stop()
+            await loop.stop()
             await client.close()
 
 
 async def test_a_node_whose_stream_was_replaced_is_not_ready_and_is_again_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_watch.StreamWatch.__init__, "__kwdefaults__", {"every_s": 0.05})
+    monkeypatch.setattr(StreamWatch, "every_s", 0.05)
     async with running_broker(tmp_path / "broker") as broker:
         data_dir = tmp_path / "data"
         reach = {"nats": broker.url, "nats_user": broker.user, "nats_password": broker.password}

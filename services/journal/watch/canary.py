@@ -17,9 +17,8 @@ from nats.errors import Error as NatsError
 
 from ....schemas.subjects import CANARY_SUBJECT
 from ....schemas.timestamps import format_ts
-from ...endings import end_task
-from ...parts import Part
 from ..publishing.acks import read_answer
+from .watch_loop import Look
 
 PROBE_EVERY_S: Final = 5.0
 """Seconds between probes; one costs 0.2 ms, with an fsync a few."""
@@ -52,30 +51,28 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Canary(Part):
+class Canary(Look):
     """Writes one message to the stream CANARY every few seconds.
 
     Args:
         client: A connection of the service.
-        every_s: Seconds between probes.
         timeout_s: Seconds until a probe has failed.
         clock: The time, UTC.
     """
+
+    every_s = PROBE_EVERY_S
 
     def __init__(
         self,
         client: Client,
         *,
-        every_s: float = PROBE_EVERY_S,
         timeout_s: float = PROBE_TIMEOUT_S,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._client = client
-        self._every_s = every_s
         self._timeout_s = timeout_s
         self._clock = clock
         self._outcome = CanaryOutcome(None, clock())
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def outcome(self) -> CanaryOutcome:
@@ -94,13 +91,12 @@ class Canary(Part):
         return f"the broker does not accept writes: {self._outcome.error}"
 
     async def start(self) -> None:
-        """Probe once, then go on in the background."""
+        """Probe for the first time."""
         await self.probe()
-        self._task = asyncio.create_task(self._run(), name="canary")
 
-    async def stop(self) -> None:
-        """End the probes."""
-        await end_task(self._task)
+    async def look(self) -> None:
+        """Probe."""
+        await self.probe()
 
     async def probe(self) -> CanaryOutcome:
         """Write once now."""
@@ -127,8 +123,3 @@ class Canary(Part):
             return f"no ack: {str(error) or type(error).__name__}"
         read = read_answer(answer.data)
         return None if read.error is None else str(read.error)
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._every_s)
-            await self.probe()

@@ -12,19 +12,17 @@ every read of the stream by this node (feed, catching up, rebuild, verify) count
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import structlog
 
-from ....schemas.errors import BrokerError, JournalDamaged, ViewsBehind
+from ....schemas.errors import JournalDamaged, ViewsBehind
 from ....schemas.sequence_set import Range, format_ranges, normalised, sequences_text, size_of, without
-from ...endings import end_task
-from ...parts import Part
 from ..broker.connection import Connection
 from ..broker.streams import stream_gaps
+from .watch_loop import Look
 
 LOOK_EVERY_S: Final = 15.0
 """Seconds between two looks; one costs the broker and us less than a millisecond while nothing was deleted."""
@@ -34,7 +32,7 @@ FOLD_WAIT_S: Final = 5.0
 _log = structlog.get_logger(__name__)
 
 
-class GapWatch(Part):
+class GapWatch(Look):
     """Looks at JOURNAL at the start, after each reconnect and from time to time.
 
     Args:
@@ -48,8 +46,10 @@ class GapWatch(Part):
         kept: Names of views files that know what the stream has lost; blocking.
         said: What the broker's log says of damage; blocking.
         on_lost_end: Called with a sentence if the stream ends before where it ended earlier.
-        every_s: Seconds between two looks.
     """
+
+    every_s = LOOK_EVERY_S
+    after_reconnect = True
 
     def __init__(
         self,
@@ -64,7 +64,6 @@ class GapWatch(Part):
         kept: Callable[[], Sequence[str]],
         said: Callable[[], Sequence[str]],
         on_lost_end: Callable[[str], None],
-        every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._client = client
         self._read = read
@@ -76,15 +75,11 @@ class GapWatch(Part):
         self._made = made
         self._last_seq = last_seq
         self._clock = clock
-        self._every_s = every_s
         self._missing: list[Range] = []
         self._kept: tuple[str, ...] = ()
         self._said: tuple[str, ...] = ()
         self._since: datetime | None = None
         self._seen: tuple[Any, ...] | None = None
-        self._due = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._forget: Callable[[], None] = lambda: None
 
     @property
     def missing(self) -> list[Range]:
@@ -126,17 +121,8 @@ class GapWatch(Part):
         }
 
     async def start(self) -> None:
-        """Look now, then go on in the background."""
+        """Look for the first time."""
         await self.look()
-        self._forget = self._client.on_reconnect(self._due.set)
-        self._task = asyncio.create_task(self._run(), name="gap-watch")
-
-    async def stop(self) -> None:
-        """Look no longer."""
-        task, self._task = self._task, None
-        if task is not None:
-            self._forget()
-            await end_task(task)
 
     async def look(self) -> None:
         """Look once.
@@ -178,12 +164,3 @@ class GapWatch(Part):
             _log.error("journal.damaged", missing=size_of(missing), sequences=format_ranges(missing), views_kept=kept)
         self._missing, self._kept = missing, kept
         self._since = self._since or self._clock()
-
-    async def _run(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._every_s):
-                    await self._due.wait()
-            self._due.clear()
-            with contextlib.suppress(BrokerError):  # it is away: the connection says so
-                await self.look()

@@ -16,10 +16,9 @@ import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from ...endings import end_task
-from ...parts import Part
 from ..broker.broker import ManagedBroker
 from ..broker.connection import Connection
+from .watch_loop import Look
 
 EVERY_S: Final = 1.0
 """Seconds between two messages; one costs 0.5 ms and touches no disk."""
@@ -33,7 +32,7 @@ hung broker is still acked by the next."""
 _log = structlog.get_logger(__name__)
 
 
-class Heartbeat(Part):
+class Heartbeat(Look):
     """Sends messages to itself through the broker; a part of the node.
 
     Args:
@@ -42,13 +41,15 @@ class Heartbeat(Part):
         hung_looks: Looks without an answer until then.
     """
 
+    every_s = EVERY_S
+
     def __init__(self, client: Connection, broker: ManagedBroker | None, *, hung_looks: int = HUNG_LOOKS) -> None:
         self._client = client
         self._broker = broker
         self._hung_looks = hung_looks
         self._silent_since: float | None = None
         self._heard = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._silent_looks = 0
 
     @property
     def trouble(self) -> str | None:
@@ -61,30 +62,24 @@ class Heartbeat(Part):
         return f"the broker has not answered for {silent_s:.0f} s{what}"
 
     async def start(self) -> None:
-        """Send and listen in the background."""
+        """Listen, and send the first message."""
         self._inbox = self._client.new_inbox()
         await self._client.subscribe(self._inbox, cb=self._hear)
-        self._task = asyncio.create_task(self._run(), name="heartbeat")
+        await self.look()
 
-    async def stop(self) -> None:
-        """Send no more."""
-        await end_task(self._task)
+    async def look(self) -> None:
+        """Send a message; replace a broker of ours that hangs."""
+        up = self._broker is None or self._broker.status().running
+        self._silent_looks = self._silent_looks + 1 if up and self._silent_since is not None else 0
+        if self._broker is not None and self._silent_looks >= self._hung_looks:
+            _log.error("broker.hangs", silent_looks=self._silent_looks)
+            await self._broker.restart(patience_s=0.0)  # it does not react to TERM
+            self._silent_looks = 0
+        if self._silent_since is None:
+            self._silent_since = asyncio.get_running_loop().time()
+        if self._client.is_connected:
+            with contextlib.suppress(NatsError, OSError):  # it is being lost: the next one says so
+                await self._client.publish(self._inbox, b"")
 
     async def _hear(self, _message: Msg) -> None:
         self._silent_since = None
-
-    async def _run(self) -> None:
-        silent_looks = 0
-        while True:
-            up = self._broker is None or self._broker.status().running
-            silent_looks = silent_looks + 1 if up and self._silent_since is not None else 0
-            if self._broker is not None and silent_looks >= self._hung_looks:
-                _log.error("broker.hangs", silent_looks=silent_looks)
-                await self._broker.restart(patience_s=0.0)  # it does not react to TERM
-                silent_looks = 0
-            if self._silent_since is None:
-                self._silent_since = asyncio.get_running_loop().time()
-            if self._client.is_connected:
-                with contextlib.suppress(NatsError, OSError):  # it is being lost: the next one says so
-                    await self._client.publish(self._inbox, b"")
-            await asyncio.sleep(EVERY_S)

@@ -16,12 +16,11 @@ import structlog
 
 from ....schemas.settings import FREE_DISK_FLOOR_BYTES
 from ....schemas.subjects import JOURNAL_STREAM
-from ...endings import end_task
-from ...parts import Part
 from ..broker.broker import ManagedBroker
 from ..publishing.writer import Writer
 from .canary import Canary
 from .stream_watch import StreamWatch
+from .watch_loop import Look
 
 LOOK_EVERY_S: Final = 2.0
 """Seconds between two looks."""
@@ -34,7 +33,7 @@ PAUSE_LOOKS_MAX: Final = 900
 _log = structlog.get_logger(__name__)
 
 
-class StallWatch(Part):
+class StallWatch(Look):
     """Notices that the broker answers but JOURNAL takes no writes, reports it, and restarts a managed broker.
 
     Args:
@@ -43,8 +42,9 @@ class StallWatch(Part):
         stream_watch: Says whether JOURNAL is there.
         broker: Restarted; None if it is not managed.
         data_dir: Whose disk must have room.
-        every_s: Seconds between two looks.
     """
+
+    every_s = LOOK_EVERY_S
 
     def __init__(
         self,
@@ -53,20 +53,16 @@ class StallWatch(Part):
         stream_watch: StreamWatch,
         broker: ManagedBroker | None,
         data_dir: Path,
-        *,
-        every_s: float = LOOK_EVERY_S,
     ) -> None:
         self._writer = writer
         self._canary = canary
         self._stream_watch = stream_watch
         self._broker = broker
         self._data_dir = data_dir
-        self._every_s = every_s
         self._acked = writer.acked
         self._stalled = 0
         self._pause = PAUSE_LOOKS
         self._wait = 0
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def trouble(self) -> str | None:
@@ -77,14 +73,6 @@ class StallWatch(Part):
             f"the stream {JOURNAL_STREAM} takes no writes although the broker answers: after a full disk nats-server "
             "must be restarted (a nats-server that the node started is restarted automatically once the disk has room)"
         )
-
-    async def start(self) -> None:
-        """Look from time to time."""
-        self._task = asyncio.create_task(self._run(), name="stall-watch")
-
-    async def stop(self) -> None:
-        """Look no longer."""
-        await end_task(self._task)
 
     async def look(self) -> None:
         """Look once, and act."""
@@ -104,8 +92,3 @@ class StallWatch(Part):
         _log.error("broker.stalled", stream=JOURNAL_STREAM, waiting=self._writer.in_flight)
         self._wait, self._pause = self._pause, min(2 * self._pause, PAUSE_LOOKS_MAX)
         await self._broker.restart()
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._every_s)
-            await self.look()

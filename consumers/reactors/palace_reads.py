@@ -75,7 +75,7 @@ class Filed:
 def files_chat(views: ViewReader, workspace_id: str) -> bool:
     """Whether a workspace has chosen that its conversations are filed."""
     found = views.rows(_SETTINGS, [workspace_id])
-    return bool(found) and WorkspaceConfigured(settings=json.loads(found[0][0])).files_chat
+    return bool(found) and WorkspaceConfigured(settings=json.loads(found[0][0])).chosen.palace_ingest is True
 
 
 def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[Turn]]:

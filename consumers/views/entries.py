@@ -134,7 +134,7 @@ class EntriesProjection:
             if reindexed := event.entry.entry_type == ReindexRequested.ENTRY_TYPE:
                 policy = payload_of(event, ReindexRequested).policy
             else:
-                choice = payload_of(event, WorkspaceConfigured).chat_choice
+                choice = payload_of(event, WorkspaceConfigured).chosen.embed_chat
             if policy not in POLICIES:
                 raise FoldError(
                     f"the reindex at {event.seq} asks for embed policy {policy}, which this version does not know",

@@ -918,7 +918,7 @@ class Operations:
         Args:
             crew_id: Id of the crew.
             name: Name for people.
-            settings: Settings to change, a JSON object.
+            settings: Further settings, a JSON object.
             expected_seq: The ``seq`` of the registration that was read.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """

@@ -14,7 +14,7 @@ import orjson
 
 from ....schemas.entry import ActorType
 from ....schemas.errors import FieldProblem, InvalidRequest
-from ....schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept, ScrubberMode
+from ....schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
 from ....schemas.operations.memory_settings import (
     ConfigureMemoryRequest,
     MemoryConfigAnswer,
@@ -27,6 +27,7 @@ from ....schemas.operations.memory_settings import (
 )
 from ....schemas.operations.operation import MAX_SEQ
 from ....schemas.ports import ViewReader
+from ....schemas.recorded_settings import ScrubberMode
 from ....schemas.settings import MIN_SEQ_WAIT_S
 from ....schemas.sweep_list import VERSIONS_DUE, due_times
 from ....schemas.timestamps import DAY_MS, format_ms, to_ms

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from ....schemas.events.memory_documents import ScrubberMode
 from ....schemas.ports import ViewReader
+from ....schemas.recorded_settings import ScrubberMode
 from ...journal.intake.recorder import ScrubbingRecorder
 from ...journal.intake.secrets import DEFAULT_MODE
 from .administration import Administration

@@ -29,54 +29,37 @@ Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 _WEIGHTS: Final = Weights()
 
 
-class LayeredSettings(BaseModel):
+class LayeredSettings(BaseModel, use_attribute_docstrings=True):
     """Salience, context budget, decay and episodes."""
 
-    salience_enabled: bool = Field(default=True, description="Rank memories by salience. If false, by relevance alone.")
-    memory_salience_relevance: Weight = Field(
-        default=_WEIGHTS.relevance, description="Weight of the relevance to the query."
-    )
-    memory_salience_recency: Weight = Field(
-        default=_WEIGHTS.recency, description="Weight of the time since the last change or use."
-    )
-    memory_salience_confidence: Weight = Field(
-        default=_WEIGHTS.confidence, description="Weight of the confidence of a fact."
-    )
-    memory_salience_usage: Weight = Field(default=_WEIGHTS.usage, description="Weight of the number of uses.")
-    memory_salience_freshness: Weight = Field(
-        default=_WEIGHTS.freshness, description="Weight of the freshness of a fact."
-    )
-    memory_salience_halflife: Hours = Field(
-        default=RECENCY_HALF_LIFE_HOURS,
-        description="Half-life of recency in hours; `90m`, `168h` and `7d` are read, too.",
-    )
-    temporal_reasoning_enabled: bool = Field(
-        default=True, description="Let facts go stale. If false, freshness does not count."
-    )
-    context_budget_enabled: bool = Field(
-        default=True,
-        description="Limit contexts to the budget below. If false, only the budget of a request limits them.",
-    )
-    context_budget_tokens: int = Field(default=TOTAL_DEFAULT, description="Tokens of a whole context.")
-    context_system_tokens: int = Field(
-        default=SYSTEM_DEFAULT,
-        description="Tokens of that budget that are reserved for system and safety instructions.",
-    )
-    context_tokenizer: str | None = Field(
-        default=None,
-        description="`module:function` that returns the number of tokens of a text. If absent, tokens are estimated.",
-    )
-    memory_episodic_store: Literal["journal", "postgres", "redis", "dragonfly"] = Field(
-        default="journal",
-        description="`journal` or `postgres`: all episodes are returned. `redis` or `dragonfly`: those within the time to "
-        "live.",
-    )
-    memory_episodic_ttl: Hours = Field(
-        default=EPISODIC_TTL_HOURS,
-        gt=0.0,
-        allow_inf_nan=False,
-        description="That time to live in hours; `90m`, `168h` and `7d` are read, too.",
-    )
+    salience_enabled: bool = True
+    """Rank memories by salience. If false, by relevance alone."""
+    memory_salience_relevance: Weight = _WEIGHTS.relevance
+    """Weight of the relevance to the query."""
+    memory_salience_recency: Weight = _WEIGHTS.recency
+    """Weight of the time since the last change or use."""
+    memory_salience_confidence: Weight = _WEIGHTS.confidence
+    """Weight of the confidence of a fact."""
+    memory_salience_usage: Weight = _WEIGHTS.usage
+    """Weight of the number of uses."""
+    memory_salience_freshness: Weight = _WEIGHTS.freshness
+    """Weight of the freshness of a fact."""
+    memory_salience_halflife: Hours = RECENCY_HALF_LIFE_HOURS
+    """Half-life of recency in hours; `90m`, `168h` and `7d` are read, too."""
+    temporal_reasoning_enabled: bool = True
+    """Let facts go stale. If false, freshness does not count."""
+    context_budget_enabled: bool = True
+    """Limit contexts to the budget below. If false, only the budget of a request limits them."""
+    context_budget_tokens: int = TOTAL_DEFAULT
+    """Tokens of a whole context."""
+    context_system_tokens: int = SYSTEM_DEFAULT
+    """Tokens of that budget that are reserved for system and safety instructions."""
+    context_tokenizer: str | None = None
+    """`module:function` that returns the number of tokens of a text. If absent, tokens are estimated."""
+    memory_episodic_store: Literal["journal", "postgres", "redis", "dragonfly"] = "journal"
+    """`journal` or `postgres`: all episodes are returned. `redis` or `dragonfly`: those within the time to live."""
+    memory_episodic_ttl: Hours = Field(default=EPISODIC_TTL_HOURS, gt=0.0, allow_inf_nan=False)
+    """That time to live in hours; `90m`, `168h` and `7d` are read, too."""
 
     @model_validator(mode="after")
     def _check_layered(self) -> Self:

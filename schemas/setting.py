@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 PREFIX: Final = "CREW_JOURNAL_"
 
@@ -35,13 +34,15 @@ class Setting:
 
     Attributes:
         name: Name of the field.
-        field: Type, default, bounds, and the help text as ``description``; ``repr=False`` marks a secret.
+        help: What it is, in Markdown: the text below the field.
+        secret: Whether its value is never printed (``repr=False``).
         variables: Names of its variables, its own first; empty if it is not read from the environment.
         default: The default in Markdown.
     """
 
     name: str
-    field: FieldInfo
+    help: str
+    secret: bool
     variables: tuple[str, ...]
     default: str
 
@@ -54,7 +55,8 @@ def settings_of(model: type[BaseModel], also: str | None = None) -> tuple[Settin
         others = env.also if also is None else (f"{also}{name.upper()}",)
         words = env.default or default_text(field.default)
         default = ", else ".join((*(f"`{other}`" for other in env.also), words))
-        found.append(Setting(name, field, (f"{PREFIX}{name.upper()}", *others), default))
+        text = " ".join((field.description or "").split())
+        found.append(Setting(name, text, not field.repr, (f"{PREFIX}{name.upper()}", *others), default))
     return tuple(found)
 
 

@@ -266,7 +266,7 @@ def settings_table(settings: Iterable[Setting]) -> Iterator[str]:
     yield "| variable | default | meaning |"
     yield "|---|---|---|"
     for setting in settings:
-        yield f"| `{setting.variables[0]}` | {setting.default} | {_cell(setting.field.description or '')} |"
+        yield f"| `{setting.variables[0]}` | {setting.default} | {_cell(setting.help)} |"
 
 
 TABLES: Final[dict[str, dict[str, Callable[[], Iterator[str]]]]] = {

@@ -115,9 +115,8 @@ def show_configuration(json_output: Json = False) -> None:
     rows = []
     for setting in (*NODE_SETTINGS, *CLIENT_SETTINGS):
         value = values.get(setting.name)
-        shown = None if value is None else str(value) if setting.field.repr else _HIDDEN
-        meaning = setting.field.description
-        rows.append({"name": setting.name, "value": shown, "from": _origin(setting), "meaning": meaning})
+        shown = None if value is None else _HIDDEN if setting.secret else str(value)
+        rows.append({"name": setting.name, "value": shown, "from": _origin(setting), "meaning": setting.help})
     path = config_file()
     show({"file": str(path), "exists": path.exists(), "settings": rows}, json_output, _print_configuration)
 

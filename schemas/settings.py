@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from .broker_address import broker_address
-from .layered_settings import LayeredSettings
 from .limits import *  # noqa: F403 - the limits of requests are read from here, too
-from .setting import Env, environment_of, settings_of
+from .rules.context.budget import SYSTEM_DEFAULT, TOTAL_DEFAULT, Budget
+from .rules.salience import RECENCY_HALF_LIFE_HOURS, Weights
 
 EmbedderKind = Literal["auto", "openai", "ollama", "minilm", "none"]
 Durability = Literal["durable", "interval"]
-
-DEFAULT_HTTP: Final = "127.0.0.1:9119"
 
 # the writer (facts/nats.md, "Publishing")
 PUBLISH_WINDOW: Final = 1_024
@@ -134,6 +134,76 @@ LLM_DEFAULT_MODEL: Final = "gpt-4o-mini"
 """The chat model of an OpenAI-compatible endpoint if none is named (seed 5)."""
 
 
+PREFIX: Final = "CREW_JOURNAL_"
+"""Of the name of a variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """Annotates a setting that is read from the environment.
+
+    Attributes:
+        also: Further variables, which are read if the setting's own one is absent.
+        default: The default in words, where the value does not say it.
+    """
+
+    also: tuple[str, ...] = ()
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting as its model declares it.
+
+    Attributes:
+        name: Name of the field.
+        help: What it is, in Markdown: the text below the field.
+        secret: Whether its value is never printed (``repr=False``).
+        variables: Names of its variables, its own first; empty if it is not read from the environment.
+        default: The default in Markdown.
+    """
+
+    name: str
+    help: str
+    secret: bool
+    variables: tuple[str, ...]
+    default: str
+
+
+def settings_of(model: type[BaseModel], also: str | None = None) -> tuple[Setting, ...]:
+    """The settings of a model of variables; ``also`` is a second prefix under which each is read."""
+    found = []
+    for name, field in model.model_fields.items():
+        env = next((mark for mark in field.metadata if isinstance(mark, Env)), Env())
+        others = env.also if also is None else (f"{also}{name.upper()}",)
+        words = env.default or default_text(field.default)
+        default = ", else ".join((*(f"`{other}`" for other in env.also), words))
+        text = " ".join((field.description or "").split())
+        found.append(Setting(name, text, not field.repr, (f"{PREFIX}{name.upper()}", *others), default))
+    return tuple(found)
+
+
+def default_text(value: object) -> str:
+    """A default in Markdown."""
+    if value is None:
+        return "none"
+    if value == "":
+        return "empty"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def environment_of(settings: Iterable[Setting]) -> dict[str, Any]:
+    """The values that the environment gives to settings; the case of a name and an empty further variable do not count."""
+    there = {name.upper(): value for name, value in os.environ.items()}
+    found: dict[str, Any] = {}
+    for setting in settings:
+        own, *others = setting.variables
+        values = [there[own]] if own in there else [there[name] for name in others if there.get(name)]
+        if values:
+            found[setting.name] = values[0]
+    return found
+
+
 def _cache_home() -> Path:
     """``.cache`` of the checkout (where ``make setup`` downloads to) if it runs from its ``.venv``, else the user's."""
     checkout = Path(sys.prefix).parent
@@ -148,7 +218,7 @@ class NodeSettings(BaseModel, use_attribute_docstrings=True):
 
     data_dir: Path = Path(".crew-journal")
     """Directory of all stored data: the streams, the views, the owner's token."""
-    http: str = DEFAULT_HTTP
+    http: str = "127.0.0.1:9119"
     """`HOST:PORT` of HTTP. Port 0 picks a free one."""
     http_hosts: str = ""
     """Host names that requests may use in the `Host` header, separated by commas, for example behind a proxy. IP
@@ -270,6 +340,82 @@ class DocumentSettings(BaseModel, use_attribute_docstrings=True):
     """Token for that service."""
     memory_file: Path | None = None
     """TOML file that chooses the provider of individual workspaces."""
+
+
+_UNITS_H: Final = {"m": 1 / 60, "h": 1.0, "d": 24.0}
+
+
+def _hours(given: object) -> object:
+    """``168h``, ``7d`` and ``90m`` as hours; a number is hours already."""
+    if isinstance(given, str) and given.strip()[-1:] in _UNITS_H:
+        return float(given.strip()[:-1]) * _UNITS_H[given.strip()[-1]]
+    return given
+
+
+Hours = Annotated[float, BeforeValidator(_hours)]
+Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+_WEIGHTS: Final = Weights()
+
+
+class LayeredSettings(BaseModel, use_attribute_docstrings=True):
+    """Salience, context budget, decay and episodes."""
+
+    salience_enabled: bool = True
+    """Rank memories by salience. If false, by relevance alone."""
+    memory_salience_relevance: Weight = _WEIGHTS.relevance
+    """Weight of the relevance to the query."""
+    memory_salience_recency: Weight = _WEIGHTS.recency
+    """Weight of the time since the last change or use."""
+    memory_salience_confidence: Weight = _WEIGHTS.confidence
+    """Weight of the confidence of a fact."""
+    memory_salience_usage: Weight = _WEIGHTS.usage
+    """Weight of the number of uses."""
+    memory_salience_freshness: Weight = _WEIGHTS.freshness
+    """Weight of the freshness of a fact."""
+    memory_salience_halflife: Hours = RECENCY_HALF_LIFE_HOURS
+    """Half-life of recency in hours; `90m`, `168h` and `7d` are read, too."""
+    temporal_reasoning_enabled: bool = True
+    """Let facts go stale. If false, freshness does not count."""
+    context_budget_enabled: bool = True
+    """Limit contexts to the budget below. If false, only the budget of a request limits them."""
+    context_budget_tokens: int = TOTAL_DEFAULT
+    """Tokens of a whole context."""
+    context_system_tokens: int = SYSTEM_DEFAULT
+    """Tokens of that budget that are reserved for system and safety instructions."""
+    context_tokenizer: str | None = None
+    """`module:function` that returns the number of tokens of a text. If absent, tokens are estimated."""
+    memory_episodic_store: Literal["journal", "postgres", "redis", "dragonfly"] = "journal"
+    """`journal` or `postgres`: all episodes are returned. `redis` or `dragonfly`: those within the time to live."""
+    memory_episodic_ttl: Hours = Field(default=720.0, gt=0.0, allow_inf_nan=False)
+    """That time to live in hours; `90m`, `168h` and `7d` are read, too."""
+
+    @model_validator(mode="after")
+    def _check_layered(self) -> Self:
+        self.weights()
+        self.budget()
+        return self
+
+    def weights(self) -> Weights:
+        """The weights of salience; relevance alone if it is switched off."""
+        if not self.salience_enabled:
+            return Weights(1.0, 0.0, 0.0, 0.0, 0.0, self.memory_salience_halflife)
+        return Weights(
+            self.memory_salience_relevance,
+            self.memory_salience_recency,
+            self.memory_salience_confidence,
+            self.memory_salience_usage,
+            self.memory_salience_freshness if self.temporal_reasoning_enabled else 0.0,
+            self.memory_salience_halflife,
+        )
+
+    def budget(self) -> Budget:
+        """The budget of a context."""
+        return Budget(self.context_budget_tokens, self.context_system_tokens)
+
+    @property
+    def episodic_ttl_hours(self) -> float | None:
+        """Hours for which episodes are returned; None for ever."""
+        return self.memory_episodic_ttl if self.memory_episodic_store in ("redis", "dragonfly") else None
 
 
 class LimitSettings(BaseModel, use_attribute_docstrings=True):

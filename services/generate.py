@@ -20,8 +20,7 @@ from pydantic.fields import FieldInfo
 
 from ..schemas.operations import ALL
 from ..schemas.operations.operation import Operation
-from ..schemas.setting import Setting
-from ..schemas.settings import SECTIONS
+from ..schemas.settings import SECTIONS, Setting
 from ..schemas.sweep_list import ALL_SWEEPS, due_times
 from ..schemas.timestamps import DAY_MS, format_ms
 from .cli.groups import option_of

@@ -31,7 +31,7 @@ from ...schemas.timestamps import DAY_MS
 from ...schemas.views import ENTRIES, LIVE_PRIORITIES, RECEIPTS, RETRACTIONS
 from ...schemas.views.learning import PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
 from ...schemas.views.table import PRESENT
-from ...schemas.views.workspace_choices import read_workspace_settings
+from ...schemas.views.workspaces import read_workspace_settings
 from ..reacting.sweeping import Tick
 
 _READ_MAX: Final = 10 * MAX_ENTRIES

@@ -2607,8 +2607,8 @@ class Operations:
         """Run a sweep now, after those that were missed.
 
         Args:
-            sweep: decay, health, index, compaction, reflection, peer_cards or operators. Returns when the sweep's
-                event is folded; for compaction, reflection, peer_cards and operators, when the sweep has finished.
+            sweep: decay, health, index, compaction, reflection, peer_cards, operators. Returns when the sweep's
+                event is folded; for compaction, reflection, peer_cards, operators, when the sweep has finished.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(SWEEP, locals())

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...schemas.errors import InvalidQuery
-from ...schemas.layered_settings import LayeredSettings
 from ...schemas.ports import ViewReader
 from ...schemas.recorded_settings import WorkspaceSettings
 from ...schemas.rules.context.budget import Budget
 from ...schemas.rules.salience import Weights
+from ...schemas.settings import LayeredSettings
 from ...schemas.views import WORKSPACE_SETTINGS
-from ...schemas.views.workspace_choices import read_workspace_settings
+from ...schemas.views.workspaces import read_workspace_settings
 from ..kept import Kept, in_thread
 
 UNBOUNDED_TOKENS: Final = 1_000_000

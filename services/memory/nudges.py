@@ -42,7 +42,7 @@ from ...schemas.views import (
     NUDGES_OFFERED,
     NUDGES_PROJECTION,
 )
-from ...schemas.views.workspace_choices import read_workspace_settings
+from ...schemas.views.workspaces import read_workspace_settings
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 

@@ -19,7 +19,7 @@ from ...schemas.rules.memory_block import REMEMBERED_FRAME_TOKENS
 from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.remembered import TOKENS_DEFAULT, Note, Notes, notes_text
 from ...schemas.views import ENTRIES, IMPORTANCE, RELATIONS, RETRACTIONS, SUPERSESSIONS, WORKSPACE_SETTINGS
-from ...schemas.views.workspace_choices import read_workspace_settings
+from ...schemas.views.workspaces import read_workspace_settings
 from ..kept import Kept, in_thread
 from ..query.entries.marks import add_marks
 from ..query.entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....schemas.ports import ViewReader
 from ....schemas.views import WORKSPACE_SETTINGS
-from ....schemas.views.workspace_choices import read_workspace_settings
+from ....schemas.views.workspaces import read_workspace_settings
 from ...kept import Kept, in_thread
 
 

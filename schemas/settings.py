@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from .broker_address import broker_address
-from .layered_settings import LayeredSettings
 from .limits import *  # noqa: F403 - the limits of requests are read from here, too
-from .setting import Env, environment_of, settings_of
+from .rules.context.budget import SYSTEM_DEFAULT, TOTAL_DEFAULT, Budget
+from .rules.salience import RECENCY_HALF_LIFE_HOURS, Weights
 
 EmbedderKind = Literal["auto", "openai", "ollama", "minilm", "none"]
 Durability = Literal["durable", "interval"]
-
-DEFAULT_HTTP: Final = "127.0.0.1:9119"
 
 # the writer (facts/nats.md, "Publishing")
 PUBLISH_WINDOW: Final = 1_024
@@ -134,6 +134,76 @@ LLM_DEFAULT_MODEL: Final = "gpt-4o-mini"
 """The chat model of an OpenAI-compatible endpoint if none is named (seed 5)."""
 
 
+PREFIX: Final = "CREW_JOURNAL_"
+"""Of the name of a variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """Annotates a setting that is read from the environment.
+
+    Attributes:
+        also: Further variables, which are read if the setting's own one is absent.
+        default: The default in words, where the value does not say it.
+    """
+
+    also: tuple[str, ...] = ()
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting as its model declares it.
+
+    Attributes:
+        name: Name of the field.
+        help: What it is, in Markdown: the text below the field.
+        secret: Whether its value is never printed (``repr=False``).
+        variables: Names of its variables, its own first; empty if it is not read from the environment.
+        default: The default in Markdown.
+    """
+
+    name: str
+    help: str
+    secret: bool
+    variables: tuple[str, ...]
+    default: str
+
+
+def settings_of(model: type[BaseModel], also: str | None = None) -> tuple[Setting, ...]:
+    """The settings of a model of variables; ``also`` is a second prefix under which each is read."""
+    found = []
+    for name, field in model.model_fields.items():
+        env = next((mark for mark in field.metadata if isinstance(mark, Env)), Env())
+        others = env.also if also is None else (f"{also}{name.upper()}",)
+        words = env.default or default_text(field.default)
+        default = ", else ".join((*(f"`{other}`" for other in env.also), words))
+        text = " ".join((field.description or "").split())
+        found.append(Setting(name, text, not field.repr, (f"{PREFIX}{name.upper()}", *others), default))
+    return tuple(found)
+
+
+def default_text(value: object) -> str:
+    """A default in Markdown."""
+    if value is None:
+        return "none"
+    if value == "":
+        return "empty"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def environment_of(settings: Iterable[Setting]) -> dict[str, Any]:
+    """The values that the environment gives to settings; the case of a name and an empty further variable do not count."""
+    there = {name.upper(): value for name, value in os.environ.items()}
+    found: dict[str, Any] = {}
+    for setting in settings:
+        own, *others = setting.variables
+        values = [there[own]] if own in there else [there[name] for name in others if there.get(name)]
+        if values:
+            found[setting.name] = values[0]
+    return found
+
+
 def _cache_home() -> Path:
     """``.cache`` of the checkout (where ``make setup`` downloads to) if it runs from its ``.venv``, else the user's."""
     checkout = Path(sys.prefix).parent
@@ -143,38 +213,29 @@ def _cache_home() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "crew-journal"
 
 
-class NodeSettings(BaseModel):
+class NodeSettings(BaseModel, use_attribute_docstrings=True):
     """Settings of the node itself."""
 
-    data_dir: Path = Field(
-        default=Path(".crew-journal"),
-        description="Directory of all stored data: the streams, the views, the owner's token.",
-    )
-    http: str = Field(default=DEFAULT_HTTP, description="`HOST:PORT` of HTTP. Port 0 picks a free one.")
-    http_hosts: str = Field(
-        default="",
-        description="Host names that requests may use in the `Host` header, separated by commas, for example behind a "
-        "proxy. IP addresses are always accepted.",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info",
-        description="Least severe level that is logged: `debug`, `info`, `warning` or `error`. On a terminal, without this "
-        "variable, `warning`.",
-    )
-    query_log: bool = Field(
-        default=True,
-        description="Record every recall, query included, as `memory.searched`. If false, recalls have no receipt.",
-    )
-    secrets: Literal["redact", "refuse", "keep"] = Field(
-        default="redact",
-        description="What is done with [credentials](#credentials) in a text that is to be stored: `redact` replaces them, "
-        "`refuse` refuses the text with 422, `keep` stores it. The scrubber of a workspace has precedence.",
-    )
+    data_dir: Path = Path(".crew-journal")
+    """Directory of all stored data: the streams, the views, the owner's token."""
+    http: str = "127.0.0.1:9119"
+    """`HOST:PORT` of HTTP. Port 0 picks a free one."""
+    http_hosts: str = ""
+    """Host names that requests may use in the `Host` header, separated by commas, for example behind a proxy. IP
+    addresses are always accepted."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is logged: `debug`, `info`, `warning` or `error`. On a terminal, without this variable,
+    `warning`."""
+    query_log: bool = True
+    """Record every recall, query included, as `memory.searched`. If false, recalls have no receipt."""
+    secrets: Literal["redact", "refuse", "keep"] = "redact"
+    """What is done with [credentials](#credentials) in a text that is to be stored: `redact` replaces them, `refuse`
+    refuses the text with 422, `keep` stores it. The scrubber of a workspace has precedence."""
     cache_dir: Annotated[Path, Env(default="`.cache` of the checkout, else `~/.cache/crew-journal`")] = Field(
-        default_factory=_cache_home,
-        description="Directory of downloaded model weights and of the nats-server. `XDG_CACHE_HOME` is respected outside a "
-        "checkout.",
+        default_factory=_cache_home
     )
+    """Directory of downloaded model weights and of the nats-server. `XDG_CACHE_HOME` is respected outside a
+    checkout."""
 
     @property
     def models_dir(self) -> Path:
@@ -187,29 +248,21 @@ class NodeSettings(BaseModel):
         return self.cache_dir / "nats"
 
 
-class BrokerSettings(BaseModel):
+class BrokerSettings(BaseModel, use_attribute_docstrings=True):
     """Settings of the broker."""
 
-    nats: str | None = Field(
-        default=None, description="URL of a broker of your own. If absent, the node starts and supervises one."
-    )
-    nats_user: str | None = Field(
-        default=None, description="User at that broker. Without a password it is sent as a token.", repr=False
-    )
-    nats_password: str | None = Field(default=None, description="Password at that broker.", repr=False)
-    nats_server: Annotated[Path | None, Env(default="the newest on `PATH` and in the cache")] = Field(
-        default=None, description="Path of the nats-server binary to start; 2.10 or newer."
-    )
-    durability: Durability = Field(
-        default="durable",
-        description="`durable`: flushed to disk before each acknowledgement. `interval`: flushed every 250 ms.",
-    )
-    replicas: int = Field(
-        default=1,
-        ge=1,
-        le=5,
-        description="Replicas of the streams, 1 to 5. More than 1 needs a clustered broker of your own.",
-    )
+    nats: str | None = None
+    """URL of a broker of your own. If absent, the node starts and supervises one."""
+    nats_user: str | None = Field(default=None, repr=False)
+    """User at that broker. Without a password it is sent as a token."""
+    nats_password: str | None = Field(default=None, repr=False)
+    """Password at that broker."""
+    nats_server: Annotated[Path | None, Env(default="the newest on `PATH` and in the cache")] = None
+    """Path of the nats-server binary to start; 2.10 or newer."""
+    durability: Durability = "durable"
+    """`durable`: flushed to disk before each acknowledgement. `interval`: flushed every 250 ms."""
+    replicas: int = Field(default=1, ge=1, le=5)
+    """Replicas of the streams, 1 to 5. More than 1 needs a clustered broker of your own."""
 
     @model_validator(mode="before")
     @classmethod
@@ -236,148 +289,174 @@ class BrokerSettings(BaseModel):
         return address.url
 
 
-class ModelSettings(BaseModel):
+class ModelSettings(BaseModel, use_attribute_docstrings=True):
     """Settings of models."""
 
-    embedder: EmbedderKind = Field(
-        default="auto",
-        description="Which model embeds: `openai`, `ollama`, `minilm`, `none`, or `auto`: the endpoint of "
-        "`CREW_JOURNAL_EMBED_BASE_URL` if it is set, else the first of Ollama, MiniLM and none that works.",
-    )
-    ollama_host: Annotated[str, Env(("OLLAMA_HOST",))] = Field(
-        default=OLLAMA_DEFAULT_HOST, description="URL of Ollama."
-    )
-    ollama_model: str = Field(default=OLLAMA_DEFAULT_MODEL, description="Embedding model of Ollama.")
-    embed_base_url: Annotated[str | None, Env(("CRAWBL_EMBED_BASE_URL",))] = Field(
-        default=None,
-        description="URL of an OpenAI-compatible endpoint (`/embeddings`), such as `https://api.openai.com/v1` "
-        "([embeddings.md](embeddings.md#an-openai-compatible-endpoint)).",
-    )
-    embed_api_key: Annotated[str | None, Env(("CRAWBL_EMBED_API_KEY",))] = Field(
-        default=None, description="Key of that endpoint.", repr=False
-    )
+    embedder: EmbedderKind = "auto"
+    """Which model embeds: `openai`, `ollama`, `minilm`, `none`, or `auto`: the endpoint of
+    `CREW_JOURNAL_EMBED_BASE_URL` if it is set, else the first of Ollama, MiniLM and none that works."""
+    ollama_host: Annotated[str, Env(("OLLAMA_HOST",))] = OLLAMA_DEFAULT_HOST
+    """URL of Ollama."""
+    ollama_model: str = OLLAMA_DEFAULT_MODEL
+    """Embedding model of Ollama."""
+    embed_base_url: Annotated[str | None, Env(("CRAWBL_EMBED_BASE_URL",))] = None
+    """URL of an OpenAI-compatible endpoint (`/embeddings`), such as `https://api.openai.com/v1`
+    ([embeddings.md](embeddings.md#an-openai-compatible-endpoint))."""
+    embed_api_key: Annotated[str | None, Env(("CRAWBL_EMBED_API_KEY",))] = Field(default=None, repr=False)
+    """Key of that endpoint."""
     embed_model: Annotated[str, Env(("CRAWBL_EMBED_MODEL",))] = Field(
-        default=EMBED_DEFAULT_MODEL,
-        pattern=r"^[A-Za-z0-9._:/-]{1,89}$",
-        description="Embedding model of that endpoint.",
+        default=EMBED_DEFAULT_MODEL, pattern=r"^[A-Za-z0-9._:/-]{1,89}$"
     )
-    llm_model: Annotated[str | None, Env(("CRAWBL_CLASSIFY_MODEL",))] = Field(
-        default=None,
-        description="Chat model that words learned rules ([consolidation.md](consolidation.md)) and classifies drawers "
-        "([palace.md](palace.md#classification)). Without this and the next variable, no text is sent to a chat model.",
-    )
-    llm_base_url: Annotated[str | None, Env(("CRAWBL_LLM_BASE_URL",))] = Field(
-        default=None,
-        description="URL of an OpenAI-compatible endpoint (`/chat/completions` with `json_schema`), such as "
-        "`https://api.openai.com/v1`. If absent, the models are Ollama's. With a URL and no model, `gpt-4o-mini`.",
-    )
-    llm_api_key: Annotated[str | None, Env(("CRAWBL_LLM_API_KEY",))] = Field(
-        default=None, description="Key of that endpoint.", repr=False
-    )
-    judge_model: str | None = Field(
-        default=None,
-        description="Chat model of the same server that judges borderline contradictions. If absent, the rule alone "
-        "decides.",
-    )
-    heuristic_high: Annotated[str | None, Env(("CRAWBL_MEM_HEURISTIC_HIGH",))] = Field(
-        default=None,
-        description="Confidence from which the classifier of the palace decides a type alone. If absent, 0.8 without a chat "
-        "model, else 999 (never). A value that is not a number counts as 999.",
-    )
-    heuristic_low: Annotated[str | None, Env(("CRAWBL_MEM_HEURISTIC_LOW",))] = Field(
-        default=None,
-        description="Confidence from which the nearest centroid may decide the type. If absent, 0.5 without a chat model, "
-        "else 999.",
-    )
-    similar_threshold: float = Field(
-        default=SIMILAR_THRESHOLD,
-        description="Smallest cosine similarity of a `similar` relation, above 0 and at most 1. Any other counts as 0.8.",
-    )
+    """Embedding model of that endpoint."""
+    llm_model: Annotated[str | None, Env(("CRAWBL_CLASSIFY_MODEL",))] = None
+    """Chat model that words learned rules ([consolidation.md](consolidation.md)) and classifies drawers
+    ([palace.md](palace.md#classification)). Without this and the next variable, no text is sent to a chat model."""
+    llm_base_url: Annotated[str | None, Env(("CRAWBL_LLM_BASE_URL",))] = None
+    """URL of an OpenAI-compatible endpoint (`/chat/completions` with `json_schema`), such as
+    `https://api.openai.com/v1`. If absent, the models are Ollama's. With a URL and no model, `gpt-4o-mini`."""
+    llm_api_key: Annotated[str | None, Env(("CRAWBL_LLM_API_KEY",))] = Field(default=None, repr=False)
+    """Key of that endpoint."""
+    judge_model: str | None = None
+    """Chat model of the same server that judges borderline contradictions. If absent, the rule alone decides."""
+    heuristic_high: Annotated[str | None, Env(("CRAWBL_MEM_HEURISTIC_HIGH",))] = None
+    """Confidence from which the classifier of the palace decides a type alone. If absent, 0.8 without a chat model,
+    else 999 (never). A value that is not a number counts as 999."""
+    heuristic_low: Annotated[str | None, Env(("CRAWBL_MEM_HEURISTIC_LOW",))] = None
+    """Confidence from which the nearest centroid may decide the type. If absent, 0.5 without a chat model, else 999."""
+    similar_threshold: float = SIMILAR_THRESHOLD
+    """Smallest cosine similarity of a `similar` relation, above 0 and at most 1. Any other counts as 0.8."""
 
 
-class DocumentSettings(BaseModel):
+class DocumentSettings(BaseModel, use_attribute_docstrings=True):
     """Settings of memory documents."""
 
-    memory_provider: str = Field(
-        default="journal",
-        description="Where memory documents are kept: `journal`, `disk`, `http`, or `module:factory` of a provider of your "
-        "own.",
-    )
-    memory_provider_root: Path | None = Field(
-        default=None, description="Directory of the files, for `disk`. It must exist."
-    )
-    memory_provider_url: str | None = Field(default=None, description="URL of the service, for `http`.")
-    memory_provider_token: str | None = Field(default=None, description="Token for that service.", repr=False)
-    memory_file: Path | None = Field(
-        default=None, description="TOML file that chooses the provider of individual workspaces."
-    )
+    memory_provider: str = "journal"
+    """Where memory documents are kept: `journal`, `disk`, `http`, or `module:factory` of a provider of your own."""
+    memory_provider_root: Path | None = None
+    """Directory of the files, for `disk`. It must exist."""
+    memory_provider_url: str | None = None
+    """URL of the service, for `http`."""
+    memory_provider_token: str | None = Field(default=None, repr=False)
+    """Token for that service."""
+    memory_file: Path | None = None
+    """TOML file that chooses the provider of individual workspaces."""
 
 
-class LimitSettings(BaseModel):
+_UNITS_H: Final = {"m": 1 / 60, "h": 1.0, "d": 24.0}
+
+
+def _hours(given: object) -> object:
+    """``168h``, ``7d`` and ``90m`` as hours; a number is hours already."""
+    if isinstance(given, str) and given.strip()[-1:] in _UNITS_H:
+        return float(given.strip()[:-1]) * _UNITS_H[given.strip()[-1]]
+    return given
+
+
+Hours = Annotated[float, BeforeValidator(_hours)]
+Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+_WEIGHTS: Final = Weights()
+
+
+class LayeredSettings(BaseModel, use_attribute_docstrings=True):
+    """Salience, context budget, decay and episodes."""
+
+    salience_enabled: bool = True
+    """Rank memories by salience. If false, by relevance alone."""
+    memory_salience_relevance: Weight = _WEIGHTS.relevance
+    """Weight of the relevance to the query."""
+    memory_salience_recency: Weight = _WEIGHTS.recency
+    """Weight of the time since the last change or use."""
+    memory_salience_confidence: Weight = _WEIGHTS.confidence
+    """Weight of the confidence of a fact."""
+    memory_salience_usage: Weight = _WEIGHTS.usage
+    """Weight of the number of uses."""
+    memory_salience_freshness: Weight = _WEIGHTS.freshness
+    """Weight of the freshness of a fact."""
+    memory_salience_halflife: Hours = RECENCY_HALF_LIFE_HOURS
+    """Half-life of recency in hours; `90m`, `168h` and `7d` are read, too."""
+    temporal_reasoning_enabled: bool = True
+    """Let facts go stale. If false, freshness does not count."""
+    context_budget_enabled: bool = True
+    """Limit contexts to the budget below. If false, only the budget of a request limits them."""
+    context_budget_tokens: int = TOTAL_DEFAULT
+    """Tokens of a whole context."""
+    context_system_tokens: int = SYSTEM_DEFAULT
+    """Tokens of that budget that are reserved for system and safety instructions."""
+    context_tokenizer: str | None = None
+    """`module:function` that returns the number of tokens of a text. If absent, tokens are estimated."""
+    memory_episodic_store: Literal["journal", "postgres", "redis", "dragonfly"] = "journal"
+    """`journal` or `postgres`: all episodes are returned. `redis` or `dragonfly`: those within the time to live."""
+    memory_episodic_ttl: Hours = Field(default=720.0, gt=0.0, allow_inf_nan=False)
+    """That time to live in hours; `90m`, `168h` and `7d` are read, too."""
+
+    @model_validator(mode="after")
+    def _check_layered(self) -> Self:
+        self.weights()
+        self.budget()
+        return self
+
+    def weights(self) -> Weights:
+        """The weights of salience; relevance alone if it is switched off."""
+        if not self.salience_enabled:
+            return Weights(1.0, 0.0, 0.0, 0.0, 0.0, self.memory_salience_halflife)
+        return Weights(
+            self.memory_salience_relevance,
+            self.memory_salience_recency,
+            self.memory_salience_confidence,
+            self.memory_salience_usage,
+            self.memory_salience_freshness if self.temporal_reasoning_enabled else 0.0,
+            self.memory_salience_halflife,
+        )
+
+    def budget(self) -> Budget:
+        """The budget of a context."""
+        return Budget(self.context_budget_tokens, self.context_system_tokens)
+
+    @property
+    def episodic_ttl_hours(self) -> float | None:
+        """Hours for which episodes are returned; None for ever."""
+        return self.memory_episodic_ttl if self.memory_episodic_store in ("redis", "dragonfly") else None
+
+
+class LimitSettings(BaseModel, use_attribute_docstrings=True):
     """Limits of a node."""
 
-    hot_index_mb: int = Field(
-        default=512,
-        ge=16,
-        description="Memory budget of the search indexes, MiB; at least 16. The index in use is kept even if it alone is "
-        "larger.",
-    )
-    duckdb_memory_mb: int = Field(default=512, ge=64, description="Memory limit of DuckDB, MiB; at least 64.")
-    tails_per_token: int = Field(
-        default=TAILS_PER_TOKEN,
-        ge=1,
-        description="Live streams that one token of one workspace may have open at once. A node allows 500 in all.",
-    )
-    http_connections: int = Field(
-        default=HTTP_CONNECTIONS,
-        ge=8,
-        description="HTTP connections at once; at least 8. A new one replaces the one that has been without a request for "
-        "longest.",
-    )
-    bodies_mb: int = Field(
-        default=BODIES_MB,
-        ge=64,
-        description="Request bodies in memory at once, MiB; at least 64. One token may use half.",
-    )
-    token_mb_per_minute: int = Field(
-        default=TOKEN_MB_PER_MINUTE,
-        ge=0,
-        description="MiB of entries and documents that a token of role AGENT or LEAD may write a minute; 0 for no limit.",
-    )
-    token_entries_per_minute: int = Field(
-        default=TOKEN_ENTRIES_PER_MINUTE,
-        ge=0,
-        description="Entries and documents that such a token may write a minute; 0 for no limit.",
-    )
-    token_waiting_mb: int = Field(
-        default=TOKEN_WAITING_MB,
-        ge=0,
-        description="MiB written by such a token that may wait to be folded into the views, and the most that one request "
-        "may write; 0 for no limit.",
-    )
-    token_requests: int = Field(
-        default=TOKEN_REQUESTS,
-        ge=0,
-        description="Requests of such a token that may be open at once, live streams included; 0 for no limit.",
-    )
+    hot_index_mb: int = Field(default=512, ge=16)
+    """Memory budget of the search indexes, MiB; at least 16. The index in use is kept even if it alone is larger."""
+    duckdb_memory_mb: int = Field(default=512, ge=64)
+    """Memory limit of DuckDB, MiB; at least 64."""
+    tails_per_token: int = Field(default=TAILS_PER_TOKEN, ge=1)
+    """Live streams that one token of one workspace may have open at once. A node allows 500 in all."""
+    http_connections: int = Field(default=HTTP_CONNECTIONS, ge=8)
+    """HTTP connections at once; at least 8. A new one replaces the one that has been without a request for longest."""
+    bodies_mb: int = Field(default=BODIES_MB, ge=64)
+    """Request bodies in memory at once, MiB; at least 64. One token may use half."""
+    token_mb_per_minute: int = Field(default=TOKEN_MB_PER_MINUTE, ge=0)
+    """MiB of entries and documents that a token of role AGENT or LEAD may write a minute; 0 for no limit."""
+    token_entries_per_minute: int = Field(default=TOKEN_ENTRIES_PER_MINUTE, ge=0)
+    """Entries and documents that such a token may write a minute; 0 for no limit."""
+    token_waiting_mb: int = Field(default=TOKEN_WAITING_MB, ge=0)
+    """MiB written by such a token that may wait to be folded into the views, and the most that one request may write; 0
+    for no limit."""
+    token_requests: int = Field(default=TOKEN_REQUESTS, ge=0)
+    """Requests of such a token that may be open at once, live streams included; 0 for no limit."""
 
 
-class ClientSettings(BaseModel):
+class ClientSettings(BaseModel, use_attribute_docstrings=True):
     """Variables of the client and the command line; ``Settings`` does not have them."""
 
-    url: Annotated[str | None, Env(default="the `up` of the data directory")] = Field(
-        default=None, description="URL of a running service."
-    )
-    config: Path = Field(default=Path("~/.config/crew-journal/config.toml"), description="The configuration file.")
-    context: Annotated[str | None, Env(default="`context` of that file")] = Field(
-        default=None, description="The context to use."
-    )
-    workspace: Annotated[str | None, Env(default="`default`")] = Field(
-        default=None, description="Workspace of commands and hooks, for a token of all workspaces."
-    )
+    url: Annotated[str | None, Env(default="the `up` of the data directory")] = None
+    """URL of a running service."""
+    config: Path = Path("~/.config/crew-journal/config.toml")
+    """The configuration file."""
+    context: Annotated[str | None, Env(default="`context` of that file")] = None
+    """The context to use."""
+    workspace: Annotated[str | None, Env(default="`default`")] = None
+    """Workspace of commands and hooks, for a token of all workspaces."""
     token: Annotated[str | None, Env(default="the owner's token of the data directory")] = Field(
-        default=None, description="Token to send.", repr=False
+        default=None, repr=False
     )
+    """Token to send."""
 
 
 class Settings(LimitSettings, LayeredSettings, DocumentSettings, ModelSettings, BrokerSettings, NodeSettings):

@@ -22,7 +22,7 @@ class Schedule:
     offset_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Sweep:
     """A periodic task of each workspace: a reactor (``SweepReactor``) or, for the decay, a fold does its work.
 
@@ -42,56 +42,29 @@ class Sweep:
     on_request: Literal["tick", "end"] | None = None
 
 
+def _nightly(hour: int, minute: int = 0) -> Schedule:
+    return Schedule(DAY_MS, hour * _HOUR_MS + minute * _HOUR_MS // 60)
+
+
+# the times: contract §6 (decay), §11, §12, §13, and conflict 7 (index); health follows the decay
 DECAY: Final = Sweep(
-    name="decay",
-    schedule=Schedule(DAY_MS, 3 * _HOUR_MS),  # contract §6
-    work="lets the importance of entries and drawers decay and prunes drawers",
-    views=("entries", "importance"),
-    on_request="tick",
+    "decay",
+    _nightly(3),
+    "lets the importance of entries and drawers decay and prunes drawers",
+    ("entries", "importance"),
+    "tick",
 )
-HEALTH: Final = Sweep(
-    name="health",
-    schedule=Schedule(DAY_MS, 3 * _HOUR_MS + _HOUR_MS // 2),  # half an hour after the decay
-    work="measures the health of the memory",
-    views=("health", "entries"),
-    on_request="tick",
-)
-INDEX: Final = Sweep(
-    name="index",
-    schedule=Schedule(6 * _HOUR_MS, 0),  # contract, conflict 7
-    work="embeds entries that have no vector",
-    views=("vectors",),
-    on_request="tick",
-)
-COMPACTION: Final = Sweep(
-    name="compaction",
-    schedule=Schedule(DAY_MS, 3 * _HOUR_MS),  # contract §11
-    work="archives old entries of noisy types",
-    on_request="end",
-)
+HEALTH: Final = Sweep("health", _nightly(3, 30), "measures the health of the memory", ("health", "entries"), "tick")
+INDEX: Final = Sweep("index", Schedule(6 * _HOUR_MS, 0), "embeds entries that have no vector", ("vectors",), "tick")
+COMPACTION: Final = Sweep("compaction", _nightly(3), "archives old entries of noisy types", on_request="end")
 CONSOLIDATION: Final = Sweep(
-    name="consolidation",
-    schedule=Schedule(6 * _HOUR_MS, _HOUR_MS),  # contract §12; an hour after the missing vectors
-    work="finds rules and lessons in new entries; `crew-journal consolidate` runs it on request",
+    "consolidation",
+    Schedule(6 * _HOUR_MS, _HOUR_MS),
+    "finds rules and lessons in new entries; `crew-journal consolidate` runs it on request",
 )
-REFLECTION: Final = Sweep(
-    name="reflection",
-    schedule=Schedule(DAY_MS, 5 * _HOUR_MS),
-    work="finds facts that contradict each other",
-    on_request="end",
-)
-PEER_CARDS: Final = Sweep(
-    name="peer_cards",
-    schedule=Schedule(DAY_MS, 4 * _HOUR_MS),
-    work="refreshes the cards that agents have of people",
-    on_request="end",
-)
-OPERATORS: Final = Sweep(
-    name="operators",
-    schedule=Schedule(DAY_MS, 5 * _HOUR_MS),  # contract §13
-    work="refreshes the models of operators",
-    on_request="end",
-)
+REFLECTION: Final = Sweep("reflection", _nightly(5), "finds facts that contradict each other", on_request="end")
+PEER_CARDS: Final = Sweep("peer_cards", _nightly(4), "refreshes the cards that agents have of people", on_request="end")
+OPERATORS: Final = Sweep("operators", _nightly(5), "refreshes the models of operators", on_request="end")
 ALL_SWEEPS: Final = (DECAY, HEALTH, INDEX, COMPACTION, CONSOLIDATION, REFLECTION, PEER_CARDS, OPERATORS)
 ON_REQUEST: Final = {sweep.name: sweep for sweep in ALL_SWEEPS if sweep.on_request}
 """By name: the sweeps that the operation ``sweep`` runs."""

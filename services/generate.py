@@ -23,8 +23,7 @@ from ..schemas.events.control import control_payloads
 from ..schemas.events.envelope import Event
 from ..schemas.operations import ALL
 from ..schemas.operations.operation import Operation
-from ..schemas.setting import Setting
-from ..schemas.settings import SECTIONS
+from ..schemas.settings import SECTIONS, Setting
 from ..schemas.sweep_list import ALL_SWEEPS, due_times
 from ..schemas.timestamps import DAY_MS, format_ms
 from .cli.request_options import option_of
@@ -309,7 +308,7 @@ def settings_table(settings: Iterable[Setting]) -> Iterator[str]:
     yield "| variable | default | meaning |"
     yield "|---|---|---|"
     for setting in settings:
-        yield f"| `{setting.variables[0]}` | {setting.default} | {_cell(setting.field.description or '')} |"
+        yield f"| `{setting.variables[0]}` | {setting.default} | {_cell(setting.help)} |"
 
 
 TABLES: Final[dict[str, dict[str, Callable[[], Iterator[str]]]]] = {

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import orjson
 
-from ...schemas.events.workspaces import REVIEW_RULES
 from ...schemas.ports import ViewReader
 from ...schemas.rules.agreement import is_shared
 from ...schemas.rules.consolidation import (
@@ -29,9 +28,10 @@ from ...schemas.rules.consolidation import (
 )
 from ...schemas.rules.publishers import UNRECORDED
 from ...schemas.timestamps import DAY_MS
-from ...schemas.views import ENTRIES, LIVE_PRIORITIES, RECEIPTS, RETRACTIONS, WORKSPACE_SETTINGS
+from ...schemas.views import ENTRIES, LIVE_PRIORITIES, RECEIPTS, RETRACTIONS
 from ...schemas.views.learning import PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
 from ...schemas.views.table import PRESENT
+from ...schemas.views.workspaces import read_workspace_settings
 from ..reacting.sweeping import Tick
 
 _READ_MAX: Final = 10 * MAX_ENTRIES
@@ -73,7 +73,6 @@ _PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidenc
     FROM {PROPOSALS} p WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NULL ORDER BY seq"""
 _STAGED: Final = f"""SELECT skill_of FROM {PROPOSALS}
     WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NOT NULL"""
-_SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 _TYPES: Final = f"SELECT id, entry_type FROM {ENTRIES} WHERE workspace_id = $workspace AND list_contains($ids, id)"
 _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
     WHERE workspace_id = $workspace AND seq < $seq AND ts_ms > $since AND ts_ms <= $due"""
@@ -197,9 +196,7 @@ def staged_of(views: ViewReader, tick: Tick, crew_id: str) -> frozenset[str]:
 
 def reviews_rules(views: ViewReader, workspace_id: str) -> bool:
     """Whether rules of the workspace wait for a person."""
-    return any(
-        orjson.loads(settings).get(REVIEW_RULES) is True for (settings,) in views.rows(_SETTINGS, [workspace_id])
-    )
+    return read_workspace_settings(views, workspace_id).review_rules is True
 
 
 def types_of(views: ViewReader, workspace_id: str, ids: list[str]) -> dict[str, str]:

@@ -198,7 +198,7 @@ class EmbedReactor(PullReactor):
         configured = await self._last(workspace_id, WorkspaceConfigured)
         reindexed = await self._last(workspace_id, ReindexRequested)
         version = FIRST if reindexed is None or reindexed.policy not in POLICIES else reindexed.policy
-        return SpeechRule(version, None if configured is None else configured.chat_choice)
+        return SpeechRule(version, None if configured is None else configured.chosen.embed_chat)
 
     async def _last(self, workspace_id: str, kind: type[P]) -> P | None:
         """The payload of the last decision of a kind; None if absent."""

@@ -76,7 +76,11 @@ class Filed:
 def filing_chat(views: ViewReader) -> frozenset[str]:
     """The workspaces that have chosen that their conversations are filed."""
     rows = views.rows(_SETTINGS)
-    return frozenset(name for name, settings in rows if WorkspaceConfigured(settings=json.loads(settings)).files_chat)
+    return frozenset(
+        name
+        for name, settings in rows
+        if WorkspaceConfigured(settings=json.loads(settings)).chosen.palace_ingest is True
+    )
 
 
 def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[ExchangeTurn]]:
@@ -105,12 +109,12 @@ def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Exc
 
 def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
     """The drawers of a workspace, with the vectors of a model."""
-    drawers = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
-    live = drawers.filter(drawers["live"])
+    found = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
+    live = found.filter(found["live"])
     with_vector = live.filter(live["vector"].is_valid())
     vectors = with_vector["vector"].combine_chunks()
     return Filed(
-        frozenset(drawers["entry_id"].to_pylist()),
+        frozenset(found["entry_id"].to_pylist()),
         frozenset(live["drawer_id"].to_pylist()),
         frozenset(live["text_hash"].to_pylist()),
         np.frombuffer(b"".join(vectors.to_pylist()), "<f4").reshape(len(vectors), -1) if len(vectors) else None,
@@ -140,8 +144,8 @@ def _first_whole(turns: Sequence[ExchangeTurn], begin_ms: int, quiet_ms: int) ->
 def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[ExchangeTurn]]:
     sessions: dict[str, list[ExchangeTurn]] = {}
     for seq, entry_id, session, entry_type, agent_id, summary, payload, published_ms, ts_ms in rows:
-        fields = from_json(payload)
-        text, kind = fields.get("text"), fields.get("kind")
+        said = from_json(payload)
+        text, kind = said.get("text"), said.get("kind")
         turn = ExchangeTurn(
             int(seq),
             entry_id,

@@ -63,8 +63,8 @@ IMPORTANCE_DIGITS: Final = 6
 
 def _rows(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> list[DrawerRow]:
     """All rows of a drawer, past ones included."""
-    rows = tx.find(DRAWERS, [name_key((event.workspace_id, drawer_id))])
-    return [row for row in rows if (row.workspace_id, row.drawer_id) == (event.workspace_id, drawer_id)]
+    found = tx.find(DRAWERS, [name_key((event.workspace_id, drawer_id))])
+    return [row for row in found if (row.workspace_id, row.drawer_id) == (event.workspace_id, drawer_id)]
 
 
 def _open(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> DrawerRow | None:
@@ -84,80 +84,78 @@ def _change(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, **values:
 
 
 def _classified(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, DrawerClassified)
-    row = _open(tx, event, payload.drawer_id)
+    said = payload_of(event, DrawerClassified)
+    row = _open(tx, event, said.drawer_id)
     if row is None or row.state == DrawerState.MERGED:  # an answer that came late
         return
-    room = {} if payload.room is None else {"room": payload.room}
-    begin_again(event, tx, payload.drawer_id)
+    room = {} if said.room is None else {"room": said.room}
+    begin_again(event, tx, said.drawer_id)
     _change(
         event,
         tx,
-        payload.drawer_id,
-        memory_type=payload.memory_type,
-        importance=payload.importance,
-        pipeline_tier=payload.pipeline_tier.value,
-        state=payload.state.value,
-        summary=payload.summary,
+        said.drawer_id,
+        memory_type=said.memory_type,
+        importance=said.importance,
+        pipeline_tier=said.pipeline_tier.value,
+        state=said.state.value,
+        summary=said.summary,
         **room,
     )
 
 
 def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, DrawerUpdated)
-    _change(event, tx, payload.drawer_id, **payload.model_dump(exclude={"drawer_id"}, exclude_none=True))
-    if payload.importance is not None:
-        begin_again(event, tx, payload.drawer_id)
+    said = payload_of(event, DrawerUpdated)
+    _change(event, tx, said.drawer_id, **said.model_dump(exclude={"drawer_id"}, exclude_none=True))
+    if said.importance is not None:
+        begin_again(event, tx, said.drawer_id)
 
 
 def _linked(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, DrawerLinked)
-    if _open(tx, event, payload.drawer_id) is not None:
-        counts = {"entity_count": payload.entity_count, "triple_count": payload.triple_count}
-        keep_up(event, tx, payload.drawer_id, linked=True, **counts)
+    said = payload_of(event, DrawerLinked)
+    if _open(tx, event, said.drawer_id) is not None:
+        counts = {"entity_count": said.entity_count, "triple_count": said.triple_count}
+        keep_up(event, tx, said.drawer_id, linked=True, **counts)
 
 
 def _reinforced(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, DrawerReinforced)
-    for drawer_id in dict.fromkeys(payload.drawer_ids):
+    said = payload_of(event, DrawerReinforced)
+    for drawer_id in dict.fromkeys(said.drawer_ids):
         row = _open(tx, event, drawer_id)
         if row is not None and _counts(row):
             now = decayed(row.importance, decays_of(event, tx, drawer_id))
-            _change(
-                event, tx, drawer_id, importance=round(min(now + payload.boost, MOST_IMPORTANCE), IMPORTANCE_DIGITS)
-            )
+            _change(event, tx, drawer_id, importance=round(min(now + said.boost, MOST_IMPORTANCE), IMPORTANCE_DIGITS))
             begin_again(event, tx, drawer_id)
 
 
 def _answer_rejected(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, DrawerAnswerRejected)
-    for drawer_id in dict.fromkeys(payload.drawer_ids):
+    said = payload_of(event, DrawerAnswerRejected)
+    for drawer_id in dict.fromkeys(said.drawer_ids):
         row = _open(tx, event, drawer_id)
         if row is None:
             continue
-        rejected = min(rejected_before(event, tx, drawer_id) + payload.alone, MOST_REJECTED)
+        rejected = min(rejected_before(event, tx, drawer_id) + said.alone, MOST_REJECTED)
         keep_up(event, tx, drawer_id, asked_alone=True, rejected=rejected)
         if rejected == MOST_REJECTED and row.state == DrawerState.RAW:
             _change(event, tx, drawer_id, state=DrawerState.FAILED.value)
 
 
 def _merged(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, DrawerMerged)
-    if payload.summary:
-        _change(event, tx, payload.into, summary=payload.summary)
-    for drawer_id in dict.fromkeys(payload.drawer_ids):
-        if drawer_id != payload.into and _may_replace(event, tx, drawer_id, payload.into):
-            _change(event, tx, drawer_id, cluster_id=payload.into, state=DrawerState.MERGED.value)
+    said = payload_of(event, DrawerMerged)
+    if said.summary:
+        _change(event, tx, said.into, summary=said.summary)
+    for drawer_id in dict.fromkeys(said.drawer_ids):
+        if drawer_id != said.into and _may_replace(event, tx, drawer_id, said.into):
+            _change(event, tx, drawer_id, cluster_id=said.into, state=DrawerState.MERGED.value)
 
 
 def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
-    payload = payload_of(event, DrawerSuperseded)
-    if payload.drawer_id != payload.superseded_by and _may_replace(event, tx, payload.drawer_id, payload.superseded_by):
-        _change(event, tx, payload.drawer_id, superseded_by=payload.superseded_by, held_until_ms=payload.until_ms)
+    said = payload_of(event, DrawerSuperseded)
+    if said.drawer_id != said.superseded_by and _may_replace(event, tx, said.drawer_id, said.superseded_by):
+        _change(event, tx, said.drawer_id, superseded_by=said.superseded_by, held_until_ms=said.until_ms)
 
 
 def _may_replace(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, by: str) -> bool:
-    """Whether a drawer may replace another one: what an OWNER or ADMIN filed is replaced by what one of them filed.
+    """Whether a drawer may stand for another one: what an OWNER or ADMIN filed is replaced by what one of them filed.
 
     Otherwise an agent would remove a drawer of theirs by filing one that contradicts it.
     """
@@ -223,8 +221,8 @@ def _identity(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 def _referenced(event: EntryRecorded, tx: FoldTransaction) -> None:
     counts: Counter[str] = Counter()
-    for reference in payload_of(event, MemoryReferenced).entries:
-        counts[reference.entry_id] += reference.count
+    for one in payload_of(event, MemoryReferenced).entries:
+        counts[one.entry_id] += one.count
     _count_reads(event, counts, tx)
 
 
@@ -236,9 +234,9 @@ def _searched(event: EntryRecorded, tx: FoldTransaction) -> None:
 def _count_reads(event: EntryRecorded, counts: Mapping[str, int], tx: FoldTransaction) -> None:
     rows = []
     for entry_id, count in counts.items():
-        identity = {"workspace_id": event.workspace_id, "entry_id": entry_id}
-        if tx.get(DRAWERS, **identity, until_seq=None):
-            known = tx.get(DRAWER_USES, **identity)
+        named = {"workspace_id": event.workspace_id, "entry_id": entry_id}
+        if tx.get(DRAWERS, **named, until_seq=None):
+            known = tx.get(DRAWER_USES, **named)
             before = known[0] if known else DrawerUseRow(event.workspace_id, entry_id, 0, event.ts_ms)
             total = min(before.access_count + count, MOST_READS)
             rows.append(before._replace(access_count=total, last_accessed_ms=max(before.last_accessed_ms, event.ts_ms)))

@@ -60,25 +60,25 @@ class FactsProjection:
         if not events:
             return
         entities, facts = _Entities(events, tx), _Facts(events, tx)
-        for event, payload in events:
-            if isinstance(payload, FactEnded):
-                facts.end(event, payload)
-            elif isinstance(payload, FactVerified):
-                facts.verify(event, payload)
-            elif isinstance(payload, VerificationRequested):
-                facts.request_verification(event, payload)
-            elif isinstance(payload, EntityNamed):
-                entities.name(event, payload)
-            elif isinstance(payload, DrawerSuperseded):
-                until_ms = event.published_ms if payload.until_ms is None else payload.until_ms
-                facts.end_drawer(event, payload.drawer_id, until_ms, SUPERSEDED)
-            elif isinstance(payload, DrawerDeleted):
-                facts.end_drawer(event, payload.drawer_id, event.published_ms, DELETED)
-            elif isinstance(payload, DrawerRestored):
-                facts.restore_drawer(event, payload.drawer_id)
-            elif facts.add(event, payload):
-                entities.mention(event, payload.subject)
-                entities.mention(event, payload.object)
+        for event, said in events:
+            if isinstance(said, FactEnded):
+                facts.end(event, said)
+            elif isinstance(said, FactVerified):
+                facts.verify(event, said)
+            elif isinstance(said, VerificationRequested):
+                facts.request_verification(event, said)
+            elif isinstance(said, EntityNamed):
+                entities.name(event, said)
+            elif isinstance(said, DrawerSuperseded):
+                until_ms = event.published_ms if said.until_ms is None else said.until_ms
+                facts.end_drawer(event, said.drawer_id, until_ms, SUPERSEDED)
+            elif isinstance(said, DrawerDeleted):
+                facts.end_drawer(event, said.drawer_id, event.published_ms, DELETED)
+            elif isinstance(said, DrawerRestored):
+                facts.restore_drawer(event, said.drawer_id)
+            elif facts.add(event, said):
+                entities.mention(event, said.subject)
+                entities.mention(event, said.object)
         tx.replace(KG_ENTITIES, list(entities.written.values()), entities.former)
         tx.replace(FACTS, list(facts.written.values()), facts.former)
 
@@ -86,8 +86,8 @@ class FactsProjection:
 class _Entities:
     """The entities that a batch names: what counts of them now, and the rows to write."""
 
-    def __init__(self, events: Iterable[tuple[EntryRecorded, _FactEvent]], tx: FoldTransaction) -> None:
-        keys = {_key(event, entity.entity_id) for event, payload in events for entity in _named_in(payload)}
+    def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
+        keys = {_key(event, one.entity_id) for event, said in events for one in _named_in(said)}
         self.former = tx.find(KG_ENTITIES, sorted(keys))
         self.written: dict[tuple[int, int], EntityRow] = {}
         self._open = {row.key: row for row in self.former if row.until_seq is None}
@@ -96,21 +96,19 @@ class _Entities:
         """An entity that a fact names: new, or known and perhaps of a general type until now."""
         known = self._open.get(_key(event, entity.entity_id))
         if known is None:
-            self._write_row(event, entity, None)
+            self._put(event, entity, None)
         elif known.type == GENERAL_TYPE and entity.type != GENERAL_TYPE:
-            self._write_row(
-                event, FactEntity(entity_id=known.entity_id, name=known.name, type=entity.type), known.alias_of
-            )
+            self._put(event, FactEntity(entity_id=known.entity_id, name=known.name, type=entity.type), known.alias_of)
 
-    def name(self, event: EntryRecorded, payload: EntityNamed) -> None:
+    def name(self, event: EntryRecorded, said: EntityNamed) -> None:
         """Set what an entity is called."""
-        self._write_row(event, payload.entity, None)
-        for alias in payload.dropped_aliases:
-            self._write_row(event, alias, None)
-        for alias in payload.aliases:
-            self._write_row(event, alias, payload.entity.entity_id)
+        self._put(event, said.entity, None)
+        for one in said.dropped_aliases:
+            self._put(event, one, None)
+        for one in said.aliases:
+            self._put(event, one, said.entity.entity_id)
 
-    def _write_row(self, event: EntryRecorded, entity: FactEntity, alias_of: str | None) -> None:
+    def _put(self, event: EntryRecorded, entity: FactEntity, alias_of: str | None) -> None:
         key = _key(event, entity.entity_id)
         row = EntityRow(
             key, event.workspace_id, entity.entity_id, entity.name, entity.type, alias_of, since_seq=event.seq
@@ -124,36 +122,36 @@ class _Entities:
 class _Facts:
     """The facts that a batch asserts or ends: what counts of them now, and the rows to write."""
 
-    def __init__(self, events: Iterable[tuple[EntryRecorded, _FactEvent]], tx: FoldTransaction) -> None:
+    def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
         events = list(events)
-        keys = {_key(event, fact_id) for event, payload in events for fact_id in _fact_ids(payload)}
-        drawers = sorted({payload.drawer_id for _, payload in events if isinstance(payload, _OfDrawer)})
+        keys = {_key(event, fact_id) for event, said in events for fact_id in _fact_ids(said)}
+        drawers = sorted({said.drawer_id for _, said in events if isinstance(said, _OfDrawer)})
         if drawers:
             keys.update(int(key) for (key,) in tx.rows(_FROM_DRAWERS, [drawers]))
         self.former = tx.find(FACTS, sorted(keys))
         self.written: dict[tuple[int, int], FactRow] = {}
         self._open = {row.key: row for row in self.former if row.until_seq is None}
 
-    def add(self, event: EntryRecorded, payload: FactAsserted) -> bool:
+    def add(self, event: EntryRecorded, said: FactAsserted) -> bool:
         """Add a fact; False if its id is known."""
-        key = _key(event, payload.fact_id)
+        key = _key(event, said.fact_id)
         if key in self._open:
             return False
         by = event.entry
         self._open[key] = self.written[key, event.seq] = FactRow(
             key,
             event.workspace_id,
-            payload.fact_id,
-            payload.subject.entity_id,
-            payload.predicate,
-            payload.object.entity_id,
-            payload.valid_from,
-            payload.valid_to,
-            None if payload.valid_from is None else span_of(payload.valid_from).first_ms,
-            None if payload.valid_to is None else span_of(payload.valid_to).last_ms,
-            payload.confidence,
-            payload.source_drawer_id,
-            payload.source_entry_id,
+            said.fact_id,
+            said.subject.entity_id,
+            said.predicate,
+            said.object.entity_id,
+            said.valid_from,
+            said.valid_to,
+            None if said.valid_from is None else span_of(said.valid_from).first_ms,
+            None if said.valid_to is None else span_of(said.valid_to).last_ms,
+            said.confidence,
+            said.source_drawer_id,
+            said.source_entry_id,
             asserted_seq=event.seq,
             asserted_ms=event.published_ms,
             asserted_by_type=by.actor_type.value,
@@ -162,24 +160,24 @@ class _Facts:
             ended_by=None,
             end_reason="",
             entry_id=by.id,
-            namespace=payload.namespace,
-            text=payload.text,
-            text_hash=hash64(payload.text or f"{payload.subject.name} {payload.predicate} {payload.object.name}"),
-            fact_type=payload.fact_type.value,
-            half_life_hours=payload.half_life_hours,
-            single_valued=payload.single_valued,
+            namespace=said.namespace,
+            text=said.text,
+            text_hash=hash64(said.text or f"{said.subject.name} {said.predicate} {said.object.name}"),
+            fact_type=said.fact_type.value,
+            half_life_hours=said.half_life_hours,
+            single_valued=said.single_valued,
             verified_ms=None,
             verify_asked_ms=None,
             since_seq=event.seq,
         )
         return True
 
-    def verify(self, event: EntryRecorded, payload: FactVerified) -> None:
+    def verify(self, event: EntryRecorded, said: FactVerified) -> None:
         """Note that a fact that is known was found to hold."""
-        if (known := self._open.get(_key(event, payload.fact_id))) is not None:
-            confidence = known.confidence if payload.confidence is None else payload.confidence
-            source = payload.source_drawer_id or known.source_drawer_id
-            self._write_row(
+        if (known := self._open.get(_key(event, said.fact_id))) is not None:
+            confidence = known.confidence if said.confidence is None else said.confidence
+            source = said.source_drawer_id or known.source_drawer_id
+            self._put(
                 event,
                 known,
                 verified_ms=event.published_ms,
@@ -188,28 +186,28 @@ class _Facts:
                 source_drawer_id=source,
             )
 
-    def request_verification(self, event: EntryRecorded, payload: VerificationRequested) -> None:
+    def request_verification(self, event: EntryRecorded, said: VerificationRequested) -> None:
         """Note since when a verification of those that are known is wanted; the first request counts."""
-        for fact_id in dict.fromkeys(payload.fact_ids):
+        for fact_id in dict.fromkeys(said.fact_ids):
             known = self._open.get(_key(event, fact_id))
             if known is not None and known.verify_asked_ms is None:
-                self._write_row(event, known, verify_asked_ms=event.published_ms)
+                self._put(event, known, verify_asked_ms=event.published_ms)
 
-    def end(self, event: EntryRecorded, payload: FactEnded) -> None:
+    def end(self, event: EntryRecorded, said: FactEnded) -> None:
         """End those of the facts that are known and have no end."""
         by = event.entry
-        for fact_id in payload.fact_ids:
+        for fact_id in said.fact_ids:
             known = self._open.get(_key(event, fact_id))
             if known is None or known.valid_to is not None:
                 continue
-            self._write_row(
+            self._put(
                 event,
                 known,
-                valid_to=payload.ended,
-                to_ms=span_of(payload.ended).last_ms,
+                valid_to=said.ended,
+                to_ms=span_of(said.ended).last_ms,
                 ended_by_type=by.actor_type.value,
                 ended_by=by.actor_id,
-                end_reason=payload.reason,
+                end_reason=said.reason,
             )
 
     def end_drawer(self, event: EntryRecorded, drawer_id: str, until_ms: int, reason: str) -> None:
@@ -217,7 +215,7 @@ class _Facts:
         for known in self._of_drawer(event, drawer_id):
             if known.valid_to is None:
                 last_ms = max(until_ms - SECOND_MS, known.from_ms or 0)
-                self._write_row(
+                self._put(
                     event,
                     known,
                     valid_to=second_of(last_ms),
@@ -232,32 +230,32 @@ class _Facts:
         for known in self._of_drawer(event, drawer_id):
             if known.valid_to is not None and known.end_reason in (SUPERSEDED, DELETED):
                 again: dict[str, Any] = dict.fromkeys(("valid_to", "to_ms", "ended_by_type", "ended_by"))
-                self._write_row(event, known, **again, end_reason="")
+                self._put(event, known, **again, end_reason="")
 
     def _of_drawer(self, event: EntryRecorded, drawer_id: str) -> list[FactRow]:
-        identity = (event.workspace_id, drawer_id, ActorType.SYSTEM.value)
+        named = (event.workspace_id, drawer_id, ActorType.SYSTEM.value)
         return [
             row
             for row in self._open.values()
-            if (row.workspace_id, row.source_drawer_id, row.asserted_by_type) == identity
+            if (row.workspace_id, row.source_drawer_id, row.asserted_by_type) == named
         ]
 
-    def _write_row(self, event: EntryRecorded, known: FactRow, **changes: Any) -> None:
+    def _put(self, event: EntryRecorded, known: FactRow, **changes: Any) -> None:
         """What counts of a fact from an event on."""
         self.written[known.key, known.since_seq] = known._replace(until_seq=event.seq)
         self._open[known.key] = self.written[known.key, event.seq] = known._replace(**changes, since_seq=event.seq)
 
 
-def _named_in(payload: _FactEvent) -> Iterable[FactEntity]:
-    if isinstance(payload, FactAsserted):
-        return (payload.subject, payload.object)
-    return (payload.entity, *payload.aliases, *payload.dropped_aliases) if isinstance(payload, EntityNamed) else ()
+def _named_in(said: _Said) -> Iterable[FactEntity]:
+    if isinstance(said, FactAsserted):
+        return (said.subject, said.object)
+    return (said.entity, *said.aliases, *said.dropped_aliases) if isinstance(said, EntityNamed) else ()
 
 
-def _fact_ids(payload: _FactEvent) -> Iterable[str]:
-    if isinstance(payload, (FactAsserted, FactVerified)):
-        return (payload.fact_id,)
-    return payload.fact_ids if isinstance(payload, (FactEnded, VerificationRequested)) else ()
+def _fact_ids(said: _Said) -> Iterable[str]:
+    if isinstance(said, (FactAsserted, FactVerified)):
+        return (said.fact_id,)
+    return said.fact_ids if isinstance(said, (FactEnded, VerificationRequested)) else ()
 
 
 def _key(event: EntryRecorded, name: str) -> int:

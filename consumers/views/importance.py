@@ -23,7 +23,6 @@ from ...schemas.rules.importance import (
     LEAST_RECENCY,
     base_importance,
 )
-from ...schemas.sweep_list import DECAY
 from ...schemas.timestamps import DAY_MS, parse_ts, to_ms
 from ...schemas.views.memory import DECAYS, IMPORTANCE, IMPORTANCE_PROJECTION, DecayRow, ImportanceRow
 from ...schemas.views.table import Tables
@@ -36,6 +35,7 @@ DECAY_SQL: Final = f"""UPDATE {IMPORTANCE} SET importance_score = least(1.0, gre
     WHERE workspace_id = ? AND indexed_at IS NOT NULL"""
 """``rules.importance.decayed`` of every row of a workspace; a test holds the two against each other, bit by bit."""
 
+DECAY_SWEEP: Final = "decay"
 MOST_REFERENCES: Final = 2**53
 """Where counting stops; no event may overflow a column."""
 
@@ -130,8 +130,8 @@ def _changes(event: EntryRecorded) -> Iterator[_Change]:
         changed = payload_of(event, PriorityChanged)
         yield _Change((workspace, changed.target_entry_id), priority=changed.new_priority.value)
     elif event.entry.entry_type == MemoryReferenced.ENTRY_TYPE:
-        for reference in payload_of(event, MemoryReferenced).entries:
-            yield _Change((workspace, reference.entry_id), references=reference.count, at_ms=event.ts_ms)
+        for one in payload_of(event, MemoryReferenced).entries:
+            yield _Change((workspace, one.entry_id), references=one.count, at_ms=event.ts_ms)
     elif event.entry.entry_type == MemorySearched.ENTRY_TYPE and event.entry.payload.get("rendered"):
         for entry_id in payload_of(event, MemorySearched).rendered or ():
             yield _Change((workspace, entry_id), references=1, at_ms=event.ts_ms)
@@ -140,7 +140,7 @@ def _changes(event: EntryRecorded) -> Iterator[_Change]:
 def _decay_due(event: EntryRecorded) -> int | None:
     """When a decay was due, milliseconds since the epoch; None for another sweep or the system's workspace."""
     tick = payload_of(event, SweepTicked)
-    if tick.sweep != DECAY.name or event.workspace_id == SYSTEM_WORKSPACE:
+    if tick.sweep != DECAY_SWEEP or event.workspace_id == SYSTEM_WORKSPACE:
         return None
     try:
         return to_ms(parse_ts(tick.due))
@@ -166,8 +166,8 @@ def _write(changes: Sequence[_Change], tx: FoldTransaction) -> None:
         after = rows[change.name] = change.of(before)
         if after is not before:
             changed[change.name] = after
-    keys = {row.key for row in changed.values()}
-    tx.replace(IMPORTANCE, list(changed.values()), [row for row in former if row.key in keys])
+    named = {row.key for row in changed.values()}
+    tx.replace(IMPORTANCE, list(changed.values()), [row for row in former if row.key in named])
 
 
 PROJECTION = ImportanceProjection

@@ -71,14 +71,14 @@ def _update(event: EntryRecorded, said: OperatorProfileUpdated, tx: FoldTransact
     person = _person(event, said.subject_hash, tx)
     consent = tx.get(OPERATOR_CONSENTS, **person._asdict())
     forgotten = {row.key: row.seq for row in tx.get(OPERATOR_FORGOTTEN, **person._asdict())}
-    facts = remembered(payload.facts, forgotten)
+    facts = remembered(said.facts, forgotten)
     if not facts or not consent or not consent[0].granted:
         return
     row = OperatorProfileRow(
         person.workspace_id,
         person.slug,
-        payload.agent_id,
-        payload.crew_id,
+        said.agent_id,
+        said.crew_id,
         facts_json(facts),
         event.ts_ms,
         since_seq=event.seq,
@@ -98,9 +98,9 @@ def _forget(event: EntryRecorded, said: OperatorForgotten, tx: FoldTransaction) 
     if said.key is None:
         _forget_all(event, tx, person)
         return
-    tx.replace(OPERATOR_FORGOTTEN, [OperatorForgottenRow(person.workspace_id, person.slug, payload.key, event.seq)])
+    tx.replace(OPERATOR_FORGOTTEN, [OperatorForgottenRow(person.workspace_id, person.slug, said.key, event.seq)])
     known = tx.get(OPERATOR_PROFILES, **person._asdict())
-    kept = [(row, [fact for fact in facts_of(row.facts) if fact.key != payload.key]) for row in known]
+    kept = [(row, [fact for fact in facts_of(row.facts) if fact.key != said.key]) for row in known]
     tx.delete(OPERATOR_PROFILES, **person._asdict())
     tx.add(OPERATOR_PROFILES, [row._replace(facts=facts_json(facts)) for row, facts in kept if facts])
 
@@ -120,8 +120,8 @@ def _name(event: EntryRecorded, said: OperatorNamed, tx: FoldTransaction) -> Non
         tx.delete(OPERATOR_NAMES, **name._asdict())
         _forget_all(event, tx, name)
         return
-    known = tx.get(OPERATOR_NAMES, workspace_id=event.workspace_id, slug=slug_of(payload.person_hash))
-    person_hash = known[0].person_hash if known else payload.person_hash
+    known = tx.get(OPERATOR_NAMES, workspace_id=event.workspace_id, slug=slug_of(said.person_hash))
+    person_hash = known[0].person_hash if known else said.person_hash
     person = _Person(event.workspace_id, slug_of(person_hash))
     if person == name:
         return
@@ -145,7 +145,7 @@ def _replace_key(event: EntryRecorded, said: OperatorKeyReplaced, tx: FoldTransa
         tx.delete(OPERATOR_KEY, key_id=known.key_id)
     for table in _OF_KEY:
         tx.execute(f"DELETE FROM {table}")
-    tx.add(OPERATOR_KEY, [OperatorKeyRow(payload.key_id, event.seq)])
+    tx.add(OPERATOR_KEY, [OperatorKeyRow(said.key_id, event.seq)])
 
 
 def _use_key(event: EntryRecorded, key_id: str | None, tx: FoldTransaction) -> None:
@@ -174,10 +174,10 @@ def _forget_all(event: EntryRecorded, tx: FoldTransaction, person: _Person) -> N
 
 
 def _person(event: EntryRecorded, hashed: str, tx: FoldTransaction) -> _Person:
-    """The person whom an event names, by the first or a further name."""
-    person = _Person(event.workspace_id, slug_of(hashed))
-    known = tx.get(OPERATOR_NAMES, **person._asdict())
-    return person._replace(slug=known[0].person_slug) if known else person
+    """The person whom an event names, also by a further name."""
+    named = _Person(event.workspace_id, slug_of(hashed))
+    known = tx.get(OPERATOR_NAMES, **named._asdict())
+    return named._replace(slug=known[0].person_slug) if known else named
 
 
 _FOLDS: Final[Mapping[type[ControlPayload], Callable[[EntryRecorded, Any, FoldTransaction], None]]] = {

@@ -55,19 +55,19 @@ class RelationsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's edges; delete those of entries that are archived."""
-        edges = [_with_key(edge) for edge in _edges(batch)]
-        for compaction in compactions(batch):
-            self._upsert([edge for edge in edges if edge.seq < compaction.event.seq], tx)
-            edges = [edge for edge in edges if edge.seq > compaction.event.seq]
-            tx.execute(_FORGET, {"workspace": compaction.event.workspace_id, "seqs": compaction.sequences})
-        self._upsert(edges, tx)
+        said = [_named(edge) for edge in _edges(batch)]
+        for one in compactions(batch):
+            self._upsert([edge for edge in said if edge.seq < one.event.seq], tx)
+            said = [edge for edge in said if edge.seq > one.event.seq]
+            tx.execute(_FORGET, {"workspace": one.event.workspace_id, "seqs": one.sequences})
+        self._upsert(said, tx)
 
-    def _upsert(self, edges: Sequence[RelationRow], tx: FoldTransaction) -> None:
-        if not edges:
+    def _upsert(self, said: Sequence[RelationRow], tx: FoldTransaction) -> None:
+        if not said:
             return
-        former = tx.find(RELATIONS, list({edge.key for edge in edges}))
+        former = tx.find(RELATIONS, list({edge.key for edge in said}))
         known = {_name(edge): edge for edge in former}  # one whose hash is that of another edge is written back
-        for edge in edges:
+        for edge in said:
             before = known.get(name := _name(edge))
             known[name] = edge if before is None else _merged(before, edge)
         tx.replace(RELATIONS, list(known.values()), former)
@@ -79,7 +79,7 @@ def _name(edge: RelationRow) -> Name:
     return edge.workspace_id, edge.relation, first, second
 
 
-def _with_key(edge: RelationRow) -> RelationRow:
+def _named(edge: RelationRow) -> RelationRow:
     """With its key, and from the newer entry to the older if the relation is symmetric."""
     edge = edge._replace(key=name_key(_name(edge)))
     if edge.dst_seq is None or not is_turned(edge.relation, edge.src_seq, edge.dst_seq):
@@ -105,34 +105,34 @@ def _edges(batch: Batch) -> Iterator[RelationRow]:
     """What the batch's events say of edges, in stream order."""
     for event in in_order(batch.links, batch.control(RelationAsserted, RelationRetracted, *_OF_EVIDENCE)):
         if isinstance(event, LinkDerived):
-            yield _derived_edge(event)
+            yield _found(event)
             continue
         entry_type = event.entry.entry_type
         if entry_type == RelationAsserted.ENTRY_TYPE:
             asserted = payload_of(event, RelationAsserted)
-            yield _decided_edge(event, asserted, RelationState.ASSERTED, asserted.weight)
+            yield _spoken(event, asserted, RelationState.ASSERTED, asserted.weight)
         elif entry_type == RelationRetracted.ENTRY_TYPE:
             yield _spoken(event, payload_of(event, RelationRetracted), RelationState.RETRACTED, 0.0)
         else:
             yield from _evidence(event)
 
 
-def _derived_edge(fact: LinkDerived) -> RelationRow:
+def _found(fact: LinkDerived) -> RelationRow:
     edge = _edge(fact, fact, fact.weight, found_state(fact.relation), fact.crew_id, Authority.REACTOR)
     return edge._replace(since_ms=fact.since_ms)
 
 
-def _decided_edge(
-    event: EntryRecorded, payload: RelationAsserted | RelationRetracted, state: RelationState, weight: float
+def _spoken(
+    event: EntryRecorded, said: RelationAsserted | RelationRetracted, state: RelationState, weight: float
 ) -> RelationRow:
-    if not is_possible(payload.src_entry_id, payload.src_seq, payload.dst_entry_id, payload.dst_seq, event.seq):
+    if not is_possible(said.src_entry_id, said.src_seq, said.dst_entry_id, said.dst_seq, event.seq):
         raise FoldError(f"the relation at {event.seq} is not of two entries before it")
-    return _edge(event, payload, weight, state, event.entry.crew_id, authority_of(event.entry.actor_type))
+    return _edge(event, said, weight, state, event.entry.crew_id, authority_of(event.entry.actor_type))
 
 
 def _edge(
     event: LinkDerived | EntryRecorded,
-    payload: LinkDerived | RelationAsserted | RelationRetracted,
+    said: LinkDerived | RelationAsserted | RelationRetracted,
     weight: float,
     state: RelationState,
     crew_id: str | None,
@@ -140,15 +140,15 @@ def _edge(
 ) -> RelationRow:
     return RelationRow(
         event.workspace_id,
-        payload.src_entry_id,
-        payload.dst_entry_id,
-        payload.relation,
+        said.src_entry_id,
+        said.dst_entry_id,
+        said.relation,
         weight,
         state,
-        payload.src_seq,
-        payload.dst_seq,
+        said.src_seq,
+        said.dst_seq,
         crew_id,
-        payload.reason,
+        said.reason,
         event.published_ms,
         event.seq,
         authority,
@@ -156,12 +156,12 @@ def _edge(
 
 
 def _evidence(event: EntryRecorded) -> Iterator[RelationRow]:
-    """``supports`` from a consolidated rule to each entry it names as evidence, whose positions it does not name."""
-    evidence_ids = event.entry.refs.get(EVIDENCE_REF)
-    if not isinstance(evidence_ids, list):
+    """``supports`` from a consolidated rule to each entry it names as evidence; where those stand, the rule does not say."""
+    named = event.entry.refs.get(EVIDENCE_REF)
+    if not isinstance(named, list):
         return
     rule = event.entry
-    for evidence_id in dict.fromkeys(name for name in evidence_ids if isinstance(name, str)):
+    for evidence_id in dict.fromkeys(one for one in named if isinstance(one, str)):
         if is_id(evidence_id) and evidence_id != rule.id:
             yield RelationRow(
                 event.workspace_id,

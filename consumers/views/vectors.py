@@ -52,10 +52,10 @@ class VectorsProjection:
                 if not models.is_dropped(event.model):
                     facts.append(event)
             elif event.entry.entry_type == ReindexRequested.ENTRY_TYPE:
-                payload = payload_of(event, ReindexRequested)
+                asked = payload_of(event, ReindexRequested)
                 self._upsert(facts, tx)  # a tombstone of this batch has replaced its vector by now
                 facts = []
-                tx.execute(_FORGET_TOMBSTONES, [event.workspace_id, payload.model, payload.model])
+                tx.execute(_FORGET_TOMBSTONES, [event.workspace_id, asked.model, asked.model])
             elif (dropped := models.decide(event)) is not None:
                 tx.delete(EMBEDDINGS, model=dropped)
                 facts = [fact for fact in facts if fact.model != dropped]
@@ -100,13 +100,13 @@ class _Models:
         model, state = decision.model, decision.state
         former = self._rows.get(model) or ModelRow(model, "none", ModelState.DROPPED, 0, 0)
         if state is ModelState.DROPPED:
-            self._write_row(former._replace(state=state, dropped_seq=event.seq, seq=event.seq))
+            self._put(former._replace(state=state, dropped_seq=event.seq, seq=event.seq))
             return model
         if decision.embedder is not None and (state is ModelState.ADDED or former.state == ModelState.DROPPED):
-            self._write_row(former._replace(embedder=decision.embedder, state=state, seq=event.seq))
+            self._put(former._replace(embedder=decision.embedder, state=state, seq=event.seq))
         return None
 
-    def _write_row(self, row: ModelRow) -> None:
+    def _put(self, row: ModelRow) -> None:
         self._rows[row.model] = row
         self._tx.replace(EMBEDDING_MODELS, [row])
 

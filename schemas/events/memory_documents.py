@@ -10,27 +10,17 @@ from typing import Literal
 from pydantic import Field
 
 from ..entry import Id
+from ..recorded_settings import MemorySettings
 from .payload import ControlPayload, EntryTypeInfo, PublisherKind
 
-ScrubberMode = Literal["block", "redact", "warn", "off"]
-VerifierMode = Literal["off", "cheap"]
 RejectionReason = Literal["cap", "scrubber", "injection", "provider"]
 
 
-class MemoryConfigUpdated(ControlPayload):
-    """All settings of a workspace's memory documents; the last event counts.
-
-    Attributes:
-        retention_days: Age in days from which the text of a version is swept; None for the default of the node.
-        scrubber: How a write with a secret is treated.
-        verifier: Whether a write is checked against pinned facts.
-    """
+class MemoryConfigUpdated(MemorySettings, ControlPayload):
+    """All settings of a workspace's memory documents; the last event counts."""
 
     ENTRY_TYPE = "memory.config_updated"
     INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED)
-    retention_days: int | None = Field(default=None, ge=1, le=3_650)
-    scrubber: ScrubberMode = "block"
-    verifier: VerifierMode = "off"
 
 
 class MemoryVersionsSwept(ControlPayload):

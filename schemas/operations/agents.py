@@ -6,53 +6,39 @@ changes.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import ConfigDict, Field
 
-from ..entry import Id, Name
-from ..events.workspaces import MEMORY_BUDGET_MAX, AgentRole
+from ..entry import Id
+from ..recorded_settings import AgentSettings, CrewSettings, changes_of
 from ..views import AGENTS_PROJECTION
 from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
-_AGENT: Final = "Id of the agent."
-_CREW: Final = "Id of the crew."
-_NAME: Final = "Name for people."
-_ROLE: Final = "Its role in the crew: agent or lead."
-_MEMORY: Final = "Whether its memory documents are written, searched and put into its prompt."
-_BUDGET: Final = "Characters of memory in its prompt; 15,000 if absent."
-_DEPTH: Final = "Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations."
-_SETTINGS: Final = "Further settings, a JSON object."
 
-Budget = Annotated[StrictInt, Field(ge=0, le=MEMORY_BUDGET_MAX)] | None
-Depth = Annotated[StrictInt, Field(ge=0, le=1)]
-
-
-class RegisterAgentRequest(Request):
+class RegisterAgentRequest(AgentSettings, Request):
     """Register an agent with its settings; a setting that is left out gets its default."""
 
-    agent_id: Id = Field(description=_AGENT)
-    name: Name | None = Field(default=None, description=_NAME)
-    role: AgentRole = Field(default=AgentRole.AGENT, description=_ROLE)
-    crew_id: Id | None = Field(default=None, description="Its crew.")
-    memory_enabled: StrictBool = Field(default=False, description=_MEMORY)
-    memory_budget_chars: Budget = Field(default=None, description=_BUDGET)
-    memory_walk_depth: Depth = Field(default=0, description=_DEPTH)
-    settings: dict[str, Any] = Field(default_factory=dict, description=_SETTINGS)
     workspace_id: Workspace = None
 
 
-class UpdateAgentRequest(Request):
+class RegisterCrewRequest(CrewSettings, Request):
+    """Register a crew with its settings; a setting that is left out gets its default."""
+
+    workspace_id: Workspace = None
+
+
+if TYPE_CHECKING:  # mypy accepts no computed base
+    _AgentChanges = RegisterAgentRequest
+    _CrewChanges = RegisterCrewRequest
+else:
+    _AgentChanges = changes_of(AgentSettings, Request)
+    _CrewChanges = changes_of(CrewSettings, Request)
+
+
+class UpdateAgentRequest(_AgentChanges):
     """Change the given settings of a registered agent and keep the others."""
 
-    agent_id: Id = Field(description=_AGENT)
-    name: Name | None = Field(default=None, description=_NAME)
-    role: AgentRole | None = Field(default=None, description=_ROLE)
-    crew_id: Id | None = Field(default=None, description="Its crew.")
-    memory_enabled: StrictBool | None = Field(default=None, description=_MEMORY)
-    memory_budget_chars: Budget = Field(default=None, description=_BUDGET)
-    memory_walk_depth: Depth | None = Field(default=None, description=_DEPTH)
-    settings: dict[str, Any] | None = Field(default=None, description=_SETTINGS)
     workspace_id: Workspace = None
 
 
@@ -62,7 +48,7 @@ class AgentRequest(Request):
     OWNER and ADMIN may read those of any agent, others their own.
     """
 
-    agent_id: str = Field(description=_AGENT)
+    agent_id: str = Field(description="Id of the agent.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
@@ -75,25 +61,13 @@ class AgentsRequest(Request):
     workspace_id: Workspace = None
 
 
-class RegisterCrewRequest(Request):
-    """Register a crew with its settings; a setting that is left out gets its default."""
-
-    crew_id: Id = Field(description=_CREW)
-    name: Name | None = Field(default=None, description=_NAME)
-    settings: dict[str, Any] = Field(default_factory=dict, description=_SETTINGS)
-    workspace_id: Workspace = None
-
-
-class UpdateCrewRequest(Request):
+class UpdateCrewRequest(_CrewChanges):
     """Change the given settings of a registered crew and keep the others.
 
     The settings are merged by the service, key by key, so that two changes at once both count; a key with ``null`` is
     removed. ``expected_seq`` refuses the change if the crew was registered again meanwhile.
     """
 
-    crew_id: Id = Field(description=_CREW)
-    name: Name | None = Field(default=None, description=_NAME)
-    settings: dict[str, Any] | None = Field(default=None, description="Settings to change, a JSON object.")
     expected_seq: MinSeq = Field(default=None, description="The ``seq`` of the registration that was read.")
     workspace_id: Workspace = None
 
@@ -104,7 +78,7 @@ class CrewRequest(Request):
     OWNER and ADMIN may read those of any crew, others those of their own.
     """
 
-    crew_id: str = Field(description=_CREW)
+    crew_id: str = Field(description="Id of the crew.")
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
@@ -116,17 +90,10 @@ class CrewsRequest(Request):
     workspace_id: Workspace = None
 
 
-class AgentAnswer(Answer):
+class AgentAnswer(AgentSettings, Answer):
     """A registered agent; ``seq`` is that of its registration."""
 
-    agent_id: str
-    name: str | None
-    role: AgentRole
-    crew_id: str | None
-    memory_enabled: bool
-    memory_budget_chars: int | None
-    memory_walk_depth: int
-    settings: dict[str, Any]
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
     seq: int
 
 
@@ -137,12 +104,10 @@ class AgentsAnswer(Answer):
     view_seq: int
 
 
-class CrewAnswer(Answer):
+class CrewAnswer(CrewSettings, Answer):
     """A registered crew and the ids of its registered agents; ``seq`` is that of its registration."""
 
-    crew_id: str
-    name: str | None
-    settings: dict[str, Any]
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
     agents: tuple[str, ...]
     seq: int
 

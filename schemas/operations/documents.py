@@ -15,7 +15,6 @@ VERSIONS_DEFAULT: Final = 20
 VERSIONS_MAX: Final = 1_000
 OF_PROVIDERS: Final = (422, 501, 504)
 """Statuses of memory providers: an invalid tier or key, a request that only the journal can answer, no answer in time."""
-RETENTION_DAYS_MAX: Final = 3_650
 
 TierName = Annotated[
     str,

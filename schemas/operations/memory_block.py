@@ -7,8 +7,8 @@ from typing import Annotated, Final
 from pydantic import Field, StrictInt
 
 from ..entry import Id, Name
-from ..events.workspaces import MEMORY_BUDGET_MAX, REMEMBERED_TOKENS_MAX
 from ..limits import RECALL_QUERY_MAX_CHARS
+from ..recorded_settings import MEMORY_BUDGET_MAX, REMEMBERED_TOKENS_MAX
 from ..views import (
     AGENTS_PROJECTION,
     DOCUMENTS_PROJECTION,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import ConfigDict, Field, StrictInt, model_validator
 
-from ..events.memory_documents import ScrubberMode, VerifierMode
+from ..recorded_settings import RETENTION_DAYS_MAX, MemorySettings, changes_of
 from ..views import DOCUMENTS_PROJECTION
-from .documents import RETENTION_DAYS_MAX
 from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
 KEEP_LATEST_DEFAULT: Final = 3
@@ -23,26 +22,21 @@ class MemoryConfigRequest(Request):
     workspace_id: Workspace = None
 
 
-class ConfigureMemoryRequest(Request):
+if TYPE_CHECKING:  # mypy accepts no computed base and no computed Literal
+    _MemoryChanges = Request
+    MemorySettingName = str
+else:
+    _MemoryChanges = changes_of(MemorySettings, Request)
+    MemorySettingName = Literal[*MemorySettings.model_fields]
+
+
+class ConfigureMemoryRequest(_MemoryChanges):
     """Change the given settings of the memory of a workspace.
 
     Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all versions are kept.
     """
 
-    retention_days: Days | None = Field(
-        default=None,
-        description="Age in days from which the texts of old versions are swept, every day at 04:15 UTC. "
-        "By default, all versions are kept.",
-    )
-    scrubber: ScrubberMode | None = Field(
-        default=None,
-        description="A text with credentials that is to be stored, in documents, entries, drawers and facts: block refuses "
-        "it, redact replaces them, warn stores it and says so, off stores it. By default CREW_JOURNAL_SECRETS decides.",
-    )
-    verifier: VerifierMode | None = Field(
-        default=None, description="off, or cheap: refuse lines that contradict a line of pins.md."
-    )
-    reset: tuple[Literal["retention_days", "scrubber", "verifier"], ...] = Field(
+    reset: tuple[MemorySettingName, ...] = Field(
         default=(), description="Settings to reset to their defaults, before the given ones are set; repeatable."
     )
     workspace_id: Workspace = None
@@ -83,13 +77,11 @@ class SweepVersionsRequest(Request):
     workspace_id: Workspace = None
 
 
-class MemoryConfigAnswer(Answer):
+class MemoryConfigAnswer(MemorySettings, Answer):
     """The settings; ``retention_days`` is null if versions are kept."""
 
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
     workspace_id: str
-    retention_days: int | None
-    scrubber: ScrubberMode
-    verifier: VerifierMode
     view_seq: int
 
 

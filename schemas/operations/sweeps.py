@@ -9,11 +9,6 @@ from pydantic import Field
 from ..sweep_list import ON_REQUEST, RequestedSweep
 from .operation import Access, Answer, Effect, Operation, Request, Workspace
 
-
-def _listed(names: list[str], word: str) -> str:
-    return f"{', '.join(names[:-1])} {word} {names[-1]}"
-
-
 _TO_THE_END: Final = [sweep.name for sweep in ON_REQUEST.values() if sweep.on_request == "end"]
 
 
@@ -21,8 +16,8 @@ class SweepRequest(Request):
     """Run a sweep now, after those that were missed."""
 
     sweep: RequestedSweep = Field(
-        description=f"{_listed([*ON_REQUEST], 'or')}. Returns when the sweep's event is folded; for "
-        f"{_listed(_TO_THE_END, 'and')}, when the sweep has finished."
+        description=f"{', '.join(ON_REQUEST)}. Returns when the sweep's event is folded; for "
+        f"{', '.join(_TO_THE_END)}, when the sweep has finished."
     )
     workspace_id: Workspace = None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import BaseModel, Field, StrictBool, StrictInt
+from pydantic import Field, StrictInt
 
 from ..entry import Id
-from ..events.workspaces import REMEMBERED_TOKENS_MAX
+from ..recorded_settings import WorkspaceSettings
 from ..views import ENTRIES_PROJECTION, NUDGES_PROJECTION, RECEIPTS_PROJECTION
 from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 
@@ -29,61 +29,6 @@ class WorkspaceSettingsRequest(Request):
 
     min_seq: MinSeq = None
     workspace_id: Workspace = None
-
-
-class WorkspaceSettings(BaseModel):
-    """The settings of a workspace, each declared once: request, ``reset``, answer, option and client follow from the field.
-
-    ``None`` means that the default or the value of the node counts; a switch (``bool | None``) is then off, except
-    ``embed_chat``.
-    """
-
-    cost_nudge_usd: float | None = Field(
-        default=None,
-        ge=0.0,
-        allow_inf_nan=False,
-        description="Cost in US dollars within 24 hours above which an agent is nudged.",
-        examples=[2.5],
-    )
-    embed_chat: StrictBool | None = Field(
-        default=None,
-        description="Whether chat.* and message.posted entries get vectors, older ones included, so that recall finds "
-        "them by meaning; they do unless it is switched off.",
-    )
-    palace_ingest: StrictBool | None = Field(
-        default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."
-    )
-    evidence_floor: float | None = Field(
-        default=None,
-        ge=0.0,
-        le=1.0,
-        description="Confidence below which recall in mode inject leaves out a hit.",
-        examples=[0.1],
-    )
-    review_rules: StrictBool | None = Field(
-        default=None, description="Whether rules that a consolidation finds wait for a person (`proposal list`)."
-    )
-    context_budget_tokens: Annotated[StrictInt, Field(ge=100, le=2_000_000)] | None = Field(
-        default=None, description="Tokens of a whole assembled context."
-    )
-    context_system_tokens: Annotated[StrictInt, Field(ge=0, le=2_000_000)] | None = Field(
-        default=None, description="Tokens of a context that are reserved for the system's text."
-    )
-    remembered_tokens: Annotated[StrictInt, Field(ge=0, le=REMEMBERED_TOKENS_MAX)] | None = Field(
-        default=None, description="Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default."
-    )
-    salience_weights: dict[str, float] | None = Field(
-        default=None,
-        description="Weights of salience that differ from the node's: relevance, recency, confidence, usage, freshness, and "
-        "half_life_hours of recency.",
-    )
-    episodic_ttl_hours: float | None = Field(
-        default=None,
-        gt=0.0,
-        le=1_000_000.0,
-        allow_inf_nan=False,
-        description="Hours for which queries return episodes.",
-    )
 
 
 if TYPE_CHECKING:  # mypy accepts no computed Literal

@@ -1,9 +1,12 @@
-"""Tables of agents, crews, settings, nudges, tokens and dead letters."""
+"""Tables of agents, crews, settings, nudges, tokens and dead letters, and how the settings are read."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Final, NamedTuple
 
+from ..ports import ViewReader
+from ..recorded_settings import WorkspaceSettings
 from .table import Default, Int32, Ms, Seq, Table
 
 AGENTS_PROJECTION: Final = "agents"
@@ -104,3 +107,11 @@ TOKENS: Final = Table("tokens", TokenRow, TOKENS_PROJECTION, key=("token_id",))
 DEAD_LETTERS: Final = Table(
     "dead_letters", DeadLetterRow, DEAD_LETTERS_PROJECTION, key=("projection", "version", "seq")
 )
+_SETTINGS: Final = f"SELECT cost_nudge_usd, settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
+
+
+def read_workspace_settings(views: ViewReader, workspace_id: str) -> WorkspaceSettings:
+    """The settings of a workspace, all absent if it was not configured; blocking."""
+    for cost, settings in views.rows(_SETTINGS, [workspace_id]):
+        return WorkspaceSettings.of({**json.loads(settings), "cost_nudge_usd": cost})
+    return WorkspaceSettings()

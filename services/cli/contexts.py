@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final
 
 import click
 
-from ...schemas.setting import Setting, environment_of
 from . import configuration
 from .commands import Argument, Group, Option
 from .configuration import CONTEXT_VARIABLE, Context, config_file, load, save
@@ -109,23 +108,24 @@ def _print_contexts(answer: Mapping[str, Any]) -> None:
 @config.command("show")
 def show_configuration(json_output: Json = False) -> None:
     """Show every setting, its value, and where the value comes from."""
-    from ...schemas.settings import CLIENT_SETTINGS, NODE_SETTINGS, Settings
+    from ...schemas.settings import CLIENT_SETTINGS, NODE_SETTINGS, Settings, environment_of
 
     values = Settings().model_dump() | environment_of(CLIENT_SETTINGS)
     rows = []
     for setting in (*NODE_SETTINGS, *CLIENT_SETTINGS):
         value = values.get(setting.name)
-        shown = None if value is None else str(value) if setting.field.repr else _HIDDEN
-        meaning = setting.field.description
-        rows.append({"name": setting.name, "value": shown, "from": _origin(setting), "meaning": meaning})
+        origin = "environment" if environment_of([setting]) else "default"
+        shown = None if value is None else _HIDDEN if setting.secret else str(value)
+        rows.append(
+            {
+                "name": setting.name,
+                "value": shown,
+                "from": configuration.origins.get(setting.variables[0], origin),
+                "meaning": setting.help,
+            }
+        )
     path = config_file()
     show({"file": str(path), "exists": path.exists(), "settings": rows}, json_output, _print_configuration)
-
-
-def _origin(setting: Setting) -> str:
-    if origin := configuration.origins.get(setting.variables[0]):
-        return origin
-    return "environment" if environment_of([setting]) else "default"
 
 
 def _print_configuration(answer: Mapping[str, Any]) -> None:

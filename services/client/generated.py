@@ -918,7 +918,7 @@ class Operations:
         Args:
             crew_id: Id of the crew.
             name: Name for people.
-            settings: Settings to change, a JSON object.
+            settings: Further settings, a JSON object.
             expected_seq: The ``seq`` of the registration that was read.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
@@ -2607,8 +2607,8 @@ class Operations:
         """Run a sweep now, after those that were missed.
 
         Args:
-            sweep: decay, health, index, compaction, reflection, peer_cards or operators. Returns when the sweep's
-                event is folded; for compaction, reflection, peer_cards and operators, when the sweep has finished.
+            sweep: decay, health, index, compaction, reflection, peer_cards, operators. Returns when the sweep's
+                event is folded; for compaction, reflection, peer_cards, operators, when the sweep has finished.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(SWEEP, locals())

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...schemas.layered_settings import LayeredSettings
 from ...schemas.operations.layered import (
     LayeredQueryAnswer,
     LayeredQueryRequest,
@@ -17,6 +16,7 @@ from ...schemas.operations.layered import (
 )
 from ...schemas.ports import ViewReader
 from ...schemas.rules.text import Analyzer
+from ...schemas.settings import LayeredSettings
 from ...schemas.views import FACTS_PROJECTION
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder

@@ -12,7 +12,7 @@ import json
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound, RegisteredMeanwhile, ViewsBehind
-from ...schemas.events.workspaces import AgentRegistered, AgentRole, CrewRegistered
+from ...schemas.events.workspaces import AgentRegistered, CrewRegistered
 from ...schemas.ids import derived_id
 from ...schemas.operations.agents import (
     AgentAnswer,
@@ -30,6 +30,7 @@ from ...schemas.operations.agents import (
 )
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal, Role
+from ...schemas.recorded_settings import AgentRole
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import AGENTS_PROJECTION
 from ...schemas.views.workspaces import AgentRow, CrewRow
@@ -226,17 +227,7 @@ class Agents:
 
 
 def _agent_answer(row: AgentRow) -> AgentAnswer:
-    return AgentAnswer(
-        agent_id=row.agent_id,
-        name=row.name,
-        role=AgentRole(row.role),
-        crew_id=row.crew_id,
-        memory_enabled=row.memory_enabled,
-        memory_budget_chars=row.memory_budget_chars,
-        memory_walk_depth=row.memory_walk_depth,
-        settings=json.loads(row.settings),
-        seq=row.since_seq,
-    )
+    return AgentAnswer(**row._asdict() | {"settings": json.loads(row.settings), "seq": row.since_seq})
 
 
 def _no_agent(agent_id: str) -> NotFound:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Final
 
-from ...schemas.events.workspaces import AgentRole
 from ...schemas.principal import Role
+from ...schemas.recorded_settings import AgentRole
 from ...schemas.rules.assembler import Section
 from ...schemas.rules.lessons import (
     OUTCOMES_LABEL,

@@ -41,8 +41,8 @@ from ...schemas.views import (
     ENTRIES_PROJECTION,
     NUDGES_OFFERED,
     NUDGES_PROJECTION,
-    WORKSPACE_SETTINGS,
 )
+from ...schemas.views.workspaces import read_workspace_settings
 from ..desk import Caller
 from ..journal.intake.recorder import Recorder
 
@@ -59,7 +59,6 @@ _COUNT: Final = f"""SELECT count(*) {_OF_AGENT} AND (NOT control OR entry_type =
 _COSTS: Final = f"""SELECT id, entry_type, trace_id, span_id, payload, refs {_OF_AGENT} AND ts_ms > ?
     AND entry_type IN ({", ".join("?" * len(COST_TYPES))}) ORDER BY seq"""
 _OFFERED: Final = f"SELECT kind FROM {NUDGES_OFFERED} WHERE workspace_id = ? AND agent_id = ? AND session_id = ?"
-_THRESHOLD: Final = f"SELECT cost_nudge_usd FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 
 _log = structlog.get_logger(__name__)
 
@@ -158,8 +157,8 @@ class NudgeService:
         )
 
     def _threshold(self, workspace_id: str) -> float:
-        found = self._views.rows(_THRESHOLD, [workspace_id])
-        return float(found[0][0]) if found else COST_DEFAULT_USD
+        usd = read_workspace_settings(self._views, workspace_id).cost_nudge_usd
+        return COST_DEFAULT_USD if usd is None else usd
 
 
 def offer_id(agent_id: str, session_id: str, kind: NudgeKind) -> str:

@@ -8,12 +8,10 @@ of a mission: adapters keep the memories of one user or store under a mission.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from ...schemas.events.workspaces import REMEMBERED_TOKENS
 from ...schemas.operations.retractions import State
 from ...schemas.ports import CommittedBatch, TableChanges, ViewReader
 from ...schemas.rules.embed_policy import REMEMBERED
@@ -21,6 +19,7 @@ from ...schemas.rules.memory_block import REMEMBERED_FRAME_TOKENS
 from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.remembered import TOKENS_DEFAULT, Note, NoteLines, notes_text
 from ...schemas.views import ENTRIES, IMPORTANCE, RELATIONS, RETRACTIONS, SUPERSESSIONS, WORKSPACE_SETTINGS
+from ...schemas.views.workspaces import read_workspace_settings
 from ..kept import Kept, in_thread
 from ..query.entries.marks import add_marks
 from ..query.entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry
@@ -119,9 +118,8 @@ class RememberedNotes:
             self._notes = {}
 
     def _budget(self, workspace_id: str) -> int:
-        rows = self._views.rows(_SETTINGS, [workspace_id])
-        tokens = json.loads(rows[0][0]).get(REMEMBERED_TOKENS) if rows else None
-        return TOKENS_DEFAULT if tokens is None else int(tokens)
+        tokens = read_workspace_settings(self._views, workspace_id).remembered_tokens
+        return TOKENS_DEFAULT if tokens is None else tokens
 
     def _read(self, key: _Key, seq: int | None) -> list[Note]:
         params: dict[str, Any] = {"workspace": key.workspace_id, "agent": key.agent_id, "crew": key.crew_id}

@@ -13,24 +13,18 @@ from typing import Any, Final
 
 from ...schemas.entry import ActorType
 from ...schemas.errors import FieldProblem, InvalidRequest
-from ...schemas.events.workspaces import (
-    CONTEXT_BUDGET_TOKENS,
-    CONTEXT_SYSTEM_TOKENS,
-    EMBED_CHAT,
-    SALIENCE_WEIGHTS,
-    WorkspaceConfigured,
-)
+from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.operations.operation import is_switch
 from ...schemas.operations.workspaces import (
     ConfigureWorkspaceRequest,
     WorkspacesAnswer,
-    WorkspaceSettings,
     WorkspaceSettingsAnswer,
     WorkspaceSettingsRequest,
     WorkspaceShown,
     WorkspacesRequest,
 )
 from ...schemas.ports import ViewReader
+from ...schemas.recorded_settings import WorkspaceSettings
 from ...schemas.rules.embed_policy import FIRST, embeds_speech
 from ...schemas.rules.nudges import COST_DEFAULT_USD
 from ...schemas.rules.salience import Weights
@@ -100,7 +94,7 @@ class WorkspaceSettingsService:
             usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
             policy = await asyncio.to_thread(self._policy, workspace_id)
-            embeds = embeds_speech(policy, configured.chat_choice)
+            embeds = embeds_speech(policy, configured.chosen.embed_chat)
             chat = "chat is embedded" if embeds else "chat is not embedded"
             recorded = await self._journal.record(
                 workspace_id,
@@ -110,7 +104,7 @@ class WorkspaceSettingsService:
                 actor_id=caller.actor,
             )
             self._last_change = recorded.seq
-        if embeds and not embeds_speech(policy, before.chat_choice):
+        if embeds and not embeds_speech(policy, before.chosen.embed_chat):
             await publish_tick(self._journal, Tick(to_ms(self._clock()), workspace_id, INDEX.name))
         return _answer(workspace_id, configured, policy, recorded.seq)
 
@@ -144,7 +138,7 @@ class WorkspaceSettingsService:
 
 def _answer(workspace_id: str, configured: WorkspaceConfigured, policy: int, view_seq: int) -> WorkspaceSettingsAnswer:
     settings = {**_OFF, **configured.settings, _COST: configured.cost_nudge_usd}
-    settings[EMBED_CHAT] = embeds_speech(policy, configured.chat_choice)
+    settings["embed_chat"] = embeds_speech(policy, configured.chosen.embed_chat)
     return WorkspaceSettingsAnswer(**settings, workspace_id=workspace_id, view_seq=view_seq)
 
 
@@ -154,12 +148,13 @@ def _check(settings: Mapping[str, Any]) -> None:
     Raises:
         InvalidRequest: If they are not valid.
     """
+    chosen = WorkspaceSettings.of(settings)
     try:
-        Weights(**settings.get(SALIENCE_WEIGHTS, {}))
+        Weights(**chosen.salience_weights or {})
     except (TypeError, ValueError) as error:
         fix = "give relevance, recency, confidence, usage, freshness or half_life_hours, numbers from 0"
-        raise InvalidRequest((FieldProblem(SALIENCE_WEIGHTS, str(error), fix),)) from None
-    total, system = settings.get(CONTEXT_BUDGET_TOKENS), settings.get(CONTEXT_SYSTEM_TOKENS)
+        raise InvalidRequest((FieldProblem("salience_weights", str(error), fix),)) from None
+    total, system = chosen.context_budget_tokens, chosen.context_system_tokens
     if total is not None and system is not None and system >= total:
         problem = f"reserves {system} of {total} tokens for the system"
-        raise InvalidRequest((FieldProblem(CONTEXT_SYSTEM_TOKENS, problem, "give fewer than the whole budget"),))
+        raise InvalidRequest((FieldProblem("context_system_tokens", problem, "give fewer than the whole budget"),))

@@ -36,7 +36,7 @@ from ...consumers.host.rebuild import rebuild, verify
 from ...consumers.host.salvage import Unread, salvage
 from ...consumers.host.store import ViewStore
 from ...schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
-from ...schemas.events.memory_documents import ScrubberMode
+from ...schemas.recorded_settings import ScrubberMode
 from ...schemas.sequence_set import format_ranges, normalised, sequences_text, size_of, without
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from ...schemas.views import ADMISSION_PROJECTION

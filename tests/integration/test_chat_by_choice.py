@@ -13,11 +13,11 @@ from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.operations.workspaces import (
     CONFIGURE_WORKSPACE,
     ConfigureWorkspaceRequest,
-    WorkspaceSettings,
     WorkspaceSettingsAnswer,
     WorkspaceSettingsRequest,
 )
 from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.recorded_settings import WorkspaceSettings
 from crew_journal.services.cli.request_options import Fields
 from crew_journal.services.desk import Caller, parse
 from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService

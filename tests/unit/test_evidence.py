@@ -174,7 +174,7 @@ class FakeViews:
 
     def rows(self, _sql, _parameters):
         self.read += 1
-        return [(json.dumps(self.settings),)]
+        return [(1.0, json.dumps(self.settings))]
 
     def subscribe(self, follower):
         self.follower = follower

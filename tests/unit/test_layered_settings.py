@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.events.workspaces import CONTEXT_BUDGET_TOKENS, SALIENCE_WEIGHTS
+from crew_journal.schemas.recorded_settings import WorkspaceSettings
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.layered.choices import LayeredChoices
 from crew_journal.services.layered.tokenizer import tokenizer_of
@@ -59,10 +59,10 @@ def test_switches_leave_relevance_alone_and_freshness_out(monkeypatch: pytest.Mo
 
 def test_a_workspace_overrides_single_weights_and_what_does_not_fit_the_node_is_refused() -> None:
     node = LayeredChoices.of(Settings())
-    found = node.overridden({SALIENCE_WEIGHTS: {"recency": 0.5}, CONTEXT_BUDGET_TOKENS: 600})
+    found = node.overridden(WorkspaceSettings(salience_weights={"recency": 0.5}, context_budget_tokens=600))
     assert (found.weights.recency, found.weights.relevance, found.budget.total) == (0.5, 0.4, 600)
     with pytest.raises(InvalidQuery, match="do not fit"):
-        node.overridden({CONTEXT_BUDGET_TOKENS: 400})
+        node.overridden(WorkspaceSettings(context_budget_tokens=400))
 
 
 def test_a_tokenizer_is_loaded_by_its_name_and_tried(monkeypatch: pytest.MonkeyPatch) -> None:

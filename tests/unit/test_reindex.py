@@ -12,7 +12,7 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.embeddings import ReindexRequested
-from crew_journal.schemas.events.workspaces import EMBED_CHAT, WorkspaceConfigured
+from crew_journal.schemas.events.workspaces import WorkspaceConfigured
 from crew_journal.schemas.rules import embed_policy
 from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
 
@@ -137,7 +137,7 @@ async def test_a_policy_this_version_does_not_know_is_parked_and_changes_nothing
 
 
 def chosen(name: str, *, embed_chat: bool) -> OutgoingMessage:
-    return control(WorkspaceConfigured(settings={EMBED_CHAT: embed_chat}), name, workspace="w1")
+    return control(WorkspaceConfigured(settings={"embed_chat": embed_chat}), name, workspace="w1")
 
 
 async def test_the_choice_of_a_workspace_judges_its_chat_alone_and_leaves_the_policy_in_force(tmp_path: Path) -> None:

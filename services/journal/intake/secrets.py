@@ -16,8 +16,8 @@ import orjson
 
 from ....schemas.entry import MAX_ENTRY_BYTES, MAX_SUMMARY
 from ....schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidRequest
-from ....schemas.events.memory_documents import ScrubberMode
 from ....schemas.ports import ViewReader
+from ....schemas.recorded_settings import ScrubberMode
 from ....schemas.rules.secrets import NOTICE, find_secrets, kinds_of, may_hold_secrets, without
 from ....schemas.views import MEMORY_CONFIG
 from ...kept import Kept, in_thread

@@ -20,6 +20,10 @@ from ....schemas.events.payload import ControlPayload
 from ....schemas.rules.documents import sha256_of
 from ....schemas.timestamps import format_ts
 from ...data_dir import write_private
+from ...desk import Caller
+from ...journal.intake.recorder import Recorder
+from .checks import CONTRADICTION, SECRET
+from .drafts import Draft
 
 QUARANTINE_FOLDER: Final = "quarantine"
 REFUSALS: Final = (CapExceeded, Quarantined, WriteRefused)

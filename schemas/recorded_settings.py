@@ -1,0 +1,151 @@
+"""Settings that are recorded in the journal: of a workspace, of its memory documents, of agents and crews.
+
+Each is declared once, as a field: events, requests, ``reset``, answers, options, the client's methods and
+``docs/operations.md`` follow from it.
+
+Invariant: a value that was recorded stays readable, so bounds are only ever widened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, Field, StrictBool, StrictInt, ValidationError, create_model
+
+from .entry import Id, Name
+
+ScrubberMode = Literal["block", "redact", "warn", "off"]
+VerifierMode = Literal["off", "cheap"]
+REMEMBERED_TOKENS_MAX: Final = 100_000
+"""Maximum number of tokens of remembered notes in the prompt of an agent."""
+MEMORY_BUDGET_MAX: Final = 1_000_000
+"""Maximum number of characters of memory in the prompt of an agent."""
+RETENTION_DAYS_MAX: Final = 3_650
+
+
+class AgentRole(StrEnum):
+    """The role of an agent in its crew. A closed set; what a token may write follows from the token's role."""
+
+    AGENT = "agent"
+    LEAD = "lead"
+
+
+class WorkspaceSettings(BaseModel):
+    """The settings of a workspace; ``None`` means that the default or the value of the node counts.
+
+    A switch (``bool | None``) is then off, except ``embed_chat``.
+    """
+
+    cost_nudge_usd: float | None = Field(
+        default=None,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Cost in US dollars within 24 hours above which an agent is nudged.",
+        examples=[2.5],
+    )
+    embed_chat: StrictBool | None = Field(
+        default=None,
+        description="Whether chat.* and message.posted entries get vectors, older ones included, so that recall finds "
+        "them by meaning; they do unless it is switched off.",
+    )
+    palace_ingest: StrictBool | None = Field(
+        default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."
+    )
+    evidence_floor: float | None = Field(
+        default=None,
+        ge=0.0,
+        le=1.0,
+        description="Confidence below which recall in mode inject leaves out a hit.",
+        examples=[0.1],
+    )
+    review_rules: StrictBool | None = Field(
+        default=None, description="Whether rules that a consolidation finds wait for a person (`proposal list`)."
+    )
+    context_budget_tokens: Annotated[StrictInt, Field(ge=100, le=2_000_000)] | None = Field(
+        default=None, description="Tokens of a whole assembled context."
+    )
+    context_system_tokens: Annotated[StrictInt, Field(ge=0, le=2_000_000)] | None = Field(
+        default=None, description="Tokens of a context that are reserved for the system's text."
+    )
+    remembered_tokens: Annotated[StrictInt, Field(ge=0, le=REMEMBERED_TOKENS_MAX)] | None = Field(
+        default=None, description="Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default."
+    )
+    salience_weights: dict[str, float] | None = Field(
+        default=None,
+        description="Weights of salience that differ from the node's: relevance, recency, confidence, usage, freshness, and "
+        "half_life_hours of recency.",
+    )
+    episodic_ttl_hours: float | None = Field(
+        default=None,
+        gt=0.0,
+        le=1_000_000.0,
+        allow_inf_nan=False,
+        description="Hours for which queries return episodes.",
+    )
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> Self:
+        """The settings that were recorded; unknown ones and values that are not valid count as absent."""
+        try:
+            return cls.model_validate(recorded)
+        except ValidationError as error:
+            wrong = {fault["loc"][0] for fault in error.errors(include_url=False, include_input=False)}
+            return cls.model_validate({name: value for name, value in recorded.items() if name not in wrong})
+
+
+class MemorySettings(BaseModel):
+    """The settings of a workspace's memory documents."""
+
+    retention_days: Annotated[StrictInt, Field(ge=1, le=RETENTION_DAYS_MAX)] | None = Field(
+        default=None,
+        description="Age in days from which the texts of old versions are swept, every day at 04:15 UTC. "
+        "By default, all versions are kept.",
+    )
+    scrubber: ScrubberMode = Field(
+        default="block",
+        description="A text with credentials that is to be stored, in documents, entries, drawers and facts: block refuses "
+        "it, redact replaces them, warn stores it and says so, off stores it. By default CREW_JOURNAL_SECRETS decides.",
+    )
+    verifier: VerifierMode = Field(
+        default="off", description="off, or cheap: refuse lines that contradict a line of pins.md."
+    )
+
+
+class AgentSettings(BaseModel):
+    """The settings of an agent."""
+
+    agent_id: Id = Field(description="Id of the agent.")
+    name: Name | None = Field(default=None, description="Name for people.")
+    role: AgentRole = Field(default=AgentRole.AGENT, description="Its role in the crew: agent or lead.")
+    crew_id: Id | None = Field(default=None, description="Its crew.")
+    memory_enabled: StrictBool = Field(
+        default=False, description="Whether its memory documents are written, searched and put into its prompt."
+    )
+    memory_budget_chars: Annotated[StrictInt, Field(ge=0, le=MEMORY_BUDGET_MAX)] | None = Field(
+        default=None, description="Characters of memory in its prompt; 15,000 if absent."
+    )
+    memory_walk_depth: Annotated[StrictInt, Field(ge=0, le=1)] = Field(
+        default=0, description="Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations."
+    )
+    settings: dict[str, Any] = Field(default_factory=dict, description="Further settings, a JSON object.")
+
+
+class CrewSettings(BaseModel):
+    """The settings of a crew."""
+
+    crew_id: Id = Field(description="Id of the crew.")
+    name: Name | None = Field(default=None, description="Name for people.")
+    settings: dict[str, Any] = Field(default_factory=dict, description="Further settings, a JSON object.")
+
+
+def changes_of(settings: type[BaseModel], base: type[BaseModel]) -> type[BaseModel]:
+    """A subclass of ``base`` with the fields of ``settings``, of which the optional ones are absent by default."""
+    fields: dict[str, Any] = {}
+    for name, field in settings.model_fields.items():
+        kind: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        optional = (kind | None, Field(default=None, description=field.description))
+        fields[name] = (kind, field) if field.is_required() else optional
+    made: type[BaseModel] = create_model(f"{settings.__name__}Changes", __base__=base, **fields)
+    return made

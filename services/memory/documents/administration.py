@@ -14,7 +14,7 @@ import orjson
 
 from ....schemas.entry import ActorType
 from ....schemas.errors import FieldProblem, InvalidRequest
-from ....schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept, ScrubberMode
+from ....schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
 from ....schemas.operations.memory_settings import (
     CONFIGURE_MEMORY,
     MEMORY_STATS,
@@ -33,8 +33,9 @@ from ....schemas.operations.memory_settings import (
 )
 from ....schemas.operations.operation import MAX_SEQ
 from ....schemas.ports import ViewReader
-from ....schemas.rules.sweeps import VERSIONS_DUE, due_times
+from ....schemas.recorded_settings import ScrubberMode
 from ....schemas.settings import MIN_SEQ_WAIT_S
+from ....schemas.sweep_list import VERSIONS_DUE, due_times
 from ....schemas.timestamps import DAY_MS, format_ms, to_ms
 from ....schemas.views import DOCUMENTS, DOCUMENTS_PROJECTION, ENTRIES, MEMORY_CONFIG, VERSIONS
 from ....schemas.views.documents import SWEPT_VERSIONS

@@ -23,7 +23,8 @@ from nats.aio.msg import Msg
 from pydantic_core import from_json
 
 from ...schemas.events.drawers import PalaceIngestAsked
-from ...schemas.rules.palace.exchanges import AGENT_TURN, QUIET_MS, USER_TURN, Exchange, Thresholds, exchanges_of
+from ...schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
+from ...schemas.rules.palace.exchanges import QUIET_MS, Exchange, Thresholds, exchanges_of
 from ...schemas.settings import Settings
 from ...schemas.subjects import Family, parse_subject
 from ...schemas.timestamps import to_ms
@@ -61,7 +62,7 @@ class PalaceIngestReactor(ViewsReactor):
     name = "palace_ingest"
     version = 1
     filter_subjects = (
-        *(f"{Family.JOURNAL.value}.*.*.*.{entry_type}" for entry_type in (USER_TURN, AGENT_TURN)),
+        *(f"{Family.JOURNAL.value}.*.*.*.{entry_type}" for entry_type in (USER_MESSAGE, AGENT_RESPONSE)),
         f"{Family.CONTROL.value}.*.{PalaceIngestAsked.ENTRY_TYPE}",
     )
     description = "turns of conversations to file as drawers"

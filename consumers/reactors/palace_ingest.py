@@ -25,8 +25,8 @@ from nats.aio.msg import Msg
 from pydantic_core import from_json
 
 from ...schemas.events.drawers import PalaceIngestAsked
-from ...schemas.events.workspaces import WorkspaceConfigured
-from ...schemas.rules.palace.exchanges import AGENT_TURN, QUIET_MS, USER_TURN, Exchange, Thresholds, exchanges_of
+from ...schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
+from ...schemas.rules.palace.exchanges import QUIET_MS, Exchange, Thresholds, exchanges_of
 from ...schemas.settings import Settings
 from ...schemas.subjects import Family, parse_subject
 from ...schemas.timestamps import to_ms
@@ -66,8 +66,9 @@ class PalaceIngestReactor(ViewsReactor):
 
     name = "palace_ingest"
     version = 1
-    filter_subjects = tuple(
-        f"{Family.CONTROL.value}.*.{payload.ENTRY_TYPE}" for payload in (PalaceIngestAsked, WorkspaceConfigured)
+    filter_subjects = (
+        *(f"{Family.JOURNAL.value}.*.*.*.{entry_type}" for entry_type in (USER_MESSAGE, AGENT_RESPONSE)),
+        f"{Family.CONTROL.value}.*.{PalaceIngestAsked.ENTRY_TYPE}",
     )
     description = "turns of conversations to file as drawers"
     needs = NEEDS

@@ -13,7 +13,8 @@ from pydantic_core import from_json
 
 from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.ports import ViewReader
-from ...schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, ExchangeTurn, may_answer
+from ...schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
+from ...schemas.rules.palace.exchanges import Turn, may_answer
 from ...schemas.views import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,
@@ -39,7 +40,7 @@ LOOK_BACK_MS: Final = 3_600_000
 """How far before a turn the exchange is looked for that it ends; a longer one comes by its own first turn."""
 _SESSION: Final = "coalesce(agent_id, '') || '/' || coalesce(trace_id, run_id, '')"
 _TURN: Final = f"seq, id, {_SESSION} AS session, entry_type, agent_id, summary, payload, published_ms, ts_ms"
-_OF_TYPE: Final = f"workspace_id = $workspace AND entry_type IN ('{USER_TURN}', '{AGENT_TURN}')"
+_OF_TYPE: Final = f"workspace_id = $workspace AND entry_type IN ('{USER_MESSAGE}', '{AGENT_RESPONSE}')"
 _AROUND: Final = f"""WITH taken AS (SELECT {_SESSION} AS session, published_ms FROM {ENTRIES}
         WHERE {_OF_TYPE} AND seq IN (SELECT unnest($seqs::UBIGINT[])))
     SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND {_SESSION} IN (SELECT session FROM taken)

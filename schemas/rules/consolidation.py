@@ -11,6 +11,7 @@ from math import log
 from typing import Any, Final
 
 from ..entry import ActorType, Severity
+from ..events.learning import MemoryConsolidated, RuleLearned
 from .documents import finding_in
 from .routine import is_routine
 from .secrets import find_secrets
@@ -32,11 +33,8 @@ ACTIONS: Final = ("resolution", "fix", "recommendation", "answer", "reason")
 """Fields of a payload that say what to do, the best first."""
 UNSHARED_BY: Final = "consolidate@1"
 """The actor of rules that were learned before publishers were counted: one agent alone can have taught them, so they wait
-for a person's review, and are not found by recall."""
-CONSOLIDATED: Final = "memory.consolidated"
-LEARNED: Final = "rule.learned"
-LESSON: Final = "lesson.recorded"
-OWN_OUTPUT: Final = ("rule.", "lesson.", "proposal.", CONSOLIDATED)
+for a person's review, and are no documents of recall."""
+OWN_OUTPUT: Final = ("rule.", "lesson.", "proposal.", MemoryConsolidated.ENTRY_TYPE)
 """Prefixes of types that no run reads, even if an entry is permanent."""
 MIN_ENTRIES: Final = 10
 """Candidates within the look-back below which a run is skipped, unless an entry within it is permanent."""
@@ -113,7 +111,7 @@ def is_fit(summary: str, action: str, *, permanent: bool) -> bool:
 
 def is_unshared_rule(entry_type: str, actor_type: str, actor_id: str | None) -> bool:
     """Whether an entry is a learned rule that only a person's review may show to other agents."""
-    return entry_type == LEARNED and actor_type == ActorType.SYSTEM and actor_id == UNSHARED_BY
+    return entry_type == RuleLearned.ENTRY_TYPE and actor_type == ActorType.SYSTEM and actor_id == UNSHARED_BY
 
 
 def is_worthwhile(candidates: int, *, permanent: bool) -> bool:

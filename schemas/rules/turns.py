@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from ..entry import ActorType
 from ..persons import USER_NAMES
+from .actors import AGENT_RESPONSE, USER_MESSAGE
 from .dates import Days, days_named, explicit_days
 from .languages import Language, language_of, languages
 from .text import fold, tokens_of
@@ -36,7 +37,7 @@ MAX_INTERVAL_DAYS: Final = 40
 MAX_INTERVALS: Final = 4
 MAX_WORDS: Final = 1_000
 """Number of words of a turn that are read."""
-_SIDES: Final = {"chat.user_message": True, "chat.agent_response": False}
+_SIDES: Final = {USER_MESSAGE: True, AGENT_RESPONSE: False}
 _ASSISTANT_NAMES: Final = frozenset({"agent", "ai", "assistant", "bot", "chatbot", "model", "system"})
 """Names of the two sides of a chat whose actors have no names of their own."""
 _YEAR: Final = re.compile(r"(?:19|20)\d\d\Z")

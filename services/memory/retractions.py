@@ -12,13 +12,13 @@ import contextlib
 from ...schemas.catalogue import info_of
 from ...schemas.entry import ActorType
 from ...schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
-from ...schemas.events.payload import SERVICE_ALONE, PublisherKind
+from ...schemas.events.learning import LessonRecorded, RuleLearned
+from ...schemas.events.payload import SERVICE_ALONE, Publisher
 from ...schemas.events.relations import RelationRetracted
 from ...schemas.events.retractions import RetractionMade, RetractionRestored, TargetKind
 from ...schemas.operations.retractions import RestoreRequest, RetractionAnswer, RetractRequest
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
-from ...schemas.rules.consolidation import LEARNED, LESSON
 from ...schemas.rules.relations import CONTRADICTS, SUPERSEDES, RelationState
 from ...schemas.sequence_set import SequenceSet
 from ...schemas.settings import MIN_SEQ_WAIT_S
@@ -128,7 +128,7 @@ class Retractions:
     async def _entry(self, caller: Caller, entry_id: str) -> StoredEntry:
         entry = (await self._queries.get(caller.principal, entry_id, workspace=caller.workspace_id)).entry
         publisher = info_of(entry.record["entry_type"]).publisher
-        if entry.record["entry_type"] in (LEARNED, LESSON):
+        if entry.record["entry_type"] in (RuleLearned.ENTRY_TYPE, LessonRecorded.ENTRY_TYPE):
             if caller.principal.role is Role.AGENT:
                 raise NotAllowed(f"{entry.id} belongs to the crew", hint="ask a LEAD of the crew, an OWNER or ADMIN")
             return entry

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
 
+from ...schemas.events.learning import RuleLearned
 from ...schemas.operations.recall import ArmShare, HitExplanation, Via
 from ...schemas.operations.retractions import Standing, State
-from ...schemas.rules.consolidation import LEARNED
 from ...schemas.rules.marks import marks_of
 from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.text import STOP_WORDS, Analyzer, fold, tokens_of
@@ -291,7 +291,9 @@ def _one_of(members: Sequence[Shown]) -> Shown:
 
 def in_order(hits: list[Shown]) -> list[Shown]:
     """Hits, best first, in the order in which they count."""
-    if all(hit.standing is None and hit.below is None and hit.record.entry_type != LEARNED for hit in hits):
+    if all(
+        hit.standing is None and hit.below is None and hit.record.entry_type != RuleLearned.ENTRY_TYPE for hit in hits
+    ):
         return hits
     place = {hit.record.entry_id: float(at) for at, hit in enumerate(hits)}
     for hit in sorted(hits, key=lambda hit: hit.seq, reverse=True):  # what replaces comes after what it replaces
@@ -305,7 +307,7 @@ def in_order(hits: list[Shown]) -> list[Shown]:
         for at, one in enumerate(sorted(instead, key=place.__getitem__), 1):
             place[one] = first + at / (4 * len(hits))
     for hit in hits:
-        learned = hit.record.entry_type == LEARNED and hit.standing is None
+        learned = hit.record.entry_type == RuleLearned.ENTRY_TYPE and hit.standing is None
         evidence = hit.record.payload.get("evidence") if learned else None
         if isinstance(evidence, list):
             first = min((place[one] for one in evidence if one in place), default=len(hits))

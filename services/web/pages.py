@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from ...schemas.entry import Priority, Severity
 from ...schemas.errors import CrewJournalError
+from ...schemas.events.health import HealthRecorded
 from ...schemas.operations.embeddings import EMBEDDING_MODELS
 from ...schemas.operations.health import HEALTH
 from ...schemas.operations.letters import DEAD_LETTERS
@@ -27,7 +28,7 @@ from ..query.entries.filters import parse_filters
 from ..times import moment_of
 
 PAGE_ENTRIES: Final = 50
-OF_SWEEPS: Final = ("sweep.*", "memory.health_recorded")
+OF_SWEEPS: Final = ("sweep.*", HealthRecorded.ENTRY_TYPE)
 """Records that sweeps bring; the overview leaves them out."""
 HEALTH_DAYS: Final = 60
 RECALL_K: Final = 10
@@ -110,8 +111,6 @@ def _given(visit: Visit) -> dict[str, str]:
 
 
 async def _entries(visit: Visit, given: list[tuple[str, str]], cursor: str | None, limit: int) -> dict[str, Any]:
-    if not any(name == "types" for name, _ in given):
-        given = [*given, ("exclude_types", "memory.searched")]
     page = await visit.services.queries.list(
         visit.principal,
         parse_filters(given),

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...events.drawers import DrawerState, PipelineTier
+from ..actors import USER_MESSAGE
 from .classifier import GENERAL, Classified, classify, room_of
 from .kinds import CHATTER, FACT, kind_of_turns
 from .texts import Spoken, chunks_of, conversation
 
-USER_TURN: Final = "chat.user_message"
-AGENT_TURN: Final = "chat.agent_response"
 QUIET_MS: Final = 300_000
 """Silence that ends an exchange: longer than most agents work on an answer."""
 ANSWER_CHARS: Final = 80
@@ -59,7 +58,7 @@ class ExchangeTurn:
     @property
     def is_user(self) -> bool:
         """Whether the user speaks."""
-        return self.entry_type == USER_TURN
+        return self.entry_type == USER_MESSAGE
 
 
 @dataclass(frozen=True, slots=True)

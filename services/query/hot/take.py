@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from ....schemas.catalogue import info_of
 from ....schemas.entry import ActorType
-from ....schemas.rules.consolidation import LEARNED, is_unshared_rule
+from ....schemas.events.learning import RuleLearned
+from ....schemas.rules.consolidation import is_unshared_rule
 from ....schemas.rules.embed_policy import is_speech
 from ....schemas.rules.turns import is_users
 from ....schemas.views import (
@@ -28,8 +29,7 @@ from ....schemas.views import (
     SUPERSESSIONS,
 )
 from .arrow import Found, Written, array, dictionary, kept, sequences, texts, values_of
-from .documents import CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, SPEECH, SPOKEN_BY_USER, USERS
-from .documents import LEARNED as LEARNED_RULE
+from .documents import CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, LEARNED, SPEECH, SPOKEN_BY_USER, USERS
 from .index import HIGH, HotIndex, PostingColumns
 from .rows import Rows
 from .vectors import fill
@@ -102,7 +102,7 @@ def flags_of(entry_type: str, priority: str, actor_type: ActorType, actor_id: st
         | (CONVERSATION if info.conversation else 0)
         | (USERS if is_users(entry_type, actor_type, actor_id) else 0)
         | (SPEECH if is_speech(entry_type) else 0)
-        | (LEARNED_RULE if entry_type == LEARNED else 0)
+        | (LEARNED if entry_type == RuleLearned.ENTRY_TYPE else 0)
         | (NOISE if info.noise or is_unshared_rule(entry_type, actor_type, actor_id) else 0)
     )
 

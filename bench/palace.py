@@ -49,7 +49,7 @@ from crew_journal.schemas.operations.palace_graph import TraverseRequest
 from crew_journal.schemas.operations.tunnels import ExplicitTunnel
 from crew_journal.schemas.ports import Embedder, Published
 from crew_journal.schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
-from crew_journal.schemas.rules.palace.exchanges import Exchange, Thresholds, Turn, exchanges_of
+from crew_journal.schemas.rules.palace.exchanges import Exchange, ExchangeTurn, Thresholds, exchanges_of
 from crew_journal.schemas.rules.palace.places import drawer_id
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
@@ -208,7 +208,7 @@ async def _speed(report: Report, node: _Node, texts: Sequence[str], corpus: Corp
 async def _hot_path(report: Report, node: _Node, texts: Sequence[str]) -> None:
     workspace = "talk"
     turns = [
-        Turn(n, f"t{n}", "s", USER_MESSAGE if n % 2 == 0 else AGENT_RESPONSE, "ada", text, "", 0, 0)
+        ExchangeTurn(n, f"t{n}", "s", USER_MESSAGE if n % 2 == 0 else AGENT_RESPONSE, "ada", text, "", 0, 0)
         for n, text in enumerate(texts)
     ]
     exchanges = [exchange for exchange in exchanges_of(turns, 1 << 50) if exchange.ended]
@@ -268,11 +268,11 @@ async def _locomo(report: Report, path: Path, folder: Path) -> None:
 
 
 def _exchanges(records: Sequence[dict[str, Any]]) -> list[Exchange]:
-    sessions: dict[str, list[Turn]] = {}
+    sessions: dict[str, list[ExchangeTurn]] = {}
     for seq, one in enumerate(records):
         turns = sessions.setdefault(str(one["trace_id"]), [])
         kind = AGENT_RESPONSE if len(turns) % 2 else USER_MESSAGE
-        turns.append(Turn(seq, str(one["id"]), str(one["trace_id"]), kind, "", str(one["summary"]), "", 0, 0))
+        turns.append(ExchangeTurn(seq, str(one["id"]), str(one["trace_id"]), kind, "", str(one["summary"]), "", 0, 0))
     return [one for turns in sessions.values() for one in exchanges_of(turns, 1 << 50)]
 
 

@@ -66,9 +66,8 @@ class PalaceIngestReactor(ViewsReactor):
 
     name = "palace_ingest"
     version = 1
-    filter_subjects = (
-        *(f"{Family.JOURNAL.value}.*.*.*.{entry_type}" for entry_type in (USER_MESSAGE, AGENT_RESPONSE)),
-        f"{Family.CONTROL.value}.*.{PalaceIngestAsked.ENTRY_TYPE}",
+    filter_subjects = tuple(
+        f"{Family.CONTROL.value}.*.{payload.ENTRY_TYPE}" for payload in (PalaceIngestAsked, WorkspaceConfigured)
     )
     description = "turns of conversations to file as drawers"
     needs = NEEDS
@@ -117,7 +116,7 @@ class PalaceIngestReactor(ViewsReactor):
     async def _follow(self, filing: frozenset[str]) -> None:
         """Let the durable deliver the turns of these workspaces, and of no others."""
         names = sorted(filing) if len(filing) <= FILTERED_WORKSPACES else ["*"]
-        kinds = (USER_TURN, AGENT_TURN)
+        kinds = (USER_MESSAGE, AGENT_RESPONSE)
         turns = [f"{Family.JOURNAL.value}.{name}.*.*.{kind}" for name in names for kind in kinds]
         await self._source.take_only((*self.filter_subjects, *turns))
         end = await self._source.last_seq()

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.ports import ViewReader
 from ...schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
-from ...schemas.rules.palace.exchanges import Turn, may_answer
+from ...schemas.rules.palace.exchanges import ExchangeTurn, may_answer
 from ...schemas.views import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,

@@ -13,7 +13,7 @@ from ...schemas.catalogue import info_of
 from ...schemas.entry import ActorType
 from ...schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
 from ...schemas.events.learning import LessonRecorded, RuleLearned
-from ...schemas.events.payload import SERVICE_ALONE, Publisher
+from ...schemas.events.payload import SERVICE_ALONE, PublisherKind
 from ...schemas.events.relations import RelationRetracted
 from ...schemas.events.retractions import RetractionMade, RetractionRestored, TargetKind
 from ...schemas.operations.retractions import RestoreRequest, RetractionAnswer, RetractRequest

@@ -23,6 +23,7 @@ from ...schemas.rules.importance import (
     LEAST_RECENCY,
     base_importance,
 )
+from ...schemas.sweep_list import DECAY
 from ...schemas.timestamps import DAY_MS, parse_ts, to_ms
 from ...schemas.views.memory import DECAYS, IMPORTANCE, IMPORTANCE_PROJECTION, DecayRow, ImportanceRow
 from ...schemas.views.table import Tables
@@ -35,7 +36,6 @@ DECAY_SQL: Final = f"""UPDATE {IMPORTANCE} SET importance_score = least(1.0, gre
     WHERE workspace_id = ? AND indexed_at IS NOT NULL"""
 """``rules.importance.decayed`` of every row of a workspace; a test holds the two against each other, bit by bit."""
 
-DECAY_SWEEP: Final = "decay"
 MOST_REFERENCES: Final = 2**53
 """Where counting stops; no event may overflow a column."""
 
@@ -140,7 +140,7 @@ def _changes(event: EntryRecorded) -> Iterator[_Change]:
 def _decay_due(event: EntryRecorded) -> int | None:
     """When a decay was due, milliseconds since the epoch; None for another sweep or the system's workspace."""
     tick = payload_of(event, SweepTicked)
-    if tick.sweep != DECAY_SWEEP or event.workspace_id == SYSTEM_WORKSPACE:
+    if tick.sweep != DECAY.name or event.workspace_id == SYSTEM_WORKSPACE:
         return None
     try:
         return to_ms(parse_ts(tick.due))

@@ -68,9 +68,7 @@ class DocumentsProjection:
             )
         for event in batch.control(MemoryConfigUpdated.ENTRY_TYPE):
             wanted = payload_of(event, MemoryConfigUpdated)
-            row = MemoryConfigRow(
-                event.workspace_id, wanted.retention_days, wanted.scrubber, wanted.verifier, event.seq
-            )
+            row = MemoryConfigRow(event.workspace_id, **wanted.model_dump(), seq=event.seq)
             tx.replace(MEMORY_CONFIG, [row])
 
     def _write(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> None:

@@ -32,7 +32,7 @@ class AgentRole(StrEnum):
     LEAD = "lead"
 
 
-class WorkspaceSettings(BaseModel):
+class WorkspaceSettings(BaseModel, defer_build=True):
     """The settings of a workspace; ``None`` means that the default or the value of the node counts.
 
     A switch (``bool | None``) is then off, except ``embed_chat``.
@@ -95,7 +95,7 @@ class WorkspaceSettings(BaseModel):
             return cls.model_validate({name: value for name, value in recorded.items() if name not in wrong})
 
 
-class MemorySettings(BaseModel):
+class MemorySettings(BaseModel, defer_build=True):
     """The settings of a workspace's memory documents."""
 
     retention_days: Annotated[StrictInt, Field(ge=1, le=RETENTION_DAYS_MAX)] | None = Field(
@@ -113,7 +113,7 @@ class MemorySettings(BaseModel):
     )
 
 
-class AgentSettings(BaseModel):
+class AgentSettings(BaseModel, defer_build=True):
     """The settings of an agent."""
 
     agent_id: Id = Field(description="Id of the agent.")
@@ -132,7 +132,7 @@ class AgentSettings(BaseModel):
     settings: dict[str, Any] = Field(default_factory=dict, description="Further settings, a JSON object.")
 
 
-class CrewSettings(BaseModel):
+class CrewSettings(BaseModel, defer_build=True):
     """The settings of a crew."""
 
     crew_id: Id = Field(description="Id of the crew.")

@@ -67,9 +67,7 @@ class DocumentsProjection:
                 [event.workspace_id, event.seq, swept.cutoff_ms, swept.keep_latest],
             )
         for event, wanted in decisions(batch, MemoryConfigUpdated):
-            row = MemoryConfigRow(
-                event.workspace_id, wanted.retention_days, wanted.scrubber, wanted.verifier, event.seq
-            )
+            row = MemoryConfigRow(event.workspace_id, **wanted.model_dump(), seq=event.seq)
             tx.replace(MEMORY_CONFIG, [row])
 
     def _write(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> None:

@@ -217,13 +217,8 @@ class Agents:
         return tuple(row.agent_id for row in await self._registry.agents(workspace_id, crew_id))
 
     async def _crew_answer(self, row: CrewRow) -> CrewAnswer:
-        return CrewAnswer(
-            crew_id=row.crew_id,
-            name=row.name,
-            settings=json.loads(row.settings),
-            agents=await self._members(row.workspace_id, row.crew_id),
-            seq=row.since_seq,
-        )
+        members = await self._members(row.workspace_id, row.crew_id)
+        return CrewAnswer(**row._asdict() | {"settings": json.loads(row.settings)}, agents=members, seq=row.since_seq)
 
 
 def _agent_answer(row: AgentRow) -> AgentAnswer:

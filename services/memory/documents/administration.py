@@ -33,7 +33,7 @@ from ....schemas.operations.memory_settings import (
 )
 from ....schemas.operations.operation import MAX_SEQ
 from ....schemas.ports import ViewReader
-from ....schemas.recorded_settings import ScrubberMode
+from ....schemas.recorded_settings import MemorySettings, ScrubberMode
 from ....schemas.settings import MIN_SEQ_WAIT_S
 from ....schemas.sweep_list import VERSIONS_DUE, due_times
 from ....schemas.timestamps import DAY_MS, format_ms, to_ms
@@ -46,7 +46,7 @@ from ...query.unknown_names import refuse_unknown_workspace
 from ...shown import until_shown
 from ..ticks import Tick, record_tick
 
-_CONFIG: Final = f"SELECT retention_days, scrubber, verifier FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
+_CONFIG: Final = f"SELECT {', '.join(MemorySettings.model_fields)} FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
 _RETAINING: Final = f"SELECT workspace_id, retention_days FROM {MEMORY_CONFIG} WHERE retention_days IS NOT NULL"
 _COUNT: Final = f"SELECT count(*) FROM {VERSIONS} WHERE {SWEPT_VERSIONS}"
 _SWEEPS: Final = f"""SELECT payload FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ?
@@ -208,8 +208,8 @@ class Administration:
         return any(orjson.loads(payload)["cutoff_ms"] == cutoff_ms for (payload,) in rows)
 
     def _config(self, workspace_id: str) -> MemoryConfigUpdated | None:
-        for days, scrubber, verifier in self._views.rows(_CONFIG, [workspace_id]):
-            return MemoryConfigUpdated(retention_days=days, scrubber=scrubber, verifier=verifier)
+        for values in self._views.rows(_CONFIG, [workspace_id]):
+            return MemoryConfigUpdated(**dict(zip(MemorySettings.model_fields, values, strict=True)))
         return None
 
 

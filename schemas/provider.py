@@ -21,10 +21,20 @@ HEALTH_DEADLINE_S: Final = 1.0
 """Seconds after which ``health`` answers that it timed out."""
 HEALTH_TIMEOUT_MESSAGE: Final = "health check timeout"
 
-_FLAT: Final = ConfigDict(frozen=True, extra="ignore")
+
+class _Flat(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class RetainRequest(BaseModel):
+class _Scoped(_Flat):
+    """A request; it may name the workspace, agent and crew that the provider is bound to, and no others."""
+
+    workspace_id: str
+    agent_id: str | None = None
+    crew_id: str | None = None
+
+
+class RetainRequest(_Scoped):
     """Persist content.
 
     Attributes:
@@ -37,10 +47,6 @@ class RetainRequest(BaseModel):
             whatever is there, unless the scanners block it.
     """
 
-    model_config = _FLAT
-    workspace_id: str
-    agent_id: str | None = None
-    crew_id: str | None = None
     tier: str
     key: str | None = None
     content: str
@@ -50,15 +56,14 @@ class RetainRequest(BaseModel):
     expected_sha256: str | None = None
 
 
-class RetainResult(BaseModel):
+class RetainResult(_Flat):
     """A persisted write: ``id`` is the label for ``forget`` (``daily/2026-05-21.md``), ``bytes`` those of the document."""
 
-    model_config = _FLAT
     id: str
     bytes: int
 
 
-class RecallRequest(BaseModel):
+class RecallRequest(_Scoped):
     """Search snippets.
 
     Attributes:
@@ -67,20 +72,15 @@ class RecallRequest(BaseModel):
         scope: ``agent``, ``crew`` or ``both``.
     """
 
-    model_config = _FLAT
-    workspace_id: str
-    agent_id: str | None = None
-    crew_id: str | None = None
     tier: str | None = None
     query: str
     limit: int = 10
     scope: str = "both"
 
 
-class RecallSnippet(BaseModel):
+class RecallSnippet(_Flat):
     """A hit: label of its document, excerpt of at most 500 characters, first line, score from 0 to 1, scope."""
 
-    model_config = _FLAT
     source: str
     snippet: str
     line: int | None = None
@@ -88,53 +88,42 @@ class RecallSnippet(BaseModel):
     scope: str = "agent"
 
 
-class RecallResult(BaseModel):
+class RecallResult(_Flat):
     """Hits, best first; ``quarantined`` are labels of blocked documents, for operators; their text is in no hit."""
 
-    model_config = _FLAT
     hits: tuple[RecallSnippet, ...] = ()
     quarantined: tuple[str, ...] = ()
 
 
-class ForgetRequest(BaseModel):
+class ForgetRequest(_Scoped):
     """Forget a document by ``id`` or a person by ``data_subject_id``; exactly one of the two."""
 
-    model_config = _FLAT
-    workspace_id: str
-    agent_id: str | None = None
-    crew_id: str | None = None
     id: str | None = None
     data_subject_id: str | None = None
     scope: str | None = None
 
 
-class ForgetResult(BaseModel):
+class ForgetResult(_Flat):
     """How many items were removed; 0 if they were absent. ``cascades``: whether data derived from them was removed, too."""
 
-    model_config = _FLAT
     removed: int
     cascades: bool = False
 
 
-class ReadRequest(BaseModel):
+class ReadRequest(_Scoped):
     """Read a document whole; fields as in ``RetainRequest``."""
 
-    model_config = _FLAT
-    workspace_id: str
-    agent_id: str | None = None
-    crew_id: str | None = None
     tier: str
     key: str | None = None
     scope: str | None = None
 
 
-class ReadResult(BaseModel):
+class ReadResult(_Flat):
     """A document: ``content`` is empty if it was never written, or if ``finding`` (category/pattern) blocks it.
 
     ``sha256`` is that of the text also if it is blocked, ``bytes`` its size; None if the provider does not say.
     """
 
-    model_config = _FLAT
     id: str
     content: str
     finding: str | None = None
@@ -142,39 +131,29 @@ class ReadResult(BaseModel):
     bytes: int | None = None
 
 
-class LabelsRequest(BaseModel):
+class LabelsRequest(_Scoped):
     """List the documents of one scope: ``agent``, ``crew`` or ``workspace``."""
 
-    model_config = _FLAT
-    workspace_id: str
-    agent_id: str | None = None
-    crew_id: str | None = None
     scope: str
 
 
-class LabelsResult(BaseModel):
+class LabelsResult(_Flat):
     """The ids of documents that have a text, sorted."""
 
-    model_config = _FLAT
     ids: tuple[str, ...] = ()
 
 
-class HealthStatus(BaseModel):
+class HealthStatus(_Flat):
     """Whether the provider works; ``message`` only if it does not."""
 
-    model_config = _FLAT
     ok: bool
     message: str | None = None
     checked_at: datetime
 
 
-class ProviderScope(BaseModel):
+class ProviderScope(_Scoped):
     """The caller that a provider is bound to; a request that names another one is a ``ScopeMismatch``."""
 
-    model_config = _FLAT
-    workspace_id: str
-    agent_id: str | None = None
-    crew_id: str | None = None
     role: str = Field(default="AGENT", description="AGENT, LEAD, ADMIN or OWNER: decides what may be written.")
 
 

@@ -132,7 +132,7 @@ def warned(answer: DocumentWrittenAnswer, warning: str | None) -> DocumentWritte
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredWrite:
     """A write that the journal has.
 
     Attributes:
@@ -146,7 +146,7 @@ class Stored:
     readable: bool = True
 
 
-def stored_answer(caller: Caller, draft: Draft, stored: Stored, row: DocumentRow | None) -> DocumentWrittenAnswer:
+def stored_answer(caller: Caller, draft: Draft, stored: StoredWrite, row: DocumentRow | None) -> DocumentWrittenAnswer:
     """The answer to a write that the journal has; ``row`` is the document as the views have it."""
     seq, size = stored.seq, 0 if row is None else row.bytes
     answer = written_answer(draft, seq, size, duplicate=stored.duplicate, readable=stored.readable)

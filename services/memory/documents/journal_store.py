@@ -27,7 +27,7 @@ from ...desk import Caller, Handler
 from ...journal.intake.recorder import ScrubbingRecorder
 from ...journal.publishing.acks import WrongLastSequence
 from .addressing import Address
-from .answers import Stored, stored_answer, warned
+from .answers import StoredWrite, stored_answer, warned
 from .checks import Checks
 from .drafts import Draft
 from .grouped import Grouped
@@ -122,7 +122,7 @@ class JournalStore:
                 draft, warning = await self.checks.scrub(draft)
                 known = draft.same(await self._written(draft.identity)) if draft.given_id else None
                 if known is not None:
-                    stored, warning = Stored(known.seq, duplicate=True), None
+                    stored, warning = StoredWrite(known.seq, duplicate=True), None
                 else:
                     async with document.turns.together() if draft.appends else document.turns.alone():
                         draft, stored = await self._publish(caller, draft, document)
@@ -150,7 +150,7 @@ class JournalStore:
         await asyncio.to_thread(self._views.rows, _PROBE)
         return None
 
-    async def _publish(self, caller: Caller, draft: Draft, document: WrittenDocument) -> tuple[Draft, Stored]:
+    async def _publish(self, caller: Caller, draft: Draft, document: WrittenDocument) -> tuple[Draft, StoredWrite]:
         """Check the text, and publish it against the version that it was checked against; the write that is stored."""
         expected, retracts = draft.expected_seq, draft.action is DocumentAction.RETRACT
         if not retracts:
@@ -166,7 +166,7 @@ class JournalStore:
                 raise NotFound(f"{draft.address.label} was never written", hint=hint, field="tier")
             if retracts and document.row is not None and document.row.retracted:
                 last = await asyncio.to_thread(self.reading.history.at, draft.address, document.seq)
-                return replace(draft, write_id=last.write_id), Stored(last.seq, duplicate=True)
+                return replace(draft, write_id=last.write_id), StoredWrite(last.seq, duplicate=True)
             published: Published | None = None
             with document.counting(caller, draft) as pending:
                 try:
@@ -185,12 +185,12 @@ class JournalStore:
                     readable = await self._is_readable(published.seq)
                     pending.late = not readable and not published.duplicate
             if published is not None and not published.duplicate:
-                return draft, Stored(published.seq, readable=readable)
+                return draft, StoredWrite(published.seq, readable=readable)
             if published is None:
                 await self._views.wait_for(last_seq, self._wait_s, DOCUMENTS_PROJECTION)
             known = draft.same(await self._written(draft.identity))
             if known is not None:  # stored before: by this request, if only the ack was lost
-                return draft, Stored(known.seq, duplicate=published is not None and draft.given_id)
+                return draft, StoredWrite(known.seq, duplicate=published is not None and draft.given_id)
             if published is not None:
                 raise Unavailable(
                     f"the broker knows the write id {draft.write_id}, but the views do not",

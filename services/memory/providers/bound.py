@@ -64,8 +64,8 @@ _SOURCE: Final = "provider"
 _Asked = RetainRequest | RecallRequest | ForgetRequest | ReadRequest | LabelsRequest
 
 
-class Bound:
-    """The requests that a provider of one scope may answer, as addresses and drafts.
+class ProviderBase:
+    """The requests that a provider of one scope may answer, checked, as addresses and drafts.
 
     Args:
         scope: The scope.
@@ -182,7 +182,7 @@ class Bound:
             raise DocumentError(first["msg"], field=str(first["loc"][0])) from None
 
 
-class StoreProvider(Bound):
+class StoreProvider(ProviderBase):
     """Memory documents of a store.
 
     Args:
@@ -290,7 +290,7 @@ class StoreProvider(Bound):
 
 def owner_of_workspace(workspace_id: str) -> Caller:
     """The caller by whom the service itself reads a store: an OWNER of the workspace."""
-    return Bound(ProviderScope(workspace_id=workspace_id, role=Role.OWNER.value)).caller
+    return ProviderBase(ProviderScope(workspace_id=workspace_id, role=Role.OWNER.value)).caller
 
 
 async def health_of(probe: Callable[[], Awaitable[str | None]], clock: Callable[[], datetime]) -> HealthStatus:

@@ -26,7 +26,7 @@ from crew_journal.schemas.rules.embed_policy import REMEMBERED
 from crew_journal.schemas.rules.evidence import NEAR_DECISION, decides
 from crew_journal.schemas.rules.reference_texts import reference_texts
 from crew_journal.services.query.evidence.calibration import known_calibration
-from crew_journal.services.query.evidence.figures import Figures, figures_of
+from crew_journal.services.query.evidence.judging import Figures, figures_of
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.hot.records import EntryRecord
 from crew_journal.services.query.hot.scope import Scope, ScopeKind

@@ -33,7 +33,7 @@ from crew_journal.schemas.rules.evidence import DECIDED
 from crew_journal.schemas.rules.prompts import is_question
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.query.evidence.calibrating import measure
-from crew_journal.services.query.evidence.calibration import Calibration, as_json, logistic
+from crew_journal.services.query.evidence.calibration import Calibration, logistic
 from crew_journal.services.query.recipes import CONVERSATIONAL, ROBUST
 
 Floats = npt.NDArray[np.float64]
@@ -243,6 +243,18 @@ async def measured() -> Calibration:
     await embedder.close()
     assert calibration is not None
     return calibration
+
+
+def as_json(calibration: Calibration) -> dict[str, Any]:
+    """The constants as they are stored."""
+    return {
+        "weights": [round(one, 4) for one in calibration.weights],
+        "bias": round(calibration.bias, 4),
+        "mean": round(calibration.mean, 5),
+        "deviation": round(calibration.deviation, 5),
+        "texts": np.round(calibration.texts.astype(float), 4).tolist(),
+        "queries": np.round(calibration.queries.astype(float), 4).tolist(),
+    }
 
 
 async def main() -> None:

@@ -19,13 +19,13 @@ from bench.evidence_data import LOCOMO, SHARED, VEHICLE, cases, conversations, r
 from bench.evidence_fit import KINDS, Held, floor_of, gate_of, left_out, recall_kept
 from bench.figures import Report, at_least, at_most, say
 from bench.precision_beliefs import beliefs
-from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
+from bench.quality_index import ANALYZER, Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
 from crew_journal.schemas.operations.recall import INJECT, Mode
 from crew_journal.schemas.rules.statements import QueryKind
 from crew_journal.schemas.timestamps import DAY_MS
 from crew_journal.services.query.asking import Query
 from crew_journal.services.query.evidence.calibration import known_calibration
-from crew_journal.services.query.evidence.judging import judged
+from crew_journal.services.query.evidence.judging import judged, names_in
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.measures.evaluation import recall_at
 from crew_journal.services.query.measures.intervals import cluster_bootstrap
@@ -197,7 +197,8 @@ def _returned(index: HotIndex, journal: Set, at: int, recipe: Recipe, mode: Mode
     question, query = journal.questions[at], journal.queries[at]
     found = searched(index, question.scope, query, recipe, k)
     records = [record_of(journal.events[hit.doc]) for hit in found.hits]
-    kept = judged(index, query, found, records, known_calibration(index.model), None, mode).kept
+    names = names_in(query.keyed, [record.payload for record in records], ANALYZER)
+    kept = judged(index, query, found, records, names, known_calibration(index.model), None, mode).kept
     return [index.documents.id_of(found.hits[place].doc) for place in kept]
 
 

@@ -184,7 +184,7 @@ async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int
             return took
 
         began = time.perf_counter()
-        await service.warm(corpus.workspace(0))
+        await service.indexes.get(corpus.workspace(0))
         report.figure("loading the hot index, in process", (time.perf_counter() - began) * MS, "ms")
         queries = corpus.queries(query_count, seed=6)
         for query in queries[:20]:

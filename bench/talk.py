@@ -120,7 +120,7 @@ async def run(quick: bool, folder: Path) -> Report:
             clock=lambda: datetime.now(UTC),
             static_table=lambda: table,
         )
-        await service.warm(corpus.workspace(0))
+        await service.indexes.get(corpus.workspace(0))
         report.figure("hot index", service.figures()["bytes"] / MIB, "MiB")
         took: dict[str, list[tuple[float, float]]] = {name: [] for name in RECIPES}
         say("talk: asking")

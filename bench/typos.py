@@ -17,8 +17,8 @@ from typing import Final
 from bench.figures import Report, say
 from bench.quality import LOCOMO, PROJECT
 from bench.quality_index import ANALYZER, Asked, K, Set, index_of, lines_of, own, rankings, recorded
+from crew_journal.schemas.rules.spelling import PLAIN
 from crew_journal.schemas.rules.text import STOP_WORDS
-from crew_journal.services.query.arms.wording import PLAIN
 from crew_journal.services.query.asking import Query, query_of
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.recipes import LEXICAL

@@ -18,9 +18,8 @@ import numpy.typing as npt
 
 from ...schemas.rules.languages import languages
 from ...schemas.rules.stop_words import foreign_language, foreign_words
-from ...schemas.rules.text import Analyzer
+from ...schemas.rules.text import Analyzer, parts_of
 from ...schemas.rules.turns import meanings_of
-from ...schemas.rules.word_forms import parts_of
 from ...schemas.rules.word_pieces import pieces_of
 
 WORDS_KEPT: Final = 200_000

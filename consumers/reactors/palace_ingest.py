@@ -25,6 +25,7 @@ from nats.aio.msg import Msg
 from pydantic_core import from_json
 
 from ...schemas.events.drawers import PalaceIngestAsked
+from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
 from ...schemas.rules.palace.exchanges import QUIET_MS, Exchange, Thresholds, exchanges_of
 from ...schemas.settings import Settings

@@ -6,7 +6,6 @@ the scanners have checked: no payload, no refs, and redactions also in the hits.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator
@@ -15,7 +14,7 @@ from ..entry import Id
 from ..limits import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
 from ..rules.evidence_words import ConfidenceWord, confidence_word
 from ..rules.render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
-from ..timestamps import DAY_MS, parse_ts, to_ms
+from ..timestamps import parse_ts, to_ms
 from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 from .retractions import Standing
 
@@ -100,11 +99,10 @@ class RecallRequest(Request):
     def _empty_is_absent(cls, value: Any) -> Any:
         return None if value == "" else value
 
-    def asked_day(self, now: datetime) -> int | None:
-        """The day of the question, days since 1970-01-01 (UTC); None if it is not known."""
-        if self.asked_at == ASKED_UNKNOWN:
-            return None
-        return to_ms(now if self.asked_at is None else parse_ts(self.asked_at)) // DAY_MS
+    @property
+    def asked_ms(self) -> int | None:
+        """``asked_at``, milliseconds since 1970-01-01; None if it is absent or unknown."""
+        return None if self.asked_at in (None, ASKED_UNKNOWN) else to_ms(parse_ts(self.asked_at))
 
 
 class ArmShare(Answer):

@@ -41,13 +41,13 @@ def background_frequency(word: str) -> float:
     return _SIGN if rank < 0 else BACKGROUND * min(_MOST, _OFTEN / (rank + _FLAT))
 
 
-def weight_of(word: str, frequency: int, size: int) -> float:
+def weight_of(everyday: float, frequency: int, size: int) -> float:
     """Inverse document frequency over the texts in scope and the background: ``ln(1 + (N - df + .5) / (df + .5))``.
 
     Args:
-        word: The folded word.
+        everyday: Its ``background_frequency``.
         frequency: Texts in scope that hold it.
         size: Texts in scope.
     """
-    total = frequency + background_frequency(word)
-    return log(1.0 + (BACKGROUND + size - total + 0.5) / (total + 0.5))
+    every = frequency + everyday
+    return log(1.0 + (BACKGROUND + size - every + 0.5) / (every + 0.5))

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol
 
 from ...schemas.events.learning import RuleLearned
-from ...schemas.operations.recall import ArmShare, HitExplanation, Via
+from ...schemas.operations.recall import HitExplanation, Via
 from ...schemas.operations.retractions import Standing, State
 from ...schemas.rules.marks import marks_of
 from ...schemas.rules.relations import SIMILAR
@@ -25,7 +25,7 @@ from .evidence.judging import Judgement
 from .hot.index import HotIndex
 from .hot.records import EntryRecord
 from .hot.scoped import ScopedDocuments
-from .search import Explanation, RankedHit
+from .search import RankedHit
 
 NO_EVIDENCE: Final = "near"
 """Reason of a hit without evidence."""
@@ -62,25 +62,34 @@ class Candidate(NamedTuple):
     holder: int
     live_priority: str | None
     standing: Standing | None
-    explanation: Explanation | None = None
+    explanation: HitExplanation | None = None
     neighbour_of: int | None = None
     via: Via | None = None
 
 
 def candidates_of(
-    index: HotIndex, scoped: ScopedDocuments, found: Sequence[RankedHit], walked: Sequence[Walked], as_of_ms: int
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    found: Sequence[RankedHit],
+    walked: Sequence[Walked],
+    holders: Mapping[int, int],
 ) -> list[Candidate]:
     """The hits that were found, their neighbours, and what holds in their place and is in scope; in this order.
 
     What holds in the place of hits has the score of the first of these.
+
+    Args:
+        index: The workspace's index.
+        scoped: The rows in scope.
+        found: The hits that were found.
+        walked: Neighbours of hits.
+        holders: Of each of these documents, the one that holds in its place at the time asked about.
     """
-    docs = [*(hit.doc for hit in found), *(neighbour.doc for neighbour in walked)]
-    holders = {doc: index.standings.holder(doc, as_of_ms) for doc in docs}
 
     def candidate(
         doc: int,
         score: float,
-        explanation: Explanation | None = None,
+        explanation: HitExplanation | None = None,
         neighbour_of: int | None = None,
         via: Via | None = None,
     ) -> Candidate:
@@ -169,7 +178,7 @@ class Shown(NamedTuple):
     confidence: float | None
     reason: str
     live_priority: str
-    explanation: Explanation | None
+    explanation: HitExplanation | None
     via: Via | None
     standing: Standing | None
     repeats: int = 0
@@ -189,7 +198,7 @@ class Shown(NamedTuple):
             "age_seconds": max(0, now_ms - self.ts_ms) / 1000,
             "live_priority": self.live_priority,
             "seq": self.seq,
-            "explain": _explain(self.explanation) if self.explanation is not None else None,
+            "explain": self.explanation,
             "via": self.via,
             "standing": self.standing,
             "repeats": self.repeats,
@@ -322,13 +331,3 @@ def _replaced(hits: Sequence[Shown], place: Mapping[str, float]) -> dict[str, li
         if hit.below is not None and hit.below in place:
             groups.setdefault(hit.below, []).append(hit.record.entry_id)
     return groups
-
-
-def _explain(why: Explanation) -> HitExplanation:
-    return HitExplanation(
-        lexical=ArmShare(rank=why.lexical_rank, score=why.lexical_score),
-        dense=ArmShare(rank=why.dense_rank, score=why.cosine),
-        importance=why.importance,
-        shares=why.shares,
-        meant=dict(why.meant),
-    )

@@ -19,14 +19,14 @@ from ...schemas.ports import TokenBits
 from ...schemas.rules.dates import days_asked
 from ...schemas.rules.languages import language_of, languages
 from ...schemas.rules.prompts import AnswerKind, asked_kind, asks_for_all, asks_nothing, is_question
+from ...schemas.rules.spelling import PLAIN, Wording
 from ...schemas.rules.statements import QueryKind, parts_of, told_by
 from ...schemas.rules.stop_words import foreign_language
-from ...schemas.rules.text import Analyzer, fold, tokens_of, with_named_months, words_of
+from ...schemas.rules.text import Analyzer, fold, pairs_of, tokens_of, with_named_months, without_marks, words_of
 from ...schemas.rules.turns import Question, question_of
 from ...schemas.rules.updates import with_english_months
-from ...schemas.rules.word_forms import pairs_of, without_marks
 from ...schemas.rules.word_pieces import pieces_of
-from .arms.wording import PLAIN, Wording
+from ...schemas.rules.word_rarity import background_frequency
 from .hot.token_store import Words
 from .hot.vector_matrix import Vectors
 
@@ -104,6 +104,11 @@ class Query:
     def keyed(self) -> list[Word]:
         """The folded words of the text with their term keys; none without an analyser."""
         return [] if self.wording.analyzer is None else keyed_words(self.tokens, self.wording.analyzer)
+
+    @cached_property
+    def everyday(self) -> list[float]:
+        """Of each term, how many texts of everyday language hold its word (``word_rarity``)."""
+        return [background_frequency(self.words.get(term, "")) for term in self.terms]
 
     @cached_property
     def asks(self) -> bool:

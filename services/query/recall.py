@@ -34,7 +34,7 @@ from .arranging import NO_EVIDENCE, arranged, candidates_of, hits_of, in_order
 from .asking import no_table, query_of
 from .evidence.calibrating import Calibrations, no_embedder
 from .evidence.floors import kept_floors
-from .evidence.judging import judged
+from .evidence.judging import judged, names_in
 from .hot.cache import HotCache
 from .hot.index import HotIndex
 from .hot.load import INDEXED_PROJECTIONS
@@ -161,18 +161,9 @@ class RecallService:
         """Embeds queries, for other searches too."""
         return self._queries
 
-    @property
-    def calibrations(self) -> Calibrations:
-        """What the cosines of each model mean, for other searches too."""
-        return self._calibrations
-
     async def embed(self, workspace_id: str, text: str) -> QueryVector | None:
         """The vector of a text by the active model of a workspace; None without one."""
         return await self._queries.embed(text, self._cache.model_of(workspace_id))
-
-    async def warm(self, workspace_id: str) -> None:
-        """Load a workspace's hot index ahead of its first query."""
-        await self._cache.get(workspace_id)
 
     def close(self) -> None:
         """Free memory and threads; running recalls fail."""
@@ -209,16 +200,13 @@ class RecallService:
         scope = resolve_scope(principal, kind, request.agent_id, request.crew_id, current=injects)
         named = recipe_named(request.recipe)
         model = self._cache.model_of(workspace_id) if named.uses_vectors else None
-        embedded = self._queries.remembered(request.query, model)
         min_seq = request.min_seq or 0
-        embedding = None
+        embedded = embedding = None
         await self._take_turns()
-        if model is not None and embedded is None:
-            if min_seq or not self._cache.at_hand(workspace_id):
-                # the model works while the views catch up and the index is loaded
-                embedding = asyncio.create_task(self._queries.embed(request.query, model))
-            else:
-                embedded = await self._queries.embed(request.query, model)
+        if not min_seq and self._cache.at_hand(workspace_id):
+            embedded = await self._queries.embed(request.query, model)
+        else:  # the model works while the views catch up and the index is loaded
+            embedding = asyncio.create_task(self._queries.embed(request.query, model))
         try:
             if min_seq:
                 settings = (NUDGES_PROJECTION,) if injects else ()  # the floor
@@ -239,8 +227,9 @@ class RecallService:
         if embedded is not None and embedded.model != index.model:  # vectors of two models are never compared
             embedded = None
 
-        now = self._clock()
-        now_ms, day = to_ms(now), request.asked_day(now)
+        now_ms = to_ms(self._clock())
+        asked_ms = now_ms if request.asked_at is None else request.asked_ms
+        day = None if asked_ms is None else asked_ms // DAY_MS
         calibration = None if embedded is None else self._calibrations.of(index.model, len(embedded.vector))
         query = query_of(
             request.query,
@@ -264,11 +253,16 @@ class RecallService:
             found = searched(index, scope, query, recipe, wanted, explain=request.explain)
             view_seq, lacking = index.seq, index.without_vectors(scope)
             docs = [hit.doc for hit in found.hits]
-            walked = walk(index, scope, docs, max(request.k, len(docs))) if walks else []
-            candidates = candidates_of(index, found.scoped, found.hits, walked, as_of_ms)
+            at_most = max(request.k, len(docs))
+            walked = walk(index, scope, docs, at_most) if walks else []
+            beside = [neighbour.doc for neighbour in walked]
+            holders = {doc: index.standings.holder(doc, as_of_ms) for doc in (*docs, *beside)}
+            candidates = candidates_of(index, found.scoped, found.hits, walked, holders)
             records = await self._records(index, workspace_id, [candidate.doc for candidate in candidates])
             entries = [record for _, _, record in records[: len(docs)]]
-            judgement = judged(index, query, found, entries, calibration, floor, request.mode)
+            payloads = [None if record is None else record.payload for record in entries]
+            names = names_in(query.keyed, payloads, self._analyzer)
+            judgement = judged(index, query, found, entries, names, calibration, floor, request.mode)
             shown = hits_of(index, candidates, records, judgement, near=near > 0)
             hits = in_order(shown) if near else arranged(shown, self._analyzer)
             if injects:

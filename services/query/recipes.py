@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
+from functools import cached_property
 from typing import Final
 
 from ...schemas.errors import InvalidQuery
-from ...schemas.rules.statements import QueryKind
 
 
 class Fusion(StrEnum):
@@ -138,7 +137,7 @@ class ConversationWeights:
     alone_floor: float = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: how it ranks for statements and quotations is computed once
 class Recipe:
     """One way to rank.
 
@@ -176,6 +175,22 @@ class Recipe:
     def uses_vectors(self) -> bool:
         """Whether the dense arm takes part."""
         return self.fusion is not Fusion.LEXICAL
+
+    @cached_property
+    def for_statements(self) -> Recipe:
+        """How it ranks for a query that states something."""
+        if self.rules is None:
+            return self
+        turns = self.turns and replace(self.turns, **STATED)  # type: ignore[arg-type]  # all floats
+        rules = replace(self.rules, previous=0.0, session=0.1)
+        return replace(self, dense_weight=STATED_DENSE, rules=rules, turns=turns)
+
+    @cached_property
+    def for_quotations(self) -> Recipe:
+        """How it ranks for a statement that quotes somebody."""
+        if self.rules is None:
+            return self
+        return replace(self, turns=self.turns and replace(self.turns, **QUOTED))  # type: ignore[arg-type]  # all floats
 
     def depth(self, k: int) -> int:
         """Length of each arm's list for the best ``k``: grows with k, is never reset (contract §5)."""
@@ -221,28 +236,19 @@ LEXICAL: Final = Recipe(
     evidence="BM25 alone: recall@10 .644.",
 )
 
-CONVERSATIONAL: Final = Recipe(
+CONVERSATIONAL: Final = replace(
+    ROBUST,
     name="conversational",
     fusion=Fusion.CONVERSATION,
-    lane_min=100,
-    lane_factor=2,
-    dense_weight=0.6,
-    rules=ROBUST.rules,
-    covered=ROBUST.covered,
     turns=ConversationWeights(in_context=True, lexical=0.1, dense=0.4, late=0.5),
     evidence="docs/conversational.md. Constants of facts/conversational-recall.md, chosen on three conversations and ten "
     "chats of long messages, scored once on others: recall@10 +.075 [.061, .093] and +.083 [.054, .110] over robust; "
     "since then, on the three conversations, .854 to .875 by idf weights, a soft minimum and pieces beside context.",
 )
 
-CONVERSATIONAL_STATIC: Final = Recipe(
+CONVERSATIONAL_STATIC: Final = replace(
+    CONVERSATIONAL,
     name="conversational-static",
-    fusion=Fusion.CONVERSATION,
-    lane_min=100,
-    lane_factor=2,
-    dense_weight=0.6,
-    rules=ROBUST.rules,
-    covered=ROBUST.covered,
     turns=ConversationWeights(in_context=False, lexical=0.1, dense=0.5, late=0.4),
     evidence="docs/conversational.md: the same without tokens in context, for entries and models that have none.",
 )
@@ -258,21 +264,6 @@ QUOTED: Final[dict[str, float]] = {"previous": 0.15, "following": 0.3, "idf_powe
 recall@10 .544 → .61 (docs/conversational.md)."""
 STATED_DENSE: Final = 0.75
 """Weight of the dense arm for a statement in z-score fusion."""
-
-
-def told_recipe(recipe: Recipe, told: QueryKind) -> Recipe:
-    """How a recipe ranks for a query that asks, states or quotes."""
-    return recipe if told is QueryKind.ASKS or recipe.rules is None else _told_recipe(recipe, told)
-
-
-@cache  # a recipe is compared by all its weights, which a question need not pay for
-def _told_recipe(recipe: Recipe, told: QueryKind) -> Recipe:
-    assert recipe.rules is not None
-    dense = STATED_DENSE if told is QueryKind.STATES else recipe.dense_weight
-    weights = STATED if told is QueryKind.STATES else QUOTED
-    turns = None if recipe.turns is None else replace(recipe.turns, **weights)  # type: ignore[arg-type]  # all floats
-    rules = replace(recipe.rules, previous=0.0, session=0.1) if told is QueryKind.STATES else recipe.rules
-    return replace(recipe, dense_weight=dense, rules=rules, turns=turns)
 
 
 RECIPES: Final[dict[str, Recipe]] = {

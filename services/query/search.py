@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...schemas.operations.recall import ArmShare, HitExplanation
 from ...schemas.rules.statements import QueryKind
 from .arms.dense import DenseResult, DenseScores, search_dense
 from .arms.lane import EMPTY_LANE, Lane, ranked
@@ -28,7 +29,7 @@ from .ranking.conversational import Seen, conversation_shares, with_next_turns
 from .ranking.features import features_of
 from .ranking.fusion import reciprocal_ranks, weighted_z, z_scores
 from .ranking.session_rules import rule_shares
-from .recipes import Fusion, Recipe, told_recipe
+from .recipes import Fusion, Recipe
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,32 +37,12 @@ JUDGED: Final = 10
 """Hits by which an answer as a whole is judged, however few are wanted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Explanation of a hit's rank.
-
-    Attributes:
-        lexical_rank: Rank from 1 in the lexical list, or None.
-        dense_rank: Rank from 1 in the dense list, or None.
-        shares: What each arm and rule adds; the recipe ranks by their sum.
-        meant: Words of the query that do not occur in scope, each with the words that were looked up instead.
-    """
-
-    lexical_rank: int | None
-    lexical_score: float
-    dense_rank: int | None
-    cosine: float | None
-    importance: float | None
-    shares: dict[str, float]
-    meant: Mapping[str, tuple[str, ...]]
-
-
 class RankedHit(NamedTuple):
     """A hit: document, reported score, cosine (None without a vector) and, on request, the explanation."""
 
     doc: int
     score: float
-    explanation: Explanation | None
+    explanation: HitExplanation | None
     cosine: float | None = None
 
 
@@ -106,7 +87,10 @@ def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int
 
     If one arm has no input (no vector, only stop words), the other alone decides.
     """
-    recipe = told_recipe(recipe, query.told)
+    if query.told is QueryKind.STATES:
+        recipe = recipe.for_statements
+    elif query.told is QueryKind.QUOTES:
+        recipe = recipe.for_quotations
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
     speaker = None
@@ -242,20 +226,20 @@ def _explanations(
     lanes: tuple[Lane, Lane],
     bm25: npt.NDArray[np.float32],
     vectors: DenseScores,
-) -> list[Explanation]:
+) -> list[HitExplanation]:
     lexical_ranks, dense_ranks = (_ranks(lane, docs) for lane in lanes)
-    explanations: list[Explanation] = []
+    meant = dict(lexical.meant)
+    explanations: list[HitExplanation] = []
     for i in best.tolist():
         has_vector = not np.isnan(vectors.cosine[i])
+        cosine = float(vectors.cosine[i]) if has_vector else None
         explanations.append(
-            Explanation(
-                int(lexical_ranks[i]) or None,
-                float(bm25[i]),
-                int(dense_ranks[i]) or None,
-                float(vectors.cosine[i]) if has_vector else None,
-                float(vectors.importance[i]) if has_vector else None,
-                {name: float(values[i]) for name, values in shares.items()},
-                lexical.meant,
+            HitExplanation(
+                lexical=ArmShare(rank=int(lexical_ranks[i]) or None, score=float(bm25[i])),
+                dense=ArmShare(rank=int(dense_ranks[i]) or None, score=cosine),
+                importance=float(vectors.importance[i]) if has_vector else None,
+                shares={name: float(values[i]) for name, values in shares.items()},
+                meant=meant,
             )
         )
     return explanations

@@ -22,7 +22,7 @@ from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.layered.fact_index import FactIndexes
 from crew_journal.services.query.chunks.cache import ChunkCache
-from crew_journal.services.query.evidence.figures import LEAST_VECTORS
+from crew_journal.services.query.evidence.judging import LEAST_VECTORS
 
 LACKING = """SELECT count(DISTINCT text_hash) FROM memory_chunks c WHERE NOT EXISTS (
     SELECT 1 FROM memory_chunk_vectors v WHERE v.text_hash = c.text_hash AND v.workspace_id = c.workspace_id

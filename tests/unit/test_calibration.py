@@ -118,7 +118,7 @@ def confidence_beside(count, cosine, entry_type, text):
     recipe = default_recipe(index.scoped(EVERYTHING).turn_count)
     found = searched(index, EVERYTHING, asked, recipe, 10)
     records = [as_record(events[hit.doc].entry) for hit in found.hits]
-    of = judged(index, asked, found, records, LIKE_MINILM, None, "search")
+    of = judged(index, asked, found, records, [], LIKE_MINILM, None, "search")
     return next(sure for sure, hit in zip(of.confidence, found.hits, strict=True) if hit.doc == 0)
 
 
@@ -143,7 +143,7 @@ def test_an_earlier_question_is_no_answer_to_itself(types):
     entries = [by_seq[index.documents.id_of(hit.doc)] for hit in found.hits]
     records = [as_record(entry) for entry in entries]
     for mode in ("search", "inject"):
-        kept = judged(index, query, found, records, None, None, mode).kept
+        kept = judged(index, query, found, records, [], None, None, mode).kept
         assert [entries[at].id for at in kept] == ["e9"]
 
 

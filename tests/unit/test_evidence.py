@@ -14,10 +14,8 @@ from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.rules.evidence import JudgedHit, evidence_rows, judge, rows_for
 from crew_journal.schemas.rules.text import tokens_of
 from crew_journal.services.query.asking import keyed_words, query_of
-from crew_journal.services.query.evidence.figures import figures_of
 from crew_journal.services.query.evidence.floors import kept_floors
-from crew_journal.services.query.evidence.judging import judged
-from crew_journal.services.query.evidence.names import names_in
+from crew_journal.services.query.evidence.judging import figures_of, judged, names_in
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.search import searched
@@ -38,7 +36,8 @@ def asked(text, mode="search", recipe="robust", notes=NOTES, floor=None):
     query = query_of(text, ANALYZER, None, None, None)
     found = searched(index, EVERYTHING, query, RECIPES[recipe], 5)
     records = [as_record(notes[hit.doc]) for hit in found.hits]
-    return judged(index, query, found, records, None, floor, mode)
+    names = names_in(query.keyed, [record.payload for record in records], ANALYZER)
+    return judged(index, query, found, records, names, None, floor, mode)
 
 
 def reasons_of(found):

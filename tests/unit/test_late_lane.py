@@ -1,7 +1,5 @@
 """Late interaction as an arm of its own: when it takes part, whom it may see, and how far it looks."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -40,7 +38,7 @@ def test_a_turn_that_shares_no_word_with_the_query_is_found_by_its_word_pieces(r
     hits = ask(index_of([said(1, "the violin here"), said(2, "the parser here")]), recipe=recipe)
     assert list(hits) == ["e1"]
     assert set(hits["e1"].explanation.shares) == {"late"}
-    assert hits["e1"].explanation.lexical_rank is hits["e1"].explanation.dense_rank is None
+    assert hits["e1"].explanation.lexical.rank is hits["e1"].explanation.dense.rank is None
 
 
 def test_it_finds_nothing_without_the_static_table_in_robust_or_among_what_is_no_turn():
@@ -55,8 +53,8 @@ def test_what_the_arms_found_keeps_its_score_and_stands_before_what_is_added():
     index = index_of(events, [vector_fact(events[0], [1, 0, 0])])
     before, hits = (ask(index, vector=[1, 0, 0], k=k) for k in (1, 10))
     assert list(hits) == ["e1", "e2", "e3"], "e2 is there as the turn after e1"
-    assert hits["e1"].explanation == dataclasses.replace(
-        before["e1"].explanation, shares=before["e1"].explanation.shares | {"place": 0.0}
+    assert hits["e1"].explanation == before["e1"].explanation.model_copy(
+        update={"shares": before["e1"].explanation.shares | {"place": 0.0}}
     )
     assert hits["e1"].score == before["e1"].score
 

@@ -9,7 +9,7 @@ from support.recall import ANALYZER, index_of, recorded, vector_fact
 from crew_journal.schemas.rules.statements import QueryKind, parts_of, told_by
 from crew_journal.services.query.asking import AROUND_QUOTED, query_of
 from crew_journal.services.query.ranking import conflicts
-from crew_journal.services.query.recipes import CONVERSATIONAL, LEXICAL, ROBUST, told_recipe
+from crew_journal.services.query.recipes import CONVERSATIONAL, LEXICAL, ROBUST
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,9 @@ def test_what_is_quoted_outweighs_what_is_told_around_it():
 
 
 def test_a_question_is_ranked_as_ever_and_a_statement_by_meaning():
-    assert told_recipe(CONVERSATIONAL, QueryKind.ASKS) is CONVERSATIONAL
-    assert told_recipe(LEXICAL, QueryKind.STATES) is LEXICAL
-    assert told_recipe(ROBUST, QueryKind.STATES).dense_weight > ROBUST.dense_weight
-    stated, asked = told_recipe(CONVERSATIONAL, QueryKind.STATES).turns, CONVERSATIONAL.turns
+    assert LEXICAL.for_statements is LEXICAL
+    assert ROBUST.for_statements.dense_weight > ROBUST.dense_weight
+    stated, asked = CONVERSATIONAL.for_statements.turns, CONVERSATIONAL.turns
     assert stated is not None
     assert asked is not None
     assert stated.dense > asked.dense

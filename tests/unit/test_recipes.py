@@ -44,7 +44,7 @@ def test_reciprocal_rank_fusion_adds_one_share_a_lane():
     assert list(hits) == ["e1", "e2"]
     assert hits["e1"].score == pytest.approx(1 / 61 + 1 / 61)
     assert hits["e2"].score == pytest.approx(1 / 62)
-    assert hits["e2"].explanation.dense_rank is None
+    assert hits["e2"].explanation.dense.rank is None
 
 
 def test_dense_sorts_by_cosine_times_importance_and_shows_the_cosine():

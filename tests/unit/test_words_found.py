@@ -6,8 +6,7 @@ import pytest
 from support.recall import ANALYZER, extend_by, recorded
 
 from crew_journal.schemas.rules.stop_words import foreign_language
-from crew_journal.schemas.rules.text import tokens_of, with_named_months
-from crew_journal.schemas.rules.word_forms import parts_of
+from crew_journal.schemas.rules.text import parts_of, tokens_of, with_named_months
 from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.entries.phrase import Phrase
 from crew_journal.services.query.hot.index import HotIndex

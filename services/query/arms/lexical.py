@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ....schemas.rules.spelling import MAX_MEANT, PLAIN, SHARE, Wording
 from ..hot.index import HotIndex
 from ..hot.lists import Docs, distinct, floor_of
 from ..hot.scoped import ScopedDocuments
 from .lane import EMPTY_LANE, Lane, Scores, ranked
-from .wording import MAX_MEANT, PLAIN, SHARE, Wording
 
 K1: Final = 1.2
 B: Final = 0.75

@@ -18,12 +18,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ....schemas.rules.spelling import MAX_MEANT, SHARE
 from ....schemas.rules.text import Analyzer
 from ..arms.lexical import K1, B, idf_of
-from ..arms.wording import MAX_MEANT, SHARE
 from ..asking import Query
 from ..evidence.calibration import known_calibration
-from ..evidence.figures import LEAST_VECTORS
+from ..evidence.judging import LEAST_VECTORS
 from ..hot.lists import floor_of
 from ..hot.postings import TermPostings
 from ..hot.vector_matrix import Vectors

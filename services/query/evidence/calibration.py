@@ -157,18 +157,6 @@ def known_calibration(model: str | None) -> Calibration | None:
     return None if model not in data else _read(str(model), data[model])
 
 
-def as_json(calibration: Calibration) -> dict[str, Any]:
-    """The constants as they are stored."""
-    return {
-        "weights": [round(one, 4) for one in calibration.weights],
-        "bias": round(calibration.bias, 4),
-        "mean": round(calibration.mean, 5),
-        "deviation": round(calibration.deviation, 5),
-        "texts": np.round(calibration.texts.astype(float), 4).tolist(),
-        "queries": np.round(calibration.queries.astype(float), 4).tolist(),
-    }
-
-
 def _read(model: str, data: Mapping[str, Any]) -> Calibration:
     return Calibration(
         model,

@@ -55,7 +55,9 @@ class TokenStore:
     ) -> None:
         """Set the tokens of many documents of one quantiser and width."""
         if len(docs) and self._takes(quantiser, dim):
-            self._set(docs, words_of(data, dim), counts, first_passage)
+            self.runs.append(docs, words_of(data, dim), counts)
+            self._first_passage.cover(len(self.runs), 0)
+            self._first_passage.rows[docs] = first_passage
 
     def _takes(self, quantiser: int, dim: int) -> bool:
         if quantiser < self.quantiser or (quantiser == self.quantiser and dim != self.dim):
@@ -65,14 +67,3 @@ class TokenStore:
             self.runs = Ragged(np.uint64, dim // (8 * WORD_BYTES))
             self._first_passage = GrowableArray(np.uint16)
         return True
-
-    def _set(
-        self,
-        docs: npt.NDArray[np.integer],
-        words: Words,
-        counts: npt.NDArray[np.int64],
-        first_passage: npt.NDArray[np.integer],
-    ) -> None:
-        self.runs.append(docs, words, counts)
-        self._first_passage.cover(len(self.runs), 0)
-        self._first_passage.rows[docs] = first_passage

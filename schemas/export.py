@@ -1,4 +1,4 @@
-"""The JSON Schemas of an entry, committed as ``schemas/*.schema.json`` (a test keeps them current)."""
+"""The JSON Schemas of an entry, committed as ``schemas/*.schema.json`` (``make generate``)."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def is_accepted(submission: dict[str, Any]) -> bool:
 )
 def test_the_committed_json_schema_is_current(name, make):
     committed = json.loads(resources.files("crew_journal.schemas").joinpath(name).read_text())
-    assert committed == make(), f"update schemas/{name} from crew_journal.schemas.export"
+    assert committed == make(), f"schemas/{name} is old: run `make generate`"
 
 
 def test_a_submission_needs_only_a_type_and_a_summary():

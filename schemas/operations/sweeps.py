@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from .operation import Access, Answer, Effect, Operation, Request, Workspace
+from .operation import Access, Answer, Effect, Operation, Request, Visible, Workspace
 
 
 class SweepRequest(Request):
@@ -56,6 +56,7 @@ class SweepAnswer(Answer):
     seq: int
     counts: dict[str, int] = Field(default_factory=dict)
     error: str | None = None
+    visible: Visible = True
 
 
 class ReindexAnswer(Answer):

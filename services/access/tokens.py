@@ -22,14 +22,28 @@ from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
-from ...schemas.operations.tokens import NatsAccess, TokenRecord, TokenRequest
+from ...schemas.operations.tokens import (
+    CREATE_TOKEN,
+    REVOKE_TOKEN,
+    TOKENS,
+    NatsAccess,
+    RevokeTokenRequest,
+    TokenCreatedAnswer,
+    TokenRecord,
+    TokenRequest,
+    TokenRevokedAnswer,
+    TokensAnswer,
+    TokensRequest,
+)
 from ...schemas.ports import CommittedBatch, ViewReader
 from ...schemas.principal import Principal, Role
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import ADMISSION_PROJECTION
+from ..desk import Caller
 from ..journal.broker.config import MAX_PAYLOAD, AgentUser
 from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 from .folded_tokens import folded_tokens, token_records
 from .nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
 from .new_token import NewToken, token_created, workspace_for
@@ -355,3 +369,30 @@ class TokenRegistry:
         if ends:
             wait_s = (min(ends) - to_ms(self._clock())) / 1_000
             self._next_expiry = asyncio.get_running_loop().call_later(min(wait_s, EXPIRY_CHECK_S), self._tell_broker)
+
+
+class Tokens:
+    """The operations on tokens.
+
+    Args:
+        node: What use-cases share; it has the registry.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._registry = node.use(TokenRegistry)
+
+    async def create(self, caller: Caller, asked: TokenRequest) -> TokenCreatedAnswer:
+        """Create a token; raises as ``TokenRegistry.create``."""
+        return (await self._registry.create(caller.principal, asked)).answer()
+
+    async def list(self, caller: Caller, asked: TokensRequest) -> TokensAnswer:
+        """The tokens; raises as ``TokenRegistry.list``."""
+        return TokensAnswer(tokens=await self._registry.list(caller.principal, asked.workspace_id))
+
+    async def revoke(self, caller: Caller, asked: RevokeTokenRequest) -> TokenRevokedAnswer:
+        """Revoke a token; raises as ``TokenRegistry.revoke``."""
+        await self._registry.revoke(caller.principal, asked.token_id)
+        return TokenRevokedAnswer(token_id=asked.token_id)
+
+
+ANSWERS: Final[Answers] = ((CREATE_TOKEN, Tokens.create), (TOKENS, Tokens.list), (REVOKE_TOKEN, Tokens.revoke))

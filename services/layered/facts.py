@@ -6,7 +6,7 @@ Invariant: decay and salience rank and mark, they never hide; a conflict changes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,9 @@ from ...schemas.events.facts import FactVerified, VerificationRequested
 from ...schemas.events.payload import ControlPayload
 from ...schemas.operations.facts import KgAddRequest
 from ...schemas.operations.layered import (
+    FACT_CONFLICTS,
+    FACT_REQUEST_VERIFICATION,
+    FACT_VERIFY,
     FactConflict,
     FactConflictsAnswer,
     FactConflictsRequest,
@@ -28,7 +31,6 @@ from ...schemas.operations.layered import (
     LayeredWriteRequest,
     SalienceParts,
 )
-from ...schemas.ports import ViewReader
 from ...schemas.rules.assembler import cut_to
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.interference import Conflict
@@ -37,24 +39,18 @@ from ...schemas.rules.salience import Parts, Remembered, Weights, freshness, par
 from ...schemas.timestamps import format_ms
 from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..kept import Kept
+from ..node import Answers, Decided, Node
 from ..palace.graph import KnowledgeGraph, Layered, fact_fields
 from ..query.query_embedding import QueryVector
-from ..shown import until_shown
-from .choices import LayeredChoices
-from .fact_index import FactIndex, FactIndexes, KnownFact
-from .moment import Moments
-from .uses import NEVER, UseCounts, Uses
+from .fact_index import FactIndex, KnownFact
+from .state import LayeredState
+from .uses import NEVER, Uses
 
 CANDIDATES: Final = 200
 """Facts that are found by words and vectors and then ranked by salience."""
 
 CONTRADICTED_CHARS: Final = 80
 """Characters of the fact that contradicts another one, beside that one."""
-
-Embed = Callable[[str, str], Awaitable[QueryVector | None]]
-"""From workspace and text to the vector of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,35 +95,18 @@ class LayeredFacts:
     """The use-cases.
 
     Args:
-        views: The views.
-        journal: Records verifications.
-        graph: Records facts.
-        indexes: The facts in memory.
-        choices: Settings of a workspace.
-        uses: How often entries were used.
-        moments: The time of a request.
-        embed: The vector of a query in a workspace; None without a model.
+        node: What use-cases share.
     """
 
-    def __init__(
-        self,
-        views: ViewReader,
-        journal: Recorder,
-        graph: KnowledgeGraph,
-        indexes: FactIndexes,
-        choices: Kept[str, LayeredChoices],
-        uses: UseCounts,
-        moments: Moments,
-        embed: Embed,
-    ) -> None:
-        self._views = views
-        self._embed = embed
-        self._journal = journal
-        self._graph = graph
-        self._indexes = indexes
-        self._choices = choices
-        self._uses = uses
-        self._moments = moments
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._graph = node.use(KnowledgeGraph)
+        state = node.use(LayeredState)
+        self._indexes = state.indexes
+        self._choices = state.choices
+        self._uses = state.uses
+        self._moments = state.moments
 
     async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
         """Assert a fact, or verify it if it is known; returns once it can be read."""
@@ -147,11 +126,13 @@ class LayeredFacts:
         if not added.added:
             confidence = asked.confidence if "confidence" in asked.model_fields_set else None
             verified = FactVerified(fact_id=added.triple_id, confidence=confidence)
-            seq = await self._record(caller, added.triple_id, verified, "verified")
-        await until_shown(self._views, seq, FACTS_PROJECTION)
+            seq = (await self._record(caller, added.triple_id, verified, "verified")).seq
+        visible = await self._node.shows(seq, FACTS_PROJECTION)
         found = await self.conflicts(caller, FactConflictsRequest())
         own = tuple(one for one in found.conflicts if added.triple_id in one.fact_ids)
-        return LayeredWriteAnswer(kind="fact", id=added.triple_id, added=added.added, seq=seq, conflicts=own)
+        return LayeredWriteAnswer(
+            kind="fact", id=added.triple_id, added=added.added, seq=seq, conflicts=own, visible=visible
+        )
 
     async def read(self, caller: Caller, fact_id: str) -> LayeredFact:
         """A fact, whether it holds or not.
@@ -182,7 +163,7 @@ class LayeredFacts:
 
         With ``ended`` and a text, also facts that have ended.
         """
-        vector = None if text is None else await self._embed(workspace_id, text)
+        vector = None if text is None else await self._node.recall.embed(workspace_id, text)
         return await asyncio.to_thread(self._candidates, workspace_id, text, vector, namespace, now_ms, ended)
 
     async def contradictions(self, workspace_id: str, now_ms: int) -> dict[str, str]:
@@ -253,9 +234,9 @@ class LayeredFacts:
         return FactConflictsAnswer(conflicts=tuple(found), wanted=tuple(map(_shown, wanted)), view_seq=view_seq)
 
     async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> FactVerifyAnswer:
-        seq = await self._record(caller, fact_id, said, what)
-        await until_shown(self._views, seq, FACTS_PROJECTION)
-        return FactVerifyAnswer(fact=await self.read(caller, fact_id), seq=seq)
+        decided = await self._record(caller, fact_id, said, what)
+        fact = await self.read(caller, fact_id)
+        return FactVerifyAnswer(fact=fact, seq=decided.seq, visible=decided.visible)
 
     def _get(self, workspace_id: str, fact_id: str) -> KnownFact | None:
         with self._indexes.lock:
@@ -270,14 +251,8 @@ class LayeredFacts:
             found = shown_conflicts(index, index.conflicts(now_ms), namespace)
             return found, [fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)]
 
-    async def _record(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> int:
-        recorded = await self._journal.record(
-            caller.workspace_id,
-            said,
-            summary=f"fact {fact_id} {what}",
-            **caller.author_fields,
-        )
-        return recorded.seq
+    async def _record(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> Decided:
+        return await self._node.decide(caller, said, f"fact {fact_id} {what}", FACTS_PROJECTION, **caller.author_fields)
 
 
 def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str | None) -> list[FactConflict]:
@@ -321,3 +296,10 @@ def _shown(one: RankedFact) -> LayeredFact:
         salience=one.salience,
         parts=SalienceParts.model_validate(one.parts, from_attributes=True),
     )
+
+
+ANSWERS: Final[Answers] = (
+    (FACT_VERIFY, LayeredFacts.verify),
+    (FACT_REQUEST_VERIFICATION, LayeredFacts.request_verification),
+    (FACT_CONFLICTS, LayeredFacts.conflicts),
+)

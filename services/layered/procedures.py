@@ -26,6 +26,7 @@ from ...schemas.operations.layered import (
 from ...schemas.rules.tiers import Scope, scope_of
 from ..desk import Caller
 from ..memory.documents.use_cases import Documents
+from ..node import Node
 
 TIER: Final = "procedures"
 
@@ -34,11 +35,11 @@ class Procedures:
     """The use-cases.
 
     Args:
-        documents: Where they are.
+        node: What use-cases share.
     """
 
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+    def __init__(self, node: Node) -> None:
+        self._documents = node.use(Documents)
 
     async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
         """Write a version; raises as ``documents.writing``."""

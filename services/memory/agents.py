@@ -7,14 +7,21 @@ look alike. Memory is off unless a registration turns it on.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+from typing import Final
 
-from ...schemas.entry import ActorType
-from ...schemas.errors import NotFound, RegisteredMeanwhile, ViewsBehind
+from ...schemas.errors import NotFound, RegisteredMeanwhile
 from ...schemas.events.workspaces import AgentRegistered, AgentRole, CrewRegistered
 from ...schemas.ids import derived_id
 from ...schemas.operations.agents import (
+    AGENT,
+    AGENTS,
+    CREW,
+    CREWS,
+    REGISTER_AGENT,
+    REGISTER_CREW,
+    UPDATE_AGENT,
+    UPDATE_CREW,
     AgentAnswer,
     AgentRequest,
     AgentsAnswer,
@@ -28,13 +35,11 @@ from ...schemas.operations.agents import (
     UpdateAgentRequest,
     UpdateCrewRequest,
 )
-from ...schemas.ports import ViewReader
 from ...schemas.principal import Principal, Role
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import AGENTS_PROJECTION
 from ...schemas.views.workspaces import AgentRow, CrewRow
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 from .documents.provision import Provision
 from .registry import Registry
 
@@ -43,17 +48,13 @@ class Agents:
     """The use-cases.
 
     Args:
-        views: The views.
-        journal: Records decisions.
-        registry: The registrations.
-        provision: Writes the first documents of an agent whose memory is on.
+        node: What use-cases share.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, registry: Registry, provision: Provision) -> None:
-        self._views = views
-        self._journal = journal
-        self._registry = registry
-        self._provision = provision
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._registry = node.use(Registry)
+        self._provision = Provision(node.views, node.writer)
         self._changing = asyncio.Lock()
         self._last_change = 0
 
@@ -75,15 +76,17 @@ class Agents:
             crew_id = principal.crew_id
             role = AgentRole.LEAD if principal.role is Role.LEAD else AgentRole.AGENT
             registered = AgentRegistered(agent_id=agent_id, crew_id=crew_id, role=role, memory_enabled=True)
-            recorded = await self._journal.record(
-                workspace_id,
+            decided = await self._node.decide(
+                None,
                 registered,
-                summary=f"agent {agent_id} is registered by the first write of its memory",
+                f"agent {agent_id} is registered by the first write of its memory",
+                AGENTS_PROJECTION,
+                workspace_id=workspace_id,
                 entry_id=derived_id("first_write", 1, f"{workspace_id}/{agent_id}"),
                 crew_id=crew_id,
                 agent_id=agent_id,
             )
-            await self._until_folded(recorded.seq)
+            self._last_change = max(self._last_change, decided.seq)
         return known is not False
 
     async def register(self, caller: Caller, asked: RegisterAgentRequest) -> AgentAnswer:
@@ -100,7 +103,7 @@ class Agents:
             ViewsBehind: If the views do not show the change before this one in time.
         """
         async with self._changing:
-            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
+            await self._node.views.wait_for(self._last_change, self._node.wait_s, AGENTS_PROJECTION)
             known = await self._registry.agent(caller.workspace_id, asked.agent_id)
             if known is None:
                 raise _no_agent(asked.agent_id)
@@ -130,19 +133,18 @@ class Agents:
 
     async def _register(self, caller: Caller, agent: AgentRegistered) -> AgentAnswer:
         memory = "on" if agent.memory_enabled else "off"
-        recorded = await self._journal.record(
-            caller.workspace_id,
+        decided = await self._node.decide(
+            caller,
             agent,
-            summary=f"agent {agent.agent_id} is registered, memory {memory}, walk depth {agent.memory_walk_depth}",
-            actor_type=ActorType.USER,
-            actor_id=caller.actor,
+            f"agent {agent.agent_id} is registered, memory {memory}, walk depth {agent.memory_walk_depth}",
+            AGENTS_PROJECTION,
             crew_id=agent.crew_id,
             agent_id=agent.agent_id,
         )
-        await self._until_folded(recorded.seq)
+        self._last_change = max(self._last_change, decided.seq)
         if agent.memory_enabled:
             await self._provision.provide(caller, agent.agent_id, agent.crew_id)
-        return AgentAnswer(**agent.model_dump(), seq=recorded.seq)
+        return AgentAnswer(**agent.model_dump(), seq=decided.seq)
 
     async def register_crew(self, caller: Caller, asked: RegisterCrewRequest) -> CrewAnswer:
         """Record a crew's settings; returns once they can be read."""
@@ -159,7 +161,7 @@ class Agents:
             ViewsBehind: If the views do not show the change before this one in time.
         """
         async with self._changing:
-            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
+            await self._node.views.wait_for(self._last_change, self._node.wait_s, AGENTS_PROJECTION)
             known = await self._registry.crew(caller.workspace_id, asked.crew_id)
             if known is None:
                 raise _no_crew(asked.crew_id)
@@ -175,17 +177,12 @@ class Agents:
             return await self._register_crew(caller, crew)
 
     async def _register_crew(self, caller: Caller, crew: CrewRegistered) -> CrewAnswer:
-        recorded = await self._journal.record(
-            caller.workspace_id,
-            crew,
-            summary=f"crew {crew.crew_id} is registered",
-            actor_type=ActorType.USER,
-            actor_id=caller.actor,
-            crew_id=crew.crew_id,
+        decided = await self._node.decide(
+            caller, crew, f"crew {crew.crew_id} is registered", AGENTS_PROJECTION, crew_id=crew.crew_id
         )
-        await self._until_folded(recorded.seq)
+        self._last_change = max(self._last_change, decided.seq)
         members = await self._members(caller.workspace_id, crew.crew_id)
-        return CrewAnswer(**crew.model_dump(), agents=members, seq=recorded.seq)
+        return CrewAnswer(**crew.model_dump(), agents=members, seq=decided.seq)
 
     async def get_crew(self, caller: Caller, asked: CrewRequest) -> CrewAnswer:
         """A crew's settings.
@@ -206,11 +203,6 @@ class Agents:
         own = caller.principal.crew_id
         shown = [await self._crew_answer(row) for row in rows if caller.administers or row.crew_id == own]
         return CrewsAnswer(crews=tuple(shown), view_seq=view_seq)
-
-    async def _until_folded(self, seq: int) -> None:
-        self._last_change = max(self._last_change, seq)
-        with contextlib.suppress(ViewsBehind):  # it is recorded; the next update waits for it
-            await self._views.wait_for(seq, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
 
     async def _members(self, workspace_id: str, crew_id: str) -> tuple[str, ...]:
         return tuple(row.agent_id for row in await self._registry.agents(workspace_id, crew_id))
@@ -245,3 +237,15 @@ def _no_agent(agent_id: str) -> NotFound:
 
 def _no_crew(crew_id: str) -> NotFound:
     return NotFound(f"no crew {crew_id[:64]} is registered", hint="register it with `crew-journal crew create`")
+
+
+ANSWERS: Final[Answers] = (
+    (REGISTER_AGENT, Agents.register),
+    (UPDATE_AGENT, Agents.update),
+    (AGENT, Agents.get),
+    (AGENTS, Agents.list),
+    (REGISTER_CREW, Agents.register_crew),
+    (UPDATE_CREW, Agents.update_crew),
+    (CREW, Agents.get_crew),
+    (CREWS, Agents.list_crews),
+)

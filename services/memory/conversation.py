@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from ...schemas.catalogue import info_of
 from ...schemas.operations.conversation import (
+    CONVERSATION_SEARCH,
+    PUBLISH_ENTRY,
     ConversationSearchAnswer,
     ConversationSearchRequest,
     PublishEntryAnswer,
@@ -17,8 +19,7 @@ from ...schemas.operations.conversation import (
 )
 from ...schemas.operations.recall import RecallRequest
 from ..desk import Caller
-from ..journal.intake.append import Journal
-from ..query.recall import RecallService
+from ..node import Answers, Node
 
 _READ_AHEAD: Final = 3
 """Hits asked for each turn wanted, because entries that are not turns of a conversation are among them."""
@@ -29,13 +30,12 @@ class Conversations:
     """The use-cases.
 
     Args:
-        journal: Appends entries.
-        recall: Answers recalls.
+        node: What use-cases share.
     """
 
-    def __init__(self, journal: Journal, recall: RecallService) -> None:
-        self._journal = journal
-        self._recall = recall
+    def __init__(self, node: Node) -> None:
+        self._journal = node.journal
+        self._recall = node.recall
 
     async def publish(self, caller: Caller, asked: PublishEntryRequest) -> PublishEntryAnswer:
         """Append one entry; returns after the ack.
@@ -77,3 +77,9 @@ class Conversations:
         return ConversationSearchAnswer(
             turns=tuple(turns[: asked.limit]), degraded=found.degraded, view_seq=found.view_seq
         )
+
+
+ANSWERS: Final[Answers] = (
+    (PUBLISH_ENTRY, Conversations.publish),
+    (CONVERSATION_SEARCH, Conversations.search),
+)

@@ -6,25 +6,27 @@ Invariant: the answer is a recorded snapshot, or says that there is none; only t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import orjson
 
 from ...schemas.errors import NotAllowed
 from ...schemas.operations.health import (
+    HEALTH,
+    MEASURE_HEALTH,
     HealthAnswer,
     HealthRequest,
     HealthSnapshot,
     Profile,
     ProposedContradiction,
 )
-from ...schemas.ports import ViewReader
 from ...schemas.rules.health import band_of
 from ...schemas.timestamps import format_ms
 from ...schemas.views import ENTRIES_PROJECTION, HEALTH_PROJECTION, HEALTH_SNAPSHOTS, RELATIONS
 from ..desk import Caller
+from ..node import Answers, Node
 from .sweep_now import SweepNow
 
 _METRICS: Final = ("freshness", "coverage", "coherence", "efficiency", "reachability")
@@ -50,24 +52,12 @@ class MemoryHealth:
     """Shows health, and has it measured.
 
     Args:
-        views: The views.
-        sweeps: Runs the health sweep.
-        embedder: How the embedder of a workspace's active model is at the moment.
-        clock: The time now, UTC: where the history begins.
+        node: What use-cases share.
     """
 
-    def __init__(
-        self,
-        views: ViewReader,
-        sweeps: SweepNow,
-        embedder: Callable[[str], Mapping[str, Any]],
-        *,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._views = views
-        self._sweeps = sweeps
-        self._embedder = embedder
-        self._clock = clock
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
 
     async def latest(self, caller: Caller, asked: HealthRequest) -> HealthAnswer:
         """The latest snapshot of a workspace or crew; for administrators, what waits to be judged as well.
@@ -80,7 +70,7 @@ class MemoryHealth:
         found = await self._read(workspace_id, crew_id, _EVER, 1)
         history: Sequence[Sequence[Any]] = ()
         if history_days:
-            since = (self._clock() - timedelta(days=history_days - 1)).strftime("%Y-%m-%d")
+            since = (self._node.clock() - timedelta(days=history_days - 1)).strftime("%Y-%m-%d")
             history = await self._read(workspace_id, crew_id, since, history_days)
         crews, review = (
             await asyncio.to_thread(self._named, workspace_id, crew_id) if caller.administers else (None, None)
@@ -91,7 +81,7 @@ class MemoryHealth:
             workspace_id=workspace_id,
             crew_id=crew_id,
             profile=profile,
-            embedder=dict(self._embedder(workspace_id)),
+            embedder=dict(self._node.embedders.state(workspace_id)),
             crews=crews,
             review=review,
             history=tuple(_snapshot(row, profile) for row in history),
@@ -116,7 +106,7 @@ class MemoryHealth:
             BrokerUnavailable: If the sweep could not be asked for.
             Unavailable: If it did not end in time.
         """
-        await self._sweeps.run(caller.workspace_id, "health", HEALTH_PROJECTION, ENTRIES_PROJECTION)
+        await self._node.use(SweepNow).run(caller.workspace_id, "health", HEALTH_PROJECTION, ENTRIES_PROJECTION)
         return await self.latest(caller, asked)
 
     async def _read(self, workspace_id: str, crew_id: str | None, since: str, limit: int) -> list[tuple[Any, ...]]:
@@ -149,3 +139,6 @@ def _snapshot(row: Sequence[Any], profile: Profile) -> HealthSnapshot:
         model=model,
         rules=rules,
     )
+
+
+ANSWERS: Final[Answers] = ((HEALTH, MemoryHealth.latest), (MEASURE_HEALTH, MemoryHealth.measure))

@@ -18,6 +18,13 @@ from ...schemas.grants import USER, speaks_for
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.operations.documents import RetractDocumentRequest
 from ...schemas.operations.operators import (
+    CONSENT,
+    DELETE_OPERATOR,
+    FORGET_OPERATOR,
+    NAME_OPERATOR,
+    OPERATORS,
+    REPLACE_SUBJECT_KEY,
+    SHOW_OPERATOR,
     ConsentRequest,
     DeleteOperatorRequest,
     FactShown,
@@ -34,7 +41,6 @@ from ...schemas.operations.operators import (
     SubjectKeyReplacedAnswer,
 )
 from ...schemas.persons import person_of
-from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
 from ...schemas.rules.operators import KEY_CHANGED, KEY_CHANGED_FIX, facts_of, key_id, slug_of, subject_hash
 from ...schemas.rules.tiers import Scope, scope_of
@@ -42,9 +48,8 @@ from ...schemas.timestamps import format_ms
 from ...schemas.views import DOCUMENTS
 from ...schemas.views.operators import OPERATORS_PROJECTION, OperatorProfileRow
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..shown import until_shown
-from .documents.writing import Writing
+from ..node import Answers, Node
+from .documents.use_cases import Documents
 from .learned import NOW
 from .profiles import Opener, Profiles
 
@@ -56,19 +61,16 @@ class Operators:
     """The use-cases.
 
     Args:
-        views: The views.
-        journal: Records decisions.
-        writing: Retracts notes that agents wrote about a person.
-        key: The key of the hash that names people.
+        node: What use-cases share.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, writing: Writing, *, key: bytes) -> None:
-        self._views = views
-        self._journal = journal
-        self._writing = writing
-        self._key = key
-        self._key_id = key_id(key)
-        self._profiles = Profiles(views)
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._writing = node.use(Documents).writing
+        self._key = node.subject_key
+        self._key_id = key_id(node.subject_key)
+        self._profiles = Profiles(node.views)
 
     def slug(self, workspace_id: str, user: str) -> str:
         """The key of the documents about a person; blocking."""
@@ -206,9 +208,8 @@ class Operators:
         if not await asyncio.to_thread(self._key_changed):
             raise InvalidQuery("the key is the one that the journal uses", hint="nothing is to be replaced")
         payload, summary = OperatorKeyReplaced(key_id=self._key_id), "the key that names people was replaced"
-        recorded = await self._journal.record(SYSTEM_WORKSPACE, payload, summary=summary, **caller.actor_fields)
-        await until_shown(self._views, recorded.seq, OPERATORS_PROJECTION)
-        return SubjectKeyReplacedAnswer(key_id=self._key_id, seq=recorded.seq)
+        decided = await self._node.decide(caller, payload, summary, OPERATORS_PROJECTION, workspace_id=SYSTEM_WORKSPACE)
+        return SubjectKeyReplacedAnswer(key_id=self._key_id, seq=decided.seq, visible=decided.visible)
 
     def _hash(self, workspace_id: str, user: str) -> str:
         """The keyed hash of the person, also by a further name; blocking."""
@@ -227,9 +228,8 @@ class Operators:
     async def _change(
         self, caller: Caller, person: str, payload: ControlPayload, summary: str
     ) -> OperatorChangedAnswer:
-        recorded = await self._journal.record(caller.workspace_id, payload, summary=summary, **caller.actor_fields)
-        await until_shown(self._views, recorded.seq, OPERATORS_PROJECTION)
-        return OperatorChangedAnswer(slug=slug_of(person), seq=recorded.seq)
+        decided = await self._node.decide(caller, payload, summary, OPERATORS_PROJECTION)
+        return OperatorChangedAnswer(slug=slug_of(person), seq=decided.seq, visible=decided.visible)
 
     async def _retract_notes(self, caller: Caller, user: str, answer: OperatorChangedAnswer) -> OperatorChangedAnswer:
         """Retract what agents wrote about the person under the slug or the person's name."""
@@ -274,3 +274,14 @@ def _shown(row: OperatorProfileRow) -> ProfileShown:
         ),
         updated_at=format_ms(row.updated_ms),
     )
+
+
+ANSWERS: Final[Answers] = (
+    (SHOW_OPERATOR, Operators.show),
+    (OPERATORS, Operators.list),
+    (FORGET_OPERATOR, Operators.forget),
+    (CONSENT, Operators.consent),
+    (NAME_OPERATOR, Operators.name),
+    (DELETE_OPERATOR, Operators.delete),
+    (REPLACE_SUBJECT_KEY, Operators.replace_key),
+)

@@ -20,6 +20,11 @@ from ...schemas.events.learning import RuleLearned
 from ...schemas.events.proposals import ProposalDecided
 from ...schemas.ids import derived_id
 from ...schemas.operations.proposals import (
+    APPROVE_PROPOSAL,
+    DIFF_PROPOSAL,
+    EXPLAIN_PROPOSAL,
+    REJECT_PROPOSAL,
+    UNDO_PROPOSAL,
     ApproveProposalRequest,
     DiffProposalRequest,
     EvidenceShown,
@@ -34,8 +39,10 @@ from ...schemas.operations.proposals import (
     RejectProposalRequest,
     UndoProposalRequest,
 )
+from ...schemas.operations.proposals import (
+    PROPOSALS as LIST_PROPOSALS,
+)
 from ...schemas.operations.retractions import RetractRequest
-from ...schemas.ports import ViewReader
 from ...schemas.rules.lessons import RULES_SHOWN, LearnedRule, rule_summary, rules_shown, rules_text
 from ...schemas.rules.publishers import UNRECORDED, author_shown
 from ...schemas.rules.relations import EVIDENCE_REF
@@ -44,8 +51,7 @@ from ...schemas.views import ENTRIES, LEARNING_PROJECTION, RETRACTIONS
 from ...schemas.views.learning import PROPOSAL_DECISIONS, PROPOSALS, RULES, ProposalRow
 from ...schemas.views.table import PRESENT
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..shown import until_shown
+from ..node import Answers, Decided, Node
 from .learned import Learned
 from .retractions import Retractions
 from .skills import Skills, address_of, text_of
@@ -56,6 +62,8 @@ MIN_EVIDENCE: Final = 2
 _ROWS: Final = f"""SELECT {PROPOSALS.names},
     (SELECT arg_max(decision || '/' || reason, seq) FROM {PROPOSAL_DECISIONS} d
         WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id) AS decided,
+    (SELECT coalesce(max(seq), 0) FROM {PROPOSAL_DECISIONS} d
+        WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id) AS decided_seq,
     (SELECT arg_max(rule_id, seq) FROM {RULES} r
         WHERE r.workspace_id = p.workspace_id AND p.proposal_id IN (r.proposal_id, r.settles)) AS rule_id,
     EXISTS (SELECT 1 FROM {RULES} r WHERE r.workspace_id = p.workspace_id AND r.settles = p.proposal_id),
@@ -74,12 +82,13 @@ _EVIDENCE: Final = f"""SELECT id, entry_type, coalesce(publisher, '{UNRECORDED}'
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal and what became of it."""
+    """A proposal, what became of it, and the sequence of the last decision (0 if there is none)."""
 
     row: ProposalRow
     state: ProposalState
     reason: str
     rule_id: str | None
+    decided_seq: int = 0
 
     @property
     def document(self) -> str | None:
@@ -96,18 +105,15 @@ class Proposals:
     """The use-cases.
 
     Args:
-        journal: Records decisions.
-        views: The views.
-        retractions: Undo the approval of a rule.
-        skills: Writes approved skills.
+        node: What use-cases share.
     """
 
-    def __init__(self, journal: Recorder, views: ViewReader, retractions: Retractions, skills: Skills) -> None:
-        self._journal = journal
-        self._views = views
-        self._retractions = retractions
-        self._skills = skills
-        self._learned = Learned(views)
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._retractions = node.use(Retractions)
+        self._skills = node.use(Skills)
+        self._learned = Learned(node.views)
         self._turn = asyncio.Lock()
 
     async def list(self, caller: Caller, asked: ProposalsRequest) -> ProposalsAnswer:
@@ -186,8 +192,8 @@ class Proposals:
             evidence = tuple(one.entry_id for one in entries)
             if row.skill_of is not None:
                 await self._skills.write(caller, row, proposal.evidence)
-                seq = await self._decide(caller, proposal, "approved", "")
-                return _decision(proposal, ProposalState.APPROVED, row.skill_of, seq)
+                decided = await self._decide(caller, proposal, "approved", "")
+                return _decision(proposal, ProposalState.APPROVED, row.skill_of, decided)
             rule = RuleLearned(
                 crew_id=row.crew_id,
                 pattern=row.pattern,
@@ -200,18 +206,17 @@ class Proposals:
                 publishers=tuple(json.loads(row.publishers)),
                 authors=tuple(json.loads(row.authors)),
             )
-            recorded = await self._journal.record(
-                caller.workspace_id,
+            decided = await self._node.decide(
+                caller,
                 rule,
-                summary=rule_summary(rule.pattern, rule.authors)[:MAX_SUMMARY],
+                rule_summary(rule.pattern, rule.authors)[:MAX_SUMMARY],
+                LEARNING_PROJECTION,
                 entry_id=_rule_id(row),
-                **caller.actor_fields,
                 crew_id=row.crew_id,
                 priority=Priority.HIGH,
                 refs={EVIDENCE_REF: list(evidence), "derived_from": [row.proposal_id]},
             )
-            await until_shown(self._views, recorded.seq, LEARNING_PROJECTION)
-        return _decision(proposal, ProposalState.APPROVED, recorded.id, recorded.seq)
+        return _decision(proposal, ProposalState.APPROVED, decided.id, decided)
 
     async def reject(self, caller: Caller, asked: RejectProposalRequest) -> ProposalDecisionAnswer:
         """Record the rejection.
@@ -222,8 +227,8 @@ class Proposals:
         """
         async with self._turn:
             proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
-            seq = await self._decide(caller, proposal, "rejected", asked.reason)
-        return _decision(proposal, ProposalState.REJECTED, None, seq)
+            decided = await self._decide(caller, proposal, "rejected", asked.reason)
+        return _decision(proposal, ProposalState.REJECTED, None, decided)
 
     async def undo(self, caller: Caller, asked: UndoProposalRequest) -> ProposalDecisionAnswer:
         """Retract the rule or procedure of an approved proposal, or let a rejected one be pending again.
@@ -235,27 +240,30 @@ class Proposals:
         async with self._turn:
             proposal = await self._one(caller, asked.proposal_id, ProposalState.APPROVED, ProposalState.REJECTED)
             if proposal.state is ProposalState.REJECTED:
-                seq = await self._decide(caller, proposal, "reopened", asked.reason)
-                return _decision(proposal, ProposalState.PENDING, None, seq)
+                decided = await self._decide(caller, proposal, "reopened", asked.reason)
+                return _decision(proposal, ProposalState.PENDING, None, decided)
             if proposal.row.skill_of is not None:
                 await self._skills.retract(caller, proposal.row, asked.reason)
-                seq = await self._decide(caller, proposal, "undone", asked.reason)
-                return _decision(proposal, ProposalState.UNDONE, proposal.row.skill_of, seq)
+                decided = await self._decide(caller, proposal, "undone", asked.reason)
+                return _decision(proposal, ProposalState.UNDONE, proposal.row.skill_of, decided)
             assert proposal.rule_id is not None  # an approved proposal of a rule has its rule
             retract = RetractRequest(entry_id=proposal.rule_id, reason=asked.reason)
             done = await self._retractions.retract(caller, retract)
-        return _decision(proposal, ProposalState.UNDONE, proposal.rule_id, done.seq or 0)
+        decided = Decided(proposal.rule_id, done.seq or 0, visible=done.visible)
+        return _decision(proposal, ProposalState.UNDONE, proposal.rule_id, decided)
 
-    async def _decide(self, caller: Caller, proposal: Proposal, decision: Any, reason: str) -> int:
-        recorded = await self._journal.record(
-            caller.workspace_id,
-            ProposalDecided(proposal_id=proposal.row.proposal_id, decision=decision, reason=reason),
-            summary=f"The proposal {proposal.row.proposal_id} is {decision}",
-            **caller.actor_fields,
+    async def _decide(self, caller: Caller, proposal: Proposal, decision: Any, reason: str) -> Decided:
+        """Record a decision; its id follows from the one before it, so a repeated request records nothing."""
+        proposal_id = proposal.row.proposal_id
+        cause = f"{proposal.row.workspace_id}/{proposal_id}/{proposal.decided_seq}"
+        return await self._node.decide(
+            caller,
+            ProposalDecided(proposal_id=proposal_id, decision=decision, reason=reason),
+            f"The proposal {proposal_id} is {decision}",
+            LEARNING_PROJECTION,
+            entry_id=derived_id("proposal_decision", 1, cause),
             crew_id=proposal.row.crew_id,
         )
-        await until_shown(self._views, recorded.seq, LEARNING_PROJECTION)
-        return recorded.seq
 
     async def _one(self, caller: Caller, proposal_id: str, *states: ProposalState) -> Proposal:
         found = await asyncio.to_thread(self._read, caller.workspace_id, proposal_id, None)
@@ -276,8 +284,8 @@ class Proposals:
     def _read(self, workspace_id: str, proposal_id: str | None, crew_id: str | None) -> Sequence[Proposal]:
         params = {"workspace": workspace_id, "id": proposal_id, "crew": crew_id}
         return [
-            _proposal(ProposalRow(*row), decided, rule_id, settled=settled, retracted=retracted)
-            for *row, decided, rule_id, settled, retracted in self._views.rows(_ROWS, params)
+            _proposal(ProposalRow(*row), decided, decided_seq, rule_id, settled=settled, retracted=retracted)
+            for *row, decided, decided_seq, rule_id, settled, retracted in self._views.rows(_ROWS, params)
         ]
 
     def _entries(self, workspace_id: str, proposal: Proposal) -> Sequence[EvidenceShown]:
@@ -304,7 +312,7 @@ _OF_SKILL: Final = {
 
 
 def _proposal(
-    row: ProposalRow, decided: str | None, rule_id: str | None, *, settled: bool, retracted: bool
+    row: ProposalRow, decided: str | None, decided_seq: int, rule_id: str | None, *, settled: bool, retracted: bool
 ) -> Proposal:
     decision, _, reason = (decided or "").partition("/")
     if row.skill_of is not None:
@@ -316,7 +324,7 @@ def _proposal(
         state = ProposalState.LEARNED if settled else ProposalState.APPROVED
     else:
         state = ProposalState.REJECTED if decision == "rejected" else ProposalState.PENDING
-    return Proposal(row, state, reason, rule_id)
+    return Proposal(row, state, reason, rule_id, int(decided_seq))
 
 
 def _rule_id(row: ProposalRow) -> str:
@@ -345,12 +353,29 @@ def _shown(proposal: Proposal) -> ProposalShown:
     )
 
 
-def _decision(proposal: Proposal, state: ProposalState, rule_id: str | None, seq: int) -> ProposalDecisionAnswer:
+def _decision(
+    proposal: Proposal, state: ProposalState, rule_id: str | None, decided: Decided
+) -> ProposalDecisionAnswer:
     return ProposalDecisionAnswer(
-        proposal_id=proposal.row.proposal_id, state=state, rule_id=rule_id, document=proposal.document, seq=seq
+        proposal_id=proposal.row.proposal_id,
+        state=state,
+        rule_id=rule_id,
+        document=proposal.document,
+        seq=decided.seq,
+        visible=decided.visible,
     )
 
 
 def _difference(before: str, after: str, view_seq: int) -> ProposalDiff:
     lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "now", "after approval", n=1)
     return ProposalDiff(before=before, after=after, diff="".join(lines), view_seq=view_seq)
+
+
+ANSWERS: Final[Answers] = (
+    (LIST_PROPOSALS, Proposals.list),
+    (EXPLAIN_PROPOSAL, Proposals.explain),
+    (DIFF_PROPOSAL, Proposals.diff),
+    (APPROVE_PROPOSAL, Proposals.approve),
+    (REJECT_PROPOSAL, Proposals.reject),
+    (UNDO_PROPOSAL, Proposals.undo),
+)

@@ -14,14 +14,21 @@ from typing import Final
 from ...schemas.errors import BrokerUnavailable, EntryConflict, InvalidQuery, NotFound
 from ...schemas.events.memory import MemoryReferenced, ReferencedEntry
 from ...schemas.ids import derived_id, message_id
-from ...schemas.operations.recall import ReceiptAnswer, ReceiptRequest, ShownHit, UsedAnswer, UsedRequest
-from ...schemas.ports import ViewReader
+from ...schemas.operations.recall import (
+    RECEIPT,
+    USED,
+    ReceiptAnswer,
+    ReceiptRequest,
+    ShownHit,
+    UsedAnswer,
+    UsedRequest,
+)
 from ...schemas.principal import Principal
 from ...schemas.timestamps import format_ms
 from ...schemas.views import RECEIPTS
 from ...schemas.views.memory import ReceiptRow
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 from .receipt_log import PREFIX, ReceiptLog
 
 ARRIVAL_S: Final = 5.0
@@ -39,15 +46,13 @@ class Receipts:
     """Shows receipts, and records their use.
 
     Args:
-        views: The view of receipts.
-        journal: Records uses.
-        log: The receipts that this node has not published yet.
+        node: What use-cases share.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, log: ReceiptLog) -> None:
-        self._views = views
-        self._journal = journal
-        self._log = log
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._log = node.use(ReceiptLog)
 
     async def used(self, caller: Caller, asked: UsedRequest) -> UsedAnswer:
         """Count the hits of a receipt, or some of them, as having reached a prompt; once.
@@ -70,13 +75,14 @@ class Receipts:
         if chosen:
             entries = tuple(ReferencedEntry(entry_id=entry_id, count=1) for entry_id in sorted(chosen))
             try:
-                recorded = await self._journal.record(
-                    row.workspace_id,
+                decided = await self._node.decide(
+                    None,
                     MemoryReferenced(entries=entries, receipt=row.receipt),
-                    summary=f"{len(chosen)} {'memory' if len(chosen) == 1 else 'memories'} reached a prompt",
+                    f"{len(chosen)} {'memory' if len(chosen) == 1 else 'memories'} reached a prompt",
+                    workspace_id=row.workspace_id,
                     entry_id=derived_id("used", 1, message_id(row.workspace_id, row.receipt)),
                 )
-                already = recorded.duplicate
+                already = decided.duplicate
             except EntryConflict:  # other hits of it were reported first
                 already = True
         return UsedAnswer(receipt=row.receipt, counted=0 if already else len(chosen), already=already)
@@ -158,3 +164,6 @@ def _is_young(receipt: str) -> bool:
 
 def _is_for(row: ReceiptRow, principal: Principal) -> bool:
     return principal.role.administers or (row.agent_id is not None and row.agent_id == principal.agent_id)
+
+
+ANSWERS: Final[Answers] = ((USED, Receipts.used), (RECEIPT, Receipts.show))

@@ -14,15 +14,22 @@ from typing import Any, Final
 from ...schemas.errors import InvalidQuery, NotAllowed, NotFound
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.relations import RelationAsserted, RelationRetracted
-from ...schemas.operations.relations import RelateRequest, RelationAnswer, UnrelateRequest
-from ...schemas.ports import ViewReader
+from ...schemas.operations.relations import (
+    GRAPH,
+    RELATE,
+    UNRELATE,
+    GraphAnswer,
+    GraphRequest,
+    RelateRequest,
+    RelationAnswer,
+    UnrelateRequest,
+)
 from ...schemas.principal import Role
 from ...schemas.rules.relations import SIMILAR, SUPERSEDES, Authority, RelationState, is_turned
 from ...schemas.views import ENTRIES, RELATIONS
 from ..desk import Caller
-from ..journal.intake.append import Appended
-from ..journal.intake.recorder import Recorder
-from ..query.entries.queries import JournalQueries
+from ..node import Answers, Decided, Node
+from ..query.entries.graph import GraphQueries
 
 _EDGE: Final = f"""SELECT state, weight, created_at, authority FROM {RELATIONS}
     WHERE workspace_id = ? AND relation = ? AND src_entry_id = ? AND dst_entry_id = ?"""
@@ -56,15 +63,14 @@ class Relations:
     """The use-cases.
 
     Args:
-        views: The views.
-        queries: Looks entries up with a token.
-        journal: Records decisions.
+        node: What use-cases share.
     """
 
-    def __init__(self, views: ViewReader, queries: JournalQueries, journal: Recorder) -> None:
-        self._views = views
-        self._queries = queries
-        self._journal = journal
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._queries = node.queries
+        self._graph = GraphQueries(node.views, node.queries)
 
     async def relate(self, caller: Caller, asked: RelateRequest) -> RelationAnswer:
         """Record how an entry relates to another one; returns after the ack.
@@ -136,6 +142,10 @@ class Relations:
         recorded = await self._record(caller, ends, said, f"{asked.relation} is retracted")
         return _answer(ends, asked.relation, RelationState.RETRACTED, weight, asked.reason, recorded.seq)
 
+    async def graph(self, caller: Caller, asked: GraphRequest) -> GraphAnswer:
+        """The relations around an entry; raises as ``GraphQueries.graph``."""
+        return await self._graph.graph(caller, asked)
+
     async def _ends(self, caller: Caller, asked: RelateRequest | UnrelateRequest) -> _Ends:
         workspace_id = caller.workspace_id
         one, other = [
@@ -165,12 +175,11 @@ class Relations:
         kind, actor = caller.acts_as
         return rows == [(kind.value, actor, created_ms)]
 
-    async def _record(self, caller: Caller, ends: _Ends, said: ControlPayload, what: str) -> Appended:
-        return await self._journal.record(
-            ends.workspace_id,
+    async def _record(self, caller: Caller, ends: _Ends, said: ControlPayload, what: str) -> Decided:
+        return await self._node.decide(
+            caller,
             said,
-            summary=f"{what}: {ends.src_entry_id} and {ends.dst_entry_id}",
-            **caller.actor_fields,
+            f"{what}: {ends.src_entry_id} and {ends.dst_entry_id}",
             crew_id=ends.crew_id,
             agent_id=caller.principal.agent_id,
         )
@@ -186,3 +195,6 @@ def _answer(ends: _Ends, relation: str, state: RelationState, weight: float, rea
         reason=reason,
         seq=seq,
     )
+
+
+ANSWERS: Final[Answers] = ((RELATE, Relations.relate), (UNRELATE, Relations.retract), (GRAPH, Relations.graph))

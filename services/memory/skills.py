@@ -12,9 +12,10 @@ from ...schemas.rules.skills import skill_key, skill_text
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views.learning import ProposalRow
 from ..desk import Caller
+from ..node import Node
 from .documents.addressing import Address
 from .documents.drafts import Draft, mint_write_id
-from .documents.storing import Storing
+from .documents.use_cases import Documents
 
 TIER = "procedures"
 SOURCE = "consolidation"
@@ -35,11 +36,11 @@ class Skills:
     """Writes and retracts procedures.
 
     Args:
-        storing: Stores writes.
+        node: What use-cases share.
     """
 
-    def __init__(self, storing: Storing) -> None:
-        self._storing = storing
+    def __init__(self, node: Node) -> None:
+        self._storing = node.use(Documents).writing.storing
 
     async def write(self, caller: Caller, row: ProposalRow, evidence: tuple[str, ...]) -> None:
         """Write the procedure.

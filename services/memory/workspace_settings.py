@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any, Final
 
-from ...schemas.entry import ActorType
 from ...schemas.errors import FieldProblem, InvalidRequest
 from ...schemas.events.workspaces import (
     CONTEXT_BUDGET_TOKENS,
@@ -22,6 +20,8 @@ from ...schemas.events.workspaces import (
 )
 from ...schemas.operations.operation import is_switch
 from ...schemas.operations.workspaces import (
+    CONFIGURE_WORKSPACE,
+    WORKSPACES,
     ConfigureWorkspaceRequest,
     WorkspacesAnswer,
     WorkspaceSettings,
@@ -30,16 +30,17 @@ from ...schemas.operations.workspaces import (
     WorkspaceShown,
     WorkspacesRequest,
 )
-from ...schemas.ports import ViewReader
+from ...schemas.operations.workspaces import (
+    WORKSPACE_SETTINGS as READ_SETTINGS,
+)
 from ...schemas.rules.embed_policy import FIRST, embeds_speech
 from ...schemas.rules.nudges import COST_DEFAULT_USD
 from ...schemas.rules.salience import Weights
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, NUDGES_PROJECTION, TOKENS, WORKSPACE_SETTINGS
 from ...schemas.views.journal import EMBED_POLICIES
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 from ..query.unknown_names import refuse_unknown_workspace
 from .ticks import Tick, publish_tick
 
@@ -60,15 +61,12 @@ class WorkspaceSettingsService:
     """Reads and records settings.
 
     Args:
-        views: The settings as folded.
-        journal: Records changes.
-        clock: The time now, UTC.
+        node: What use-cases share.
     """
 
-    def __init__(self, views: ViewReader, journal: Recorder, *, clock: Callable[[], datetime]) -> None:
-        self._views = views
-        self._journal = journal
-        self._clock = clock
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
         self._changing = asyncio.Lock()
         self._last_change = 0
 
@@ -90,7 +88,7 @@ class WorkspaceSettingsService:
         """
         workspace_id = caller.workspace_id
         async with self._changing:
-            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, NUDGES_PROJECTION)
+            await self._views.wait_for(self._last_change, self._node.wait_s, NUDGES_PROJECTION)
             before = await asyncio.to_thread(self._read, workspace_id) or _DEFAULT
             settings = {name: value for name, value in before.settings.items() if name not in asked.reset}
             usd = COST_DEFAULT_USD if _COST in asked.reset else before.cost_nudge_usd
@@ -101,17 +99,12 @@ class WorkspaceSettingsService:
             policy = await asyncio.to_thread(self._policy, workspace_id)
             embeds = embeds_speech(policy, configured.chat_choice)
             chat = "chat is embedded" if embeds else "chat is not embedded"
-            recorded = await self._journal.record(
-                workspace_id,
-                configured,
-                summary=f"Settings of {workspace_id}: cost nudge above ${usd:g} in 24 h, {chat}",
-                actor_type=ActorType.USER,
-                actor_id=caller.actor,
-            )
-            self._last_change = recorded.seq
+            summary = f"Settings of {workspace_id}: cost nudge above ${usd:g} in 24 h, {chat}"
+            decided = await self._node.decide(caller, configured, summary)
+            self._last_change = decided.seq
         if embeds and not embeds_speech(policy, before.chat_choice):
-            await publish_tick(self._journal, Tick(to_ms(self._clock()), workspace_id, "index"))
-        return _answer(workspace_id, configured, policy, recorded.seq)
+            await publish_tick(self._node.journal, Tick(to_ms(self._node.clock()), workspace_id, "index"))
+        return _answer(workspace_id, configured, policy, decided.seq)
 
     async def list(self, caller: Caller, _asked: WorkspacesRequest) -> WorkspacesAnswer:
         """The workspaces that have entries or tokens: the token's own, or all."""
@@ -162,3 +155,10 @@ def _check(settings: Mapping[str, Any]) -> None:
     if total is not None and system is not None and system >= total:
         problem = f"reserves {system} of {total} tokens for the system"
         raise InvalidRequest((FieldProblem(CONTEXT_SYSTEM_TOKENS, problem, "give fewer than the whole budget"),))
+
+
+ANSWERS: Final[Answers] = (
+    (READ_SETTINGS, WorkspaceSettingsService.get),
+    (CONFIGURE_WORKSPACE, WorkspaceSettingsService.put),
+    (WORKSPACES, WorkspaceSettingsService.list),
+)

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Final
 
 from ...schemas.errors import BrokerUnavailable, NotFound, RefusedByOneView
 from ...schemas.operations.letters import (
+    DEAD_LETTERS,
+    DISCARD_DEAD_LETTER,
+    RETRY_DEAD_LETTER,
     DeadLetter,
     DeadLetterAnswer,
     DeadLettersAnswer,
@@ -18,9 +22,9 @@ from ...schemas.operations.letters import (
     DiscardRequest,
     RetryRequest,
 )
-from ...schemas.ports import ViewReader
 from ...schemas.views import BEFORE_VIEWS
 from ..desk import Caller
+from ..node import Answers, Node
 from .letter_stream import DeadLetters
 from .status import LETTERS
 
@@ -37,9 +41,9 @@ ORDER BY seq DESC, projection LIMIT {_MOST}
 class Letters:
     """Lists dead letters from the views, and settles those that DEADLETTER keeps."""
 
-    def __init__(self, views: ViewReader, kept: DeadLetters) -> None:
-        self._views = views
-        self._kept = kept
+    def __init__(self, node: Node) -> None:
+        self._views = node.views
+        self._kept = node.use(DeadLetters)
 
     async def show(self, caller: Caller, asked: DeadLettersRequest) -> DeadLettersAnswer:
         """Parked events, newest first, at most 1,000, with the beginnings of their bodies."""
@@ -97,3 +101,10 @@ class Letters:
         if not letters:
             raise NotFound(f"no parked event at sequence {seq}", hint="crew-journal dlq list shows them")
         return letters
+
+
+ANSWERS: Final[Answers] = (
+    (DEAD_LETTERS, Letters.show),
+    (RETRY_DEAD_LETTER, Letters.retry),
+    (DISCARD_DEAD_LETTER, Letters.discard),
+)

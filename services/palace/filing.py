@@ -12,6 +12,7 @@ from typing import Final
 
 from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, NotAllowed, PalaceFull
 from ...schemas.events.drawers import (
+    CONTENT_CHARS,
     MOST_DRAWERS,
     PLACE_CHARS,
     DrawerDeleted,
@@ -33,6 +34,14 @@ from ...schemas.operations.palace_answers import (
     InfoAnswer,
 )
 from ...schemas.operations.palace_filing import (
+    ADD_DRAWER,
+    DELETE_DRAWER,
+    DIARY_WRITE,
+    PALACE_INGEST,
+    PUT_DRAWER,
+    RESTORE_DRAWER,
+    SET_IDENTITY,
+    UPDATE_DRAWER,
     AddDrawerRequest,
     DeleteDrawerRequest,
     DiaryWriteRequest,
@@ -46,11 +55,12 @@ from ...schemas.rules.palace.classifier import classify
 from ...schemas.rules.palace.places import DIARY, agent_slug, drawer_id
 from ...schemas.rules.palace.texts import is_noise
 from ...schemas.rules.palace_graph import GENERAL_ROOM
-from ...schemas.views.drawers import DrawerRow
+from ...schemas.views.drawers import DRAWERS_PROJECTION, DrawerRow
 from ..authorship import Author, check_may_change
 from ..desk import Caller
+from ..journal.intake.secrets import storable
+from ..node import Answers, Node
 from .reading import no_drawer
-from .recording import PalaceRecorder
 from .rows import Drawer, DrawerReader
 
 LEAST_CONFIDENCE: Final = 0.5
@@ -65,13 +75,12 @@ class PalaceFiling:
     """The use-cases.
 
     Args:
-        drawers: Reads drawers.
-        recorder: Records writes.
+        node: What use-cases share.
     """
 
-    def __init__(self, drawers: DrawerReader, recorder: PalaceRecorder) -> None:
-        self._drawers = drawers
-        self._recorder = recorder
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._drawers = DrawerReader(node.views)
         self.one_at_a_time = asyncio.Lock()
 
     async def add(self, caller: Caller, asked: AddDrawerRequest) -> AddDrawerAnswer:
@@ -86,7 +95,7 @@ class PalaceFiling:
         if is_noise(asked.content):
             raise _noise("content")
         _check_own_name(caller, asked.added_by, "added_by")
-        content = await self._recorder.without_secrets(caller, asked.content, "content")
+        content = await without_secrets(self._node, caller, asked.content, "content")
         found = classify(content, LEAST_CONFIDENCE)
         filed = DrawerFiled(
             drawer_id=drawer_id(asked.wing, asked.room, content),
@@ -117,7 +126,7 @@ class PalaceFiling:
             drawer_id=asked.drawer_id,
             wing=_part(wing) or USER_WING,
             room=_part(room) or GENERAL_ROOM,
-            content=await self._recorder.without_secrets(caller, asked.content, "content"),
+            content=await without_secrets(self._node, caller, asked.content, "content"),
             memory_type="preference",
             added_by="mobile",
             added_by_agent=caller.principal.agent_id or "",
@@ -249,7 +258,19 @@ class PalaceFiling:
     async def _record(
         self, caller: Caller, payload: ControlPayload, what: str, name: str, entry_id: str | None = None
     ) -> int:
-        return await self._recorder.record(caller, payload, f"{name} {what}", entry_id)
+        decided = await self._node.decide(
+            caller, payload, f"{name} {what}", DRAWERS_PROJECTION, entry_id=entry_id, **caller.author_fields
+        )
+        return decided.seq
+
+
+async def without_secrets(node: Node, caller: Caller, text: str, field: str) -> str:
+    """A text as it may be stored, before its id is made of it.
+
+    Raises:
+        InvalidRequest: If it holds credentials and the workspace refuses those.
+    """
+    return await storable(node.journal, caller.workspace_id, text, field, CONTENT_CHARS)
 
 
 def filing_id(caller: Caller, filed: DrawerFiled, known: Drawer | None) -> str:
@@ -290,3 +311,15 @@ def _check_own_name(caller: Caller, name: str | None, field: str) -> None:
 def _noise(field: str) -> InvalidRequest:
     fix = "file a text that says something, of at least 10 characters"
     return InvalidRequest((FieldProblem(field, "is too short, or only a greeting, thanks or the like", fix),))
+
+
+ANSWERS: Final[Answers] = (
+    (ADD_DRAWER, PalaceFiling.add),
+    (PUT_DRAWER, PalaceFiling.put),
+    (UPDATE_DRAWER, PalaceFiling.update),
+    (DELETE_DRAWER, PalaceFiling.delete),
+    (RESTORE_DRAWER, PalaceFiling.restore),
+    (SET_IDENTITY, PalaceFiling.set_identity),
+    (DIARY_WRITE, PalaceFiling.write_diary),
+    (PALACE_INGEST, PalaceFiling.ingest),
+)

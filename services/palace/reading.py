@@ -13,7 +13,18 @@ from typing import Final
 from ...schemas.errors import NotFound
 from ...schemas.events.memory import MemorySearched
 from ...schemas.operations.palace import (
+    CHECK_DUPLICATE,
+    DIARY_READ,
+    DRAWER,
+    DRAWERS,
     DUPLICATE_THRESHOLD,
+    PALACE_RECALL,
+    PALACE_ROOMS,
+    PALACE_SEARCH,
+    PALACE_STATUS,
+    PALACE_TAXONOMY,
+    PALACE_WINGS,
+    WAKE_UP,
     CheckDuplicateRequest,
     DiaryReadRequest,
     DrawerRequest,
@@ -44,7 +55,12 @@ from ...schemas.operations.palace_answers import (
     WingCount,
     WingRooms,
 )
-from ...schemas.operations.palace_context import PalaceContextRequest, PalaceRenderRequest
+from ...schemas.operations.palace_context import (
+    PALACE_CONTEXT,
+    PALACE_RENDER,
+    PalaceContextRequest,
+    PalaceRenderRequest,
+)
 from ...schemas.rules.palace.layers import (
     ESSENTIAL_DRAWERS,
     Found,
@@ -59,7 +75,7 @@ from ...schemas.rules.palace.layers import (
 from ...schemas.rules.palace.places import DIARY, agent_slug
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
-from ..query.chunks.documents import RecordSearch
+from ..node import Answers, Node
 from .ranking import Ranked
 from .rows import Drawer, DrawerReader, shown_text
 from .searching import DrawerSearch
@@ -73,15 +89,13 @@ class PalaceReading:
     """The use-cases.
 
     Args:
-        drawers: Reads drawers.
-        search: Searches them.
-        record: Records searches that found something.
+        node: What use-cases share.
     """
 
-    def __init__(self, drawers: DrawerReader, search: DrawerSearch, record: RecordSearch) -> None:
-        self._drawers = drawers
-        self._search = search
-        self._record = record
+    def __init__(self, node: Node) -> None:
+        self._drawers = DrawerReader(node.views)
+        self._search = node.use(DrawerSearch)
+        self._record = node.record_search
 
     async def status(self, caller: Caller, _asked: PalaceStatusRequest) -> PalaceStatusAnswer:
         """Numbers of drawers."""
@@ -290,3 +304,20 @@ def _told(drawer: Drawer) -> Told:
 
 def _text(text: str, receipt: str | None = None) -> PalaceTextAnswer:
     return PalaceTextAnswer(text=text, chars=len(text), receipt=receipt)
+
+
+ANSWERS: Final[Answers] = (
+    (PALACE_STATUS, PalaceReading.status),
+    (PALACE_WINGS, PalaceReading.wings),
+    (PALACE_ROOMS, PalaceReading.rooms),
+    (PALACE_TAXONOMY, PalaceReading.taxonomy),
+    (PALACE_SEARCH, PalaceReading.search),
+    (CHECK_DUPLICATE, PalaceReading.duplicates),
+    (DRAWERS, PalaceReading.drawers),
+    (DRAWER, PalaceReading.get),
+    (DIARY_READ, PalaceReading.diary),
+    (WAKE_UP, PalaceReading.wake_up),
+    (PALACE_RECALL, PalaceReading.recall),
+    (PALACE_RENDER, PalaceReading.render),
+    (PALACE_CONTEXT, PalaceReading.context),
+)

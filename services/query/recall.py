@@ -141,7 +141,7 @@ class RecallService:
         static_table: Callable[[], Words | None] = no_table,
         calibrations: Calibrations | None = None,
     ) -> None:
-        self._static_table = static_table
+        self.static_table = static_table
         self._views = views
         self.record = record
         self._cache = HotCache(views, budget_bytes)
@@ -258,7 +258,7 @@ class RecallService:
         day = request.asked_day(now)
         calibration = self._calibrations.of(index.model, len(vector)) if vector is not None else None
         usual = None if calibration is None else calibration.usual
-        query = query_of(request.query, self._analyzer, vector, tokens, self._static_table(), day=day, queries=usual)
+        query = query_of(request.query, self._analyzer, vector, tokens, self.static_table(), day=day, queries=usual)
         most = max(request.k, near)
         asked, now_ms = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0), to_ms(now)
         moment = Moment.of(query.as_of_day, day, now_ms)

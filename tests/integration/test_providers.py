@@ -32,7 +32,7 @@ from crew_journal.schemas.provider import (
 from crew_journal.schemas.rules.documents import sha256_of
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.memory.providers import checks, laws
-from crew_journal.services.memory.providers.choosing import Choice, Choices
+from crew_journal.services.memory.providers.choosing import Choice, Choices, Providers
 from crew_journal.services.memory.providers.http import HttpProvider, http_client
 from crew_journal.services.memory.providers.parity import World, check
 
@@ -101,7 +101,7 @@ async def test_every_law_holds_over_http_with_the_journal_behind_it(stack: Stack
 
 
 async def test_every_law_holds_over_the_journal(stack: Stack) -> None:
-    assert await broken_laws(World(stack.providers.of)) == []
+    assert await broken_laws(World(stack.shared.use(Providers).of)) == []
 
 
 async def test_every_law_holds_over_http_with_files_behind_it(stack: Stack) -> None:
@@ -110,7 +110,7 @@ async def test_every_law_holds_over_http_with_files_behind_it(stack: Stack) -> N
 
 
 async def test_what_the_journal_provider_forgets_can_be_restored(stack: Stack) -> None:
-    provider = stack.providers.of(SCOPE)
+    provider = stack.shared.use(Providers).of(SCOPE)
     wrote = await provider.retain(RetainRequest(workspace_id="acme", tier="AGENT", content="- kept\n", mode="replace"))
     forgot = await provider.forget(ForgetRequest(workspace_id="acme", id=wrote.id))
     assert (forgot.removed, forgot.cascades) == (1, False)

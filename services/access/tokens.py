@@ -22,19 +22,7 @@ from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
-from ...schemas.operations.tokens import (
-    CREATE_TOKEN,
-    REVOKE_TOKEN,
-    TOKENS,
-    NatsAccess,
-    RevokeTokenRequest,
-    TokenCreatedAnswer,
-    TokenRecord,
-    TokenRequest,
-    TokenRevokedAnswer,
-    TokensAnswer,
-    TokensRequest,
-)
+from ...schemas.operations import tokens as ops
 from ...schemas.ports import CommittedBatch, ViewReader
 from ...schemas.principal import Principal, Role
 from ...schemas.settings import MIN_SEQ_WAIT_S
@@ -190,7 +178,7 @@ class TokenRegistry:
                 hint="try again; `crew-journal status` shows the view `tokens`",
             )
 
-    async def create(self, principal: Principal, asked: TokenRequest) -> NewToken:
+    async def create(self, principal: Principal, asked: ops.TokenRequest) -> NewToken:
         """Make a token and wait until it is valid; an ADMIN makes no OWNER.
 
         Raises:
@@ -219,7 +207,7 @@ class TokenRegistry:
                 raise
         await self._shown(seq)
         log.info("token.created", token_id=token_id, role=role.value, seq=seq, nats=nats)
-        info = TokenRecord(
+        info = ops.TokenRecord(
             **payload.model_dump(exclude={"sha256", "expires_at"}),
             created_ms=to_ms(self._clock()),
             revoked_ms=None,
@@ -240,7 +228,7 @@ class TokenRegistry:
         self._require_loaded()
         return self._nats
 
-    async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[NatsAccess, int]:
+    async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[ops.NatsAccess, int]:
         """Record that a token is valid on NATS, too; returns the sequence of the event once it is."""
         nats = self._check_nats(bound)
         hashed = bcrypt_hash(plaintext)
@@ -250,7 +238,7 @@ class TokenRegistry:
             raise NotFound(f"token {bound.token_id} was revoked meanwhile", hint="make another one")
         user = self._allow(bound, hashed)
         await nats.settled(user.name)
-        access = NatsAccess(
+        access = ops.NatsAccess(
             address=nats.address, user=user.name, password=plaintext, subject=user.subject, max_bytes=MAX_PAYLOAD
         )
         return access, seq
@@ -296,7 +284,7 @@ class TokenRegistry:
         )
         return recorded.seq
 
-    async def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenRecord, ...]:
+    async def list(self, principal: Principal, workspace: str | None = None) -> tuple[ops.TokenRecord, ...]:
         """Every token of the asker's workspace (of all, for a token of all that names none).
 
         Raises:
@@ -372,27 +360,27 @@ class TokenRegistry:
 
 
 class Tokens:
-    """The operations on tokens.
-
-    Args:
-        node: What use-cases share; it has the registry.
-    """
+    """The operations on tokens."""
 
     def __init__(self, node: Node) -> None:
         self._registry = node.use(TokenRegistry)
 
-    async def create(self, caller: Caller, asked: TokenRequest) -> TokenCreatedAnswer:
+    async def create(self, caller: Caller, asked: ops.TokenRequest) -> ops.TokenCreatedAnswer:
         """Create a token; raises as ``TokenRegistry.create``."""
         return (await self._registry.create(caller.principal, asked)).answer()
 
-    async def list(self, caller: Caller, asked: TokensRequest) -> TokensAnswer:
+    async def list(self, caller: Caller, asked: ops.TokensRequest) -> ops.TokensAnswer:
         """The tokens; raises as ``TokenRegistry.list``."""
-        return TokensAnswer(tokens=await self._registry.list(caller.principal, asked.workspace_id))
+        return ops.TokensAnswer(tokens=await self._registry.list(caller.principal, asked.workspace_id))
 
-    async def revoke(self, caller: Caller, asked: RevokeTokenRequest) -> TokenRevokedAnswer:
+    async def revoke(self, caller: Caller, asked: ops.RevokeTokenRequest) -> ops.TokenRevokedAnswer:
         """Revoke a token; raises as ``TokenRegistry.revoke``."""
         await self._registry.revoke(caller.principal, asked.token_id)
-        return TokenRevokedAnswer(token_id=asked.token_id)
+        return ops.TokenRevokedAnswer(token_id=asked.token_id)
 
 
-ANSWERS: Final[Answers] = ((CREATE_TOKEN, Tokens.create), (TOKENS, Tokens.list), (REVOKE_TOKEN, Tokens.revoke))
+ANSWERS: Final[Answers] = (
+    (ops.CREATE_TOKEN, Tokens.create),
+    (ops.TOKENS, Tokens.list),
+    (ops.REVOKE_TOKEN, Tokens.revoke),
+)

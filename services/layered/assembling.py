@@ -40,11 +40,7 @@ MOST_RECORDED: Final = 100
 
 
 class Assembling:
-    """Assembles contexts.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Assembles contexts."""
 
     def __init__(self, node: Node) -> None:
         self._views = node.views

@@ -13,24 +13,8 @@ from typing import Final
 from ...schemas.errors import NotFound
 from ...schemas.events.facts import FactVerified, VerificationRequested
 from ...schemas.events.payload import ControlPayload
+from ...schemas.operations import layered as ops
 from ...schemas.operations.facts import KgAddRequest
-from ...schemas.operations.layered import (
-    FACT_CONFLICTS,
-    FACT_REQUEST_VERIFICATION,
-    FACT_VERIFY,
-    FactConflict,
-    FactConflictsAnswer,
-    FactConflictsRequest,
-    FactVerificationRequest,
-    FactVerifyAnswer,
-    FactVerifyRequest,
-    LayeredFact,
-    LayeredQueryAnswer,
-    LayeredQueryRequest,
-    LayeredWriteAnswer,
-    LayeredWriteRequest,
-    SalienceParts,
-)
 from ...schemas.rules.assembler import cut_to
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.interference import Conflict
@@ -92,11 +76,7 @@ def ranked(
 
 
 class LayeredFacts:
-    """The use-cases.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -108,7 +88,7 @@ class LayeredFacts:
         self._uses = state.uses
         self._moments = state.moments
 
-    async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
+    async def write(self, caller: Caller, asked: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
         """Assert a fact, or verify it if it is known; returns once it can be read."""
         said = KgAddRequest(
             subject=asked.subject or "",
@@ -128,13 +108,13 @@ class LayeredFacts:
             verified = FactVerified(fact_id=added.triple_id, confidence=confidence)
             seq = (await self._record(caller, added.triple_id, verified, "verified")).seq
         visible = await self._node.shows(seq, FACTS_PROJECTION)
-        found = await self.conflicts(caller, FactConflictsRequest())
+        found = await self.conflicts(caller, ops.FactConflictsRequest())
         own = tuple(one for one in found.conflicts if added.triple_id in one.fact_ids)
-        return LayeredWriteAnswer(
+        return ops.LayeredWriteAnswer(
             kind="fact", id=added.triple_id, added=added.added, seq=seq, conflicts=own, visible=visible
         )
 
-    async def read(self, caller: Caller, fact_id: str) -> LayeredFact:
+    async def read(self, caller: Caller, fact_id: str) -> ops.LayeredFact:
         """A fact, whether it holds or not.
 
         Raises:
@@ -147,14 +127,14 @@ class LayeredFacts:
         [one] = await self._ranked(workspace_id, [(fact, 0.0)], now_ms)
         return _shown(one).model_copy(update={"salience": None, "parts": None})
 
-    async def query(self, caller: Caller, asked: LayeredQueryRequest) -> LayeredQueryAnswer:
+    async def query(self, caller: Caller, asked: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
         """Facts that hold, by salience; with a text those that are like it in words or in meaning."""
         now_ms = self._moments.ms(asked.now)
         view_seq = self._views.view_seq(FACTS_PROJECTION, IMPORTANCE_PROJECTION)
         facts = await self.candidates(caller.workspace_id, asked.text, asked.namespace, now_ms)
         found = await self._ranked(caller.workspace_id, facts, now_ms)
         shown = tuple(_shown(one) for one in found[: asked.limit])
-        return LayeredQueryAnswer(kind="fact", facts=shown, truncated=len(found) > asked.limit, view_seq=view_seq)
+        return ops.LayeredQueryAnswer(kind="fact", facts=shown, truncated=len(found) > asked.limit, view_seq=view_seq)
 
     async def candidates(
         self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int, *, ended: bool = False
@@ -204,7 +184,7 @@ class LayeredFacts:
         choices = await self._choices.of(workspace_id)
         return ranked(facts, await self._uses.of(workspace_id), choices.weights, now_ms, decays=choices.decays)
 
-    async def verify(self, caller: Caller, asked: FactVerifyRequest) -> FactVerifyAnswer:
+    async def verify(self, caller: Caller, asked: ops.FactVerifyRequest) -> ops.FactVerifyAnswer:
         """Record that a fact holds; returns once it can be read.
 
         Raises:
@@ -214,7 +194,7 @@ class LayeredFacts:
         said = FactVerified(fact_id=asked.fact_id, confidence=asked.confidence, note=asked.note)
         return await self._changed(caller, asked.fact_id, said, "verified")
 
-    async def request_verification(self, caller: Caller, asked: FactVerificationRequest) -> FactVerifyAnswer:
+    async def request_verification(self, caller: Caller, asked: ops.FactVerificationRequest) -> ops.FactVerifyAnswer:
         """Record that a verification is wanted; returns once it can be read.
 
         Raises:
@@ -224,19 +204,19 @@ class LayeredFacts:
         said = VerificationRequested(fact_ids=(asked.fact_id,), cause="asked", note=asked.note)
         return await self._changed(caller, asked.fact_id, said, "to be verified")
 
-    async def conflicts(self, caller: Caller, asked: FactConflictsRequest) -> FactConflictsAnswer:
+    async def conflicts(self, caller: Caller, asked: ops.FactConflictsRequest) -> ops.FactConflictsAnswer:
         """Conflicts among the facts that hold, and facts whose verification is wanted."""
         view_seq = self._views.view_seq(FACTS_PROJECTION)
         now_ms = self._moments.ms(asked.now)
         found, asked_for = await asyncio.to_thread(self._conflicts, caller.workspace_id, now_ms, asked.namespace)
         wanted = await self._ranked(caller.workspace_id, [(fact, 0.0) for fact in asked_for], now_ms)
         wanted.sort(key=lambda one: (one.fact.row.verify_asked_ms or 0, one.fact.row.fact_id))
-        return FactConflictsAnswer(conflicts=tuple(found), wanted=tuple(map(_shown, wanted)), view_seq=view_seq)
+        return ops.FactConflictsAnswer(conflicts=tuple(found), wanted=tuple(map(_shown, wanted)), view_seq=view_seq)
 
-    async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> FactVerifyAnswer:
+    async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> ops.FactVerifyAnswer:
         decided = await self._record(caller, fact_id, said, what)
         fact = await self.read(caller, fact_id)
-        return FactVerifyAnswer(fact=fact, seq=decided.seq, visible=decided.visible)
+        return ops.FactVerifyAnswer(fact=fact, seq=decided.seq, visible=decided.visible)
 
     def _get(self, workspace_id: str, fact_id: str) -> KnownFact | None:
         with self._indexes.lock:
@@ -244,7 +224,7 @@ class LayeredFacts:
 
     def _conflicts(
         self, workspace_id: str, now_ms: int, namespace: str | None
-    ) -> tuple[list[FactConflict], list[KnownFact]]:
+    ) -> tuple[list[ops.FactConflict], list[KnownFact]]:
         """Conflicts among facts that hold, and facts that hold and are to be verified."""
         with self._indexes.lock:
             index = self._indexes.fresh(workspace_id)
@@ -255,14 +235,14 @@ class LayeredFacts:
         return await self._node.decide(caller, said, f"fact {fact_id} {what}", FACTS_PROJECTION, **caller.author_fields)
 
 
-def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str | None) -> list[FactConflict]:
+def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str | None) -> list[ops.FactConflict]:
     """Conflicts as an answer, with the texts of their facts."""
     shown = []
     for conflict in found:
         one, other = index.get(conflict.one), index.get(conflict.other)
         if one is not None and other is not None and namespace in (None, conflict.namespace):
             shown.append(
-                FactConflict(
+                ops.FactConflict(
                     fact_ids=(conflict.one, conflict.other),
                     texts=(one.text, other.text),
                     namespace=conflict.namespace,
@@ -279,9 +259,9 @@ def _quoted(fact: KnownFact) -> str:
     return fact.row.fact_id if finding_in(text) is not None else f'"{cut_to(text, CONTRADICTED_CHARS)}"'
 
 
-def _shown(one: RankedFact) -> LayeredFact:
+def _shown(one: RankedFact) -> ops.LayeredFact:
     row = one.fact.row
-    return LayeredFact(
+    return ops.LayeredFact(
         **fact_fields(row, one.fact.subject, one.fact.object),
         namespace=row.namespace,
         text=one.fact.text,
@@ -294,12 +274,12 @@ def _shown(one: RankedFact) -> LayeredFact:
         state=state_of(one.fresh).value,
         uses=one.uses.count,
         salience=one.salience,
-        parts=SalienceParts.model_validate(one.parts, from_attributes=True),
+        parts=ops.SalienceParts.model_validate(one.parts, from_attributes=True),
     )
 
 
 ANSWERS: Final[Answers] = (
-    (FACT_VERIFY, LayeredFacts.verify),
-    (FACT_REQUEST_VERIFICATION, LayeredFacts.request_verification),
-    (FACT_CONFLICTS, LayeredFacts.conflicts),
+    (ops.FACT_VERIFY, LayeredFacts.verify),
+    (ops.FACT_REQUEST_VERIFICATION, LayeredFacts.request_verification),
+    (ops.FACT_CONFLICTS, LayeredFacts.conflicts),
 )

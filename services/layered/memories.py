@@ -123,11 +123,7 @@ class Asked:
 
 
 class Memories:
-    """Gathers memories.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Gathers memories."""
 
     def __init__(self, node: Node) -> None:
         self._uses = node.use(LayeredState).uses

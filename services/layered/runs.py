@@ -25,11 +25,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class Runs:
-    """The queries.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The queries."""
 
     def __init__(self, node: Node) -> None:
         self._queries = node.queries

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...schemas.operations.layered import (
-    LAYERED_QUERY,
-    LAYERED_READ,
-    LAYERED_WRITE,
-    LayeredQueryAnswer,
-    LayeredQueryRequest,
-    LayeredReadAnswer,
-    LayeredReadRequest,
-    LayeredWriteAnswer,
-    LayeredWriteRequest,
-)
+from ...schemas.operations import layered as ops
 from ...schemas.views import FACTS_PROJECTION
 from ..desk import Caller
 from ..node import Answers, Node
@@ -25,11 +15,7 @@ from .state import LayeredState
 
 
 class Layered:
-    """The use-cases that are for several kinds of memory.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases that are for several kinds of memory."""
 
     def __init__(self, node: Node) -> None:
         self._views = node.views
@@ -38,20 +24,20 @@ class Layered:
         self._runs = node.use(Runs)
         self._state = node.use(LayeredState)
 
-    async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
+    async def write(self, caller: Caller, asked: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
         """Write a fact or a procedure."""
         return await (self._facts if asked.kind == "fact" else self._procedures).write(caller, asked)
 
-    async def read(self, caller: Caller, asked: LayeredReadRequest) -> LayeredReadAnswer:
+    async def read(self, caller: Caller, asked: ops.LayeredReadRequest) -> ops.LayeredReadAnswer:
         """Read a fact, a procedure, or the working memory of a run."""
         if asked.kind == "procedure":
             return await self._procedures.read(caller, asked)
         if asked.kind == "working":
             return await self._runs.working(caller, asked.name)
         fact = await self._facts.read(caller, asked.name)
-        return LayeredReadAnswer(kind="fact", fact=fact, view_seq=self._views.view_seq(FACTS_PROJECTION))
+        return ops.LayeredReadAnswer(kind="fact", fact=fact, view_seq=self._views.view_seq(FACTS_PROJECTION))
 
-    async def query(self, caller: Caller, asked: LayeredQueryRequest) -> LayeredQueryAnswer:
+    async def query(self, caller: Caller, asked: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
         """Query episodes, facts or procedures."""
         if asked.kind == "procedure":
             return await self._procedures.query(caller, asked)
@@ -64,7 +50,7 @@ class Layered:
 
 
 ANSWERS: Final[Answers] = (
-    (LAYERED_WRITE, Layered.write),
-    (LAYERED_READ, Layered.read),
-    (LAYERED_QUERY, Layered.query),
+    (ops.LAYERED_WRITE, Layered.write),
+    (ops.LAYERED_READ, Layered.read),
+    (ops.LAYERED_QUERY, Layered.query),
 )

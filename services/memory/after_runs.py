@@ -33,11 +33,7 @@ _RUNNING: Final = f"""SELECT workspace_id FROM {SWEEPS}
 
 
 class AfterRuns:
-    """Looks for completed runs.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Looks for completed runs."""
 
     def __init__(self, node: Node) -> None:
         self._journal = node.journal

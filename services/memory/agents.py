@@ -13,28 +13,7 @@ from typing import Final
 from ...schemas.errors import NotFound, RegisteredMeanwhile
 from ...schemas.events.workspaces import AgentRegistered, AgentRole, CrewRegistered
 from ...schemas.ids import derived_id
-from ...schemas.operations.agents import (
-    AGENT,
-    AGENTS,
-    CREW,
-    CREWS,
-    REGISTER_AGENT,
-    REGISTER_CREW,
-    UPDATE_AGENT,
-    UPDATE_CREW,
-    AgentAnswer,
-    AgentRequest,
-    AgentsAnswer,
-    AgentsRequest,
-    CrewAnswer,
-    CrewRequest,
-    CrewsAnswer,
-    CrewsRequest,
-    RegisterAgentRequest,
-    RegisterCrewRequest,
-    UpdateAgentRequest,
-    UpdateCrewRequest,
-)
+from ...schemas.operations import agents as ops
 from ...schemas.principal import Principal, Role
 from ...schemas.views import AGENTS_PROJECTION
 from ...schemas.views.workspaces import AgentRow, CrewRow
@@ -45,11 +24,7 @@ from .registry import Registry
 
 
 class Agents:
-    """The use-cases.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -89,13 +64,13 @@ class Agents:
             self._last_change = max(self._last_change, decided.seq)
         return known is not False
 
-    async def register(self, caller: Caller, asked: RegisterAgentRequest) -> AgentAnswer:
+    async def register(self, caller: Caller, asked: ops.RegisterAgentRequest) -> ops.AgentAnswer:
         """Record an agent's settings; returns once they can be read."""
         async with self._changing:
             given = asked.model_dump(exclude={"workspace_id"})
             return await self._register(caller, AgentRegistered.model_validate(given))
 
-    async def update(self, caller: Caller, asked: UpdateAgentRequest) -> AgentAnswer:
+    async def update(self, caller: Caller, asked: ops.UpdateAgentRequest) -> ops.AgentAnswer:
         """Record an agent's settings with those that are given; returns once they can be read.
 
         Raises:
@@ -111,7 +86,7 @@ class Agents:
             before = _agent_answer(known).model_dump(exclude={"seq"})
             return await self._register(caller, AgentRegistered.model_validate(before | given))
 
-    async def get(self, caller: Caller, asked: AgentRequest) -> AgentAnswer:
+    async def get(self, caller: Caller, asked: ops.AgentRequest) -> ops.AgentAnswer:
         """An agent's settings.
 
         Raises:
@@ -123,15 +98,15 @@ class Agents:
             raise _no_agent(asked.agent_id)
         return _agent_answer(known)
 
-    async def list(self, caller: Caller, asked: AgentsRequest) -> AgentsAnswer:
+    async def list(self, caller: Caller, asked: ops.AgentsRequest) -> ops.AgentsAnswer:
         """The registered agents that the token may see."""
         view_seq = self._registry.view_seq
         rows = await self._registry.agents(caller.workspace_id, asked.crew_id)
         own = caller.principal.agent_id
         shown = tuple(_agent_answer(row) for row in rows if caller.administers or row.agent_id == own)
-        return AgentsAnswer(agents=shown, view_seq=view_seq)
+        return ops.AgentsAnswer(agents=shown, view_seq=view_seq)
 
-    async def _register(self, caller: Caller, agent: AgentRegistered) -> AgentAnswer:
+    async def _register(self, caller: Caller, agent: AgentRegistered) -> ops.AgentAnswer:
         memory = "on" if agent.memory_enabled else "off"
         decided = await self._node.decide(
             caller,
@@ -144,15 +119,15 @@ class Agents:
         self._last_change = max(self._last_change, decided.seq)
         if agent.memory_enabled:
             await self._provision.provide(caller, agent.agent_id, agent.crew_id)
-        return AgentAnswer(**agent.model_dump(), seq=decided.seq)
+        return ops.AgentAnswer(**agent.model_dump(), seq=decided.seq)
 
-    async def register_crew(self, caller: Caller, asked: RegisterCrewRequest) -> CrewAnswer:
+    async def register_crew(self, caller: Caller, asked: ops.RegisterCrewRequest) -> ops.CrewAnswer:
         """Record a crew's settings; returns once they can be read."""
         async with self._changing:
             crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name, settings=asked.settings)
             return await self._register_crew(caller, crew)
 
-    async def update_crew(self, caller: Caller, asked: UpdateCrewRequest) -> CrewAnswer:
+    async def update_crew(self, caller: Caller, asked: ops.UpdateCrewRequest) -> ops.CrewAnswer:
         """Record a crew's settings with those that are given; returns once they can be read.
 
         Raises:
@@ -176,15 +151,15 @@ class Agents:
             crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name or known.name, settings=settings)
             return await self._register_crew(caller, crew)
 
-    async def _register_crew(self, caller: Caller, crew: CrewRegistered) -> CrewAnswer:
+    async def _register_crew(self, caller: Caller, crew: CrewRegistered) -> ops.CrewAnswer:
         decided = await self._node.decide(
             caller, crew, f"crew {crew.crew_id} is registered", AGENTS_PROJECTION, crew_id=crew.crew_id
         )
         self._last_change = max(self._last_change, decided.seq)
         members = await self._members(caller.workspace_id, crew.crew_id)
-        return CrewAnswer(**crew.model_dump(), agents=members, seq=decided.seq)
+        return ops.CrewAnswer(**crew.model_dump(), agents=members, seq=decided.seq)
 
-    async def get_crew(self, caller: Caller, asked: CrewRequest) -> CrewAnswer:
+    async def get_crew(self, caller: Caller, asked: ops.CrewRequest) -> ops.CrewAnswer:
         """A crew's settings.
 
         Raises:
@@ -196,19 +171,19 @@ class Agents:
             raise _no_crew(asked.crew_id)
         return await self._crew_answer(known)
 
-    async def list_crews(self, caller: Caller, _asked: CrewsRequest) -> CrewsAnswer:
+    async def list_crews(self, caller: Caller, _asked: ops.CrewsRequest) -> ops.CrewsAnswer:
         """The registered crews that the token may see."""
         view_seq = self._registry.view_seq
         rows = await self._registry.crews(caller.workspace_id)
         own = caller.principal.crew_id
         shown = [await self._crew_answer(row) for row in rows if caller.administers or row.crew_id == own]
-        return CrewsAnswer(crews=tuple(shown), view_seq=view_seq)
+        return ops.CrewsAnswer(crews=tuple(shown), view_seq=view_seq)
 
     async def _members(self, workspace_id: str, crew_id: str) -> tuple[str, ...]:
         return tuple(row.agent_id for row in await self._registry.agents(workspace_id, crew_id))
 
-    async def _crew_answer(self, row: CrewRow) -> CrewAnswer:
-        return CrewAnswer(
+    async def _crew_answer(self, row: CrewRow) -> ops.CrewAnswer:
+        return ops.CrewAnswer(
             crew_id=row.crew_id,
             name=row.name,
             settings=json.loads(row.settings),
@@ -217,8 +192,8 @@ class Agents:
         )
 
 
-def _agent_answer(row: AgentRow) -> AgentAnswer:
-    return AgentAnswer(
+def _agent_answer(row: AgentRow) -> ops.AgentAnswer:
+    return ops.AgentAnswer(
         agent_id=row.agent_id,
         name=row.name,
         role=AgentRole(row.role),
@@ -240,12 +215,12 @@ def _no_crew(crew_id: str) -> NotFound:
 
 
 ANSWERS: Final[Answers] = (
-    (REGISTER_AGENT, Agents.register),
-    (UPDATE_AGENT, Agents.update),
-    (AGENT, Agents.get),
-    (AGENTS, Agents.list),
-    (REGISTER_CREW, Agents.register_crew),
-    (UPDATE_CREW, Agents.update_crew),
-    (CREW, Agents.get_crew),
-    (CREWS, Agents.list_crews),
+    (ops.REGISTER_AGENT, Agents.register),
+    (ops.UPDATE_AGENT, Agents.update),
+    (ops.AGENT, Agents.get),
+    (ops.AGENTS, Agents.list),
+    (ops.REGISTER_CREW, Agents.register_crew),
+    (ops.UPDATE_CREW, Agents.update_crew),
+    (ops.CREW, Agents.get_crew),
+    (ops.CREWS, Agents.list_crews),
 )

@@ -59,11 +59,7 @@ def logged_queries(views: ViewReader, workspace_id: str, limit: int) -> list[Log
 
 
 class ModelComparison:
-    """Compares models.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Compares models."""
 
     def __init__(self, node: Node) -> None:
         self._views = node.views

@@ -13,15 +13,7 @@ from typing import Any, Final
 import orjson
 
 from ...schemas.errors import NotAllowed
-from ...schemas.operations.health import (
-    HEALTH,
-    MEASURE_HEALTH,
-    HealthAnswer,
-    HealthRequest,
-    HealthSnapshot,
-    Profile,
-    ProposedContradiction,
-)
+from ...schemas.operations import health as ops
 from ...schemas.rules.health import band_of
 from ...schemas.timestamps import format_ms
 from ...schemas.views import ENTRIES_PROJECTION, HEALTH_PROJECTION, HEALTH_SNAPSHOTS, RELATIONS
@@ -49,17 +41,13 @@ _REVIEW: Final = f"""SELECT src_entry_id, dst_entry_id, weight, reason FROM {REL
 
 
 class MemoryHealth:
-    """Shows health, and has it measured.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Shows health, and has it measured."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._views = node.views
 
-    async def latest(self, caller: Caller, asked: HealthRequest) -> HealthAnswer:
+    async def latest(self, caller: Caller, asked: ops.HealthRequest) -> ops.HealthAnswer:
         """The latest snapshot of a workspace or crew; for administrators, what waits to be judged as well.
 
         Raises:
@@ -76,7 +64,7 @@ class MemoryHealth:
             await asyncio.to_thread(self._named, workspace_id, crew_id) if caller.administers else (None, None)
         )
         snapshot = _snapshot(found[0], profile) if found else None
-        return HealthAnswer(
+        return ops.HealthAnswer(
             **(snapshot.model_dump() if snapshot is not None else {"status": "no snapshot yet"}),
             workspace_id=workspace_id,
             crew_id=crew_id,
@@ -91,15 +79,15 @@ class MemoryHealth:
 
     def _named(
         self, workspace_id: str, crew_id: str | None
-    ) -> tuple[tuple[str, ...], tuple[ProposedContradiction, ...]]:
+    ) -> tuple[tuple[str, ...], tuple[ops.ProposedContradiction, ...]]:
         crews = tuple(str(name) for (name,) in self._views.rows(_CREWS, [workspace_id]))
         proposed = self._views.rows(_REVIEW, {"workspace": workspace_id, "crew": crew_id})
         return crews, tuple(
-            ProposedContradiction(src=src, dst=dst, weight=weight, reason=reason)
+            ops.ProposedContradiction(src=src, dst=dst, weight=weight, reason=reason)
             for src, dst, weight, reason in proposed
         )
 
-    async def measure(self, caller: Caller, asked: HealthRequest) -> HealthAnswer:
+    async def measure(self, caller: Caller, asked: ops.HealthRequest) -> ops.HealthAnswer:
         """Have health measured now; answers when the snapshots can be read.
 
         Raises:
@@ -121,12 +109,12 @@ def _check_crew(caller: Caller, crew_id: str | None) -> None:
         )
 
 
-def _snapshot(row: Sequence[Any], profile: Profile) -> HealthSnapshot:
+def _snapshot(row: Sequence[Any], profile: ops.Profile) -> ops.HealthSnapshot:
     date, measured_at, band, score, legacy_score, reasons, next_step, counts, model, rules, *metrics = row
     legacy = profile == "legacy"
     shown = metrics[len(_METRICS) :] if legacy else metrics[: len(_METRICS)]
     score = legacy_score if legacy else score
-    return HealthSnapshot(
+    return ops.HealthSnapshot(
         date=date,
         measured_at=format_ms(measured_at),
         status="no data" if score is None else "ok",
@@ -141,4 +129,4 @@ def _snapshot(row: Sequence[Any], profile: Profile) -> HealthSnapshot:
     )
 
 
-ANSWERS: Final[Answers] = ((HEALTH, MemoryHealth.latest), (MEASURE_HEALTH, MemoryHealth.measure))
+ANSWERS: Final[Answers] = ((ops.HEALTH, MemoryHealth.latest), (ops.MEASURE_HEALTH, MemoryHealth.measure))

@@ -15,18 +15,7 @@ from ...schemas.errors import ConsolidationRunning, FieldProblem, InvalidRequest
 from ...schemas.events.learning import LessonRecorded
 from ...schemas.events.sweeps import SweepTicked
 from ...schemas.ids import derived_id, mint_entry_id
-from ...schemas.operations.learning import (
-    ADD_LESSON,
-    CONSOLIDATE,
-    LEARNED_RULES,
-    AddLessonRequest,
-    ConsolidateRequest,
-    ConsolidationAnswer,
-    LearnedRulesAnswer,
-    LearnedRuleShown,
-    LearnedRulesRequest,
-    LessonAnswer,
-)
+from ...schemas.operations import learning as ops
 from ...schemas.rules.consolidation import MIN_ENTRIES
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.timestamps import format_ms, to_ms
@@ -73,10 +62,10 @@ class Learning:
         self._views = node.views
         self._wait_s = wait_s
         self._learned = Learned(node.views)
-        self._unseen: dict[tuple[str, str, str], tuple[LessonRecorded, LessonAnswer]] = {}
+        self._unseen: dict[tuple[str, str, str], tuple[LessonRecorded, ops.LessonAnswer]] = {}
         self._turn = asyncio.Lock()
 
-    async def consolidate(self, caller: Caller, asked: ConsolidateRequest) -> ConsolidationAnswer:
+    async def consolidate(self, caller: Caller, asked: ops.ConsolidateRequest) -> ops.ConsolidationAnswer:
         """Record that a consolidation is due now, and wait a moment for its end.
 
         Raises:
@@ -111,7 +100,7 @@ class Learning:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._wait_s):
                 counts = (await reported(self._views, tick, recorded.seq)).counts
-        return ConsolidationAnswer(
+        return ops.ConsolidationAnswer(
             workspace_id=workspace_id,
             crew_id=asked.crew_id,
             due=tick.due,
@@ -126,7 +115,7 @@ class Learning:
         """Blocking."""
         return bool(self._views.rows(_CREW, [workspace_id, crew_id]))
 
-    async def rules(self, caller: Caller, asked: LearnedRulesRequest) -> LearnedRulesAnswer:
+    async def rules(self, caller: Caller, asked: ops.LearnedRulesRequest) -> ops.LearnedRulesAnswer:
         """The rules of a crew; of all crews for an operator who names none.
 
         Raises:
@@ -142,11 +131,11 @@ class Learning:
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
         crew_id = asked.crew_id or own
         if crew_id is None and not caller.administers:
-            return LearnedRulesAnswer(rules=(), view_seq=view_seq)
+            return ops.LearnedRulesAnswer(rules=(), view_seq=view_seq)
         found = await asyncio.to_thread(self._learned.rows, caller.workspace_id, crew_id)
-        return LearnedRulesAnswer(
+        return ops.LearnedRulesAnswer(
             rules=tuple(
-                LearnedRuleShown(
+                ops.LearnedRuleShown(
                     rule_id=row.rule_id,
                     crew_id=row.crew_id,
                     pattern=row.pattern,
@@ -165,7 +154,7 @@ class Learning:
             view_seq=view_seq,
         )
 
-    async def add_lesson(self, caller: Caller, asked: AddLessonRequest) -> LessonAnswer:
+    async def add_lesson(self, caller: Caller, asked: ops.AddLessonRequest) -> ops.LessonAnswer:
         """Record a lesson, unless the one with its id says the same already.
 
         Raises:
@@ -191,7 +180,7 @@ class Learning:
         elif known:
             entry_id, _, *recorded, retracted = known[0]
             if not retracted and recorded == [lesson.kind, lesson.source, lesson.rule, lesson.context]:
-                return LessonAnswer(lesson_id=lesson_id, entry_id=entry_id, seq=last_seq)
+                return ops.LessonAnswer(lesson_id=lesson_id, entry_id=entry_id, seq=last_seq)
         cause = f"{workspace_id}/{owner}/{agent_id}/{caller.actor}/{last_seq}/{lesson.model_dump_json()}"
         decided = await self._node.decide(
             caller,
@@ -202,7 +191,7 @@ class Learning:
             crew_id=crew_id,
             agent_id=agent_id,
         )
-        answer = LessonAnswer(lesson_id=lesson_id, entry_id=decided.id, seq=decided.seq, visible=decided.visible)
+        answer = ops.LessonAnswer(lesson_id=lesson_id, entry_id=decided.id, seq=decided.seq, visible=decided.visible)
         if not decided.visible:
             self._unseen[workspace_id, owner, lesson_id] = lesson, answer
         return answer
@@ -221,7 +210,7 @@ def _skipped(counts: Mapping[str, int]) -> str | None:
 
 
 ANSWERS: Final[Answers] = (
-    (CONSOLIDATE, Learning.consolidate),
-    (LEARNED_RULES, Learning.rules),
-    (ADD_LESSON, Learning.add_lesson),
+    (ops.CONSOLIDATE, Learning.consolidate),
+    (ops.LEARNED_RULES, Learning.rules),
+    (ops.ADD_LESSON, Learning.add_lesson),
 )

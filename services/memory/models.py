@@ -30,20 +30,7 @@ from ...schemas.errors import (
 )
 from ...schemas.events.embeddings import EmbeddingsAdded, EmbeddingsDropped
 from ...schemas.ids import SYSTEM_WORKSPACE
-from ...schemas.operations.embeddings import (
-    ACTIVATE_MODEL,
-    ADD_MODEL,
-    DROP_MODEL,
-    EMBEDDING_MODELS,
-    ActivateModelRequest,
-    AddModelRequest,
-    DropModelRequest,
-    ModelActivated,
-    ModelChange,
-    ModelsAnswer,
-    ModelShown,
-    ModelsRequest,
-)
+from ...schemas.operations import embeddings as ops
 from ...schemas.views import (
     ACTIVATIONS_PROJECTION,
     VECTORS_PROJECTION,
@@ -64,11 +51,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._:/-]{1,96}\Z")
 
 
 class EmbeddingModels:
-    """Fills, switches, compares and drops models.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Fills, switches, compares and drops models."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -93,7 +76,7 @@ class EmbeddingModels:
             )
         return name
 
-    async def show(self, caller: Caller, _asked: ModelsRequest) -> ModelsAnswer:
+    async def show(self, caller: Caller, _asked: ops.ModelsRequest) -> ops.ModelsAnswer:
         """Every model that has vectors or is wanted: its state, where it is active, and how far it is filled.
 
         With figures of all workspaces, the reactors that fill the models are shown as well.
@@ -124,9 +107,9 @@ class EmbeddingModels:
                 shown["active_in"] = sorted(name for name, used in known.active.items() if used == model)
                 shown["filling"] = filling.get(model)
             models.append(shown)
-        return ModelsAnswer(workspace_id=workspace_id, models=tuple(map(ModelShown.model_validate, models)))
+        return ops.ModelsAnswer(workspace_id=workspace_id, models=tuple(map(ops.ModelShown.model_validate, models)))
 
-    async def add(self, caller: Caller, asked: AddModelRequest) -> ModelChange:
+    async def add(self, caller: Caller, asked: ops.AddModelRequest) -> ops.ModelChange:
         """Fill a further model in the background; it is called once first, so that only a model that works is recorded.
 
         Raises:
@@ -138,13 +121,13 @@ class EmbeddingModels:
         name = self.name_of(asked.model)
         async with self._one_at_a_time:
             if await self._figures.state(name) == ModelState.ADDED:
-                return ModelChange(model=name, changed=False, dim=await self._figures.dim(name))
+                return ops.ModelChange(model=name, changed=False, dim=await self._figures.dim(name))
             dim = await self._try_out(name)
             added = EmbeddingsAdded(model=name, embedder=self._embedders.kind_of(name))
             seq = await self._record(caller, added, f"Vectors of {name} are filled beside the others")
-            return ModelChange(model=name, changed=True, dim=dim, seq=seq)
+            return ops.ModelChange(model=name, changed=True, dim=dim, seq=seq)
 
-    async def activate(self, caller: Caller, asked: ActivateModelRequest) -> ModelActivated:
+    async def activate(self, caller: Caller, asked: ops.ActivateModelRequest) -> ops.ModelActivated:
         """Let recall use a model at once in one workspace, or in all that have not activated one themselves.
 
         The model used before stays filled. Returns when recalls use the new vectors, after SETTLE_TIMEOUT_S at the latest.
@@ -183,7 +166,9 @@ class EmbeddingModels:
                 await self._node.shows(int(result["seq"]), *_DECIDED_ON)
                 await self._settled()
         filled = (await self._figures.read(workspace_id)).coverage(name)
-        return ModelActivated(**result, vectors=filled.vectors, missing=filled.missing, embeddable=filled.embeddable)
+        return ops.ModelActivated(
+            **result, vectors=filled.vectors, missing=filled.missing, embeddable=filled.embeddable
+        )
 
     async def _check_filled(self, name: str, workspace_id: str | None) -> None:
         filled = (await self._figures.read(workspace_id)).coverage(name)
@@ -195,7 +180,7 @@ class EmbeddingModels:
                 field="model",
             )
 
-    async def drop(self, caller: Caller, asked: DropModelRequest) -> ModelChange:
+    async def drop(self, caller: Caller, asked: ops.DropModelRequest) -> ops.ModelChange:
         """Forget a model's vectors and fill it no longer; a later ``add`` fills it from the beginning.
 
         Raises:
@@ -214,10 +199,10 @@ class EmbeddingModels:
                     f"recall uses {name}: {shown}", hint="`embeddings activate` another model first", field="model"
                 )
             if known.states.get(name) == ModelState.DROPPED:
-                return ModelChange(model=name, changed=False)
+                return ops.ModelChange(model=name, changed=False)
             dropped = EmbeddingsDropped(model=name, reason=asked.reason)
             seq = await self._record(caller, dropped, f"Vectors of {name} are dropped")
-            return ModelChange(model=name, changed=True, seq=seq)
+            return ops.ModelChange(model=name, changed=True, seq=seq)
 
     async def compare(
         self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None
@@ -293,8 +278,8 @@ async def _with_coverage(
 
 
 ANSWERS: Final[Answers] = (
-    (EMBEDDING_MODELS, EmbeddingModels.show),
-    (ADD_MODEL, EmbeddingModels.add),
-    (ACTIVATE_MODEL, EmbeddingModels.activate),
-    (DROP_MODEL, EmbeddingModels.drop),
+    (ops.EMBEDDING_MODELS, EmbeddingModels.show),
+    (ops.ADD_MODEL, EmbeddingModels.add),
+    (ops.ACTIVATE_MODEL, EmbeddingModels.activate),
+    (ops.DROP_MODEL, EmbeddingModels.drop),
 )

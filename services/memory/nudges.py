@@ -63,11 +63,7 @@ _log = structlog.get_logger(__name__)
 
 
 class NudgeService:
-    """Offers nudges.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Offers nudges."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

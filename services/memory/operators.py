@@ -16,30 +16,8 @@ from ...schemas.events.payload import ControlPayload
 from ...schemas.events.workspaces import ConsentChanged
 from ...schemas.grants import USER, speaks_for
 from ...schemas.ids import SYSTEM_WORKSPACE
+from ...schemas.operations import operators as ops
 from ...schemas.operations.documents import RetractDocumentRequest
-from ...schemas.operations.operators import (
-    CONSENT,
-    DELETE_OPERATOR,
-    FORGET_OPERATOR,
-    NAME_OPERATOR,
-    OPERATORS,
-    REPLACE_SUBJECT_KEY,
-    SHOW_OPERATOR,
-    ConsentRequest,
-    DeleteOperatorRequest,
-    FactShown,
-    ForgetOperatorRequest,
-    NameOperatorRequest,
-    OperatorAnswer,
-    OperatorChangedAnswer,
-    OperatorRequest,
-    OperatorsAnswer,
-    OperatorShown,
-    OperatorsRequest,
-    ProfileShown,
-    ReplaceSubjectKeyRequest,
-    SubjectKeyReplacedAnswer,
-)
 from ...schemas.persons import person_of
 from ...schemas.principal import Role
 from ...schemas.rules.operators import KEY_CHANGED, KEY_CHANGED_FIX, facts_of, key_id, slug_of, subject_hash
@@ -58,11 +36,7 @@ _OWN_NOTES: Final = f"""SELECT owner, doc_key FROM {DOCUMENTS} WHERE workspace_i
 
 
 class Operators:
-    """The use-cases.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -114,7 +88,7 @@ class Operators:
     def _key_changed(self) -> bool:
         return self._profiles.key_in_use() not in (None, self._key_id)
 
-    async def show(self, caller: Caller, asked: OperatorRequest) -> OperatorAnswer:
+    async def show(self, caller: Caller, asked: ops.OperatorRequest) -> ops.OperatorAnswer:
         """The model of a person, with the quotes that support it.
 
         Raises:
@@ -127,7 +101,7 @@ class Operators:
         rows = await asyncio.to_thread(self._profiles.of, workspace_id, slug)
         consent = await asyncio.to_thread(self._profiles.consent, workspace_id, slug)
         profiles = [(row.agent_id, _shown(row)) for row in rows]
-        return OperatorAnswer(
+        return ops.OperatorAnswer(
             slug=slug,
             consent=None if consent is None else "granted" if consent.granted else "withdrawn",
             opted_out=consent is not None and not consent.granted,
@@ -137,13 +111,13 @@ class Operators:
             view_seq=view_seq,
         )
 
-    async def list(self, caller: Caller, _asked: OperatorsRequest) -> OperatorsAnswer:
+    async def list(self, caller: Caller, _asked: ops.OperatorsRequest) -> ops.OperatorsAnswer:
         """The models of a workspace, by slug."""
         view_seq = self._views.view_seq(OPERATORS_PROJECTION)
         rows = await asyncio.to_thread(self._profiles.models, caller.workspace_id)
-        return OperatorsAnswer(
+        return ops.OperatorsAnswer(
             operators=tuple(
-                OperatorShown(
+                ops.OperatorShown(
                     slug=row.slug,
                     crew_id=row.crew_id,
                     keys=tuple(fact.key for fact in facts_of(row.facts)),
@@ -154,14 +128,14 @@ class Operators:
             view_seq=view_seq,
         )
 
-    async def forget(self, caller: Caller, asked: ForgetOperatorRequest) -> OperatorChangedAnswer:
+    async def forget(self, caller: Caller, asked: ops.ForgetOperatorRequest) -> ops.OperatorChangedAnswer:
         """Forget one key, or all, in the model and in every card; raises as ``show``."""
         _check(caller, asked.user)
         person = await self._person(caller.workspace_id, asked.user)
         payload = OperatorForgotten(subject_hash=person, key=asked.key)
         return await self._change(caller, person, payload, f"forget {asked.key or 'all keys'} of an operator")
 
-    async def consent(self, caller: Caller, asked: ConsentRequest) -> OperatorChangedAnswer:
+    async def consent(self, caller: Caller, asked: ops.ConsentRequest) -> ops.OperatorChangedAnswer:
         """Record consent or its withdrawal, which removes model, cards and what agents wrote; raises as ``show``."""
         _check(caller, asked.user)
         person = await self._person(caller.workspace_id, asked.user)
@@ -171,7 +145,7 @@ class Operators:
         answer = await self._change(caller, person, payload, f"an operator {said}")
         return answer if granted else await self._retract_notes(caller, asked.user, answer)
 
-    async def name(self, caller: Caller, asked: NameOperatorRequest) -> OperatorChangedAnswer:
+    async def name(self, caller: Caller, asked: ops.NameOperatorRequest) -> ops.OperatorChangedAnswer:
         """Declare a further name of a person, or undo that; raises as ``show``, for either name.
 
         Raises:
@@ -192,14 +166,14 @@ class Operators:
         answer = await self._change(caller, person, payload, f"an operator {said}")
         return answer.model_copy(update={"slug": await asyncio.to_thread(self.slug, caller.workspace_id, asked.user)})
 
-    async def delete(self, caller: Caller, asked: DeleteOperatorRequest) -> OperatorChangedAnswer:
+    async def delete(self, caller: Caller, asked: ops.DeleteOperatorRequest) -> ops.OperatorChangedAnswer:
         """Remove model, cards, what agents wrote, and consent; raises as ``show``."""
         _check(caller, asked.user)
         person = await self._person(caller.workspace_id, asked.user)
         answer = await self._change(caller, person, OperatorDeleted(subject_hash=person), "an operator was deleted")
         return await self._retract_notes(caller, asked.user, answer)
 
-    async def replace_key(self, caller: Caller, _asked: ReplaceSubjectKeyRequest) -> SubjectKeyReplacedAnswer:
+    async def replace_key(self, caller: Caller, _asked: ops.ReplaceSubjectKeyRequest) -> ops.SubjectKeyReplacedAnswer:
         """Use the present key instead of one that was lost; models, consents and names of all workspaces are removed.
 
         Raises:
@@ -209,7 +183,7 @@ class Operators:
             raise InvalidQuery("the key is the one that the journal uses", hint="nothing is to be replaced")
         payload, summary = OperatorKeyReplaced(key_id=self._key_id), "the key that names people was replaced"
         decided = await self._node.decide(caller, payload, summary, OPERATORS_PROJECTION, workspace_id=SYSTEM_WORKSPACE)
-        return SubjectKeyReplacedAnswer(key_id=self._key_id, seq=decided.seq, visible=decided.visible)
+        return ops.SubjectKeyReplacedAnswer(key_id=self._key_id, seq=decided.seq, visible=decided.visible)
 
     def _hash(self, workspace_id: str, user: str) -> str:
         """The keyed hash of the person, also by a further name; blocking."""
@@ -227,11 +201,13 @@ class Operators:
 
     async def _change(
         self, caller: Caller, person: str, payload: ControlPayload, summary: str
-    ) -> OperatorChangedAnswer:
+    ) -> ops.OperatorChangedAnswer:
         decided = await self._node.decide(caller, payload, summary, OPERATORS_PROJECTION)
-        return OperatorChangedAnswer(slug=slug_of(person), seq=decided.seq, visible=decided.visible)
+        return ops.OperatorChangedAnswer(slug=slug_of(person), seq=decided.seq, visible=decided.visible)
 
-    async def _retract_notes(self, caller: Caller, user: str, answer: OperatorChangedAnswer) -> OperatorChangedAnswer:
+    async def _retract_notes(
+        self, caller: Caller, user: str, answer: ops.OperatorChangedAnswer
+    ) -> ops.OperatorChangedAnswer:
         """Retract what agents wrote about the person under the slug or the person's name."""
         named = [caller.workspace_id, answer.slug, user]
         operator = caller.principal.model_copy(update={"role": Role.ADMIN, "workspace_id": caller.workspace_id})
@@ -264,12 +240,12 @@ def _check(caller: Caller, user: str) -> None:
         )
 
 
-def _shown(row: OperatorProfileRow) -> ProfileShown:
-    return ProfileShown(
+def _shown(row: OperatorProfileRow) -> ops.ProfileShown:
+    return ops.ProfileShown(
         agent_id=row.agent_id,
         crew_id=row.crew_id,
         facts=tuple(
-            FactShown(key=fact.key, value=fact.value, quote=fact.quote, entry_id=fact.entry_id)
+            ops.FactShown(key=fact.key, value=fact.value, quote=fact.quote, entry_id=fact.entry_id)
             for fact in facts_of(row.facts)
         ),
         updated_at=format_ms(row.updated_ms),
@@ -277,11 +253,11 @@ def _shown(row: OperatorProfileRow) -> ProfileShown:
 
 
 ANSWERS: Final[Answers] = (
-    (SHOW_OPERATOR, Operators.show),
-    (OPERATORS, Operators.list),
-    (FORGET_OPERATOR, Operators.forget),
-    (CONSENT, Operators.consent),
-    (NAME_OPERATOR, Operators.name),
-    (DELETE_OPERATOR, Operators.delete),
-    (REPLACE_SUBJECT_KEY, Operators.replace_key),
+    (ops.SHOW_OPERATOR, Operators.show),
+    (ops.OPERATORS, Operators.list),
+    (ops.FORGET_OPERATOR, Operators.forget),
+    (ops.CONSENT, Operators.consent),
+    (ops.NAME_OPERATOR, Operators.name),
+    (ops.DELETE_OPERATOR, Operators.delete),
+    (ops.REPLACE_SUBJECT_KEY, Operators.replace_key),
 )

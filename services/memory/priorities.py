@@ -36,11 +36,7 @@ _LIVE: Final = f"""SELECT coalesce(live.since_seq, entry.seq), coalesce(live.pri
 
 
 class Priorities:
-    """Sets live priorities.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Sets live priorities."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

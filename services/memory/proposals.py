@@ -19,26 +19,7 @@ from ...schemas.errors import EvidenceGone, NotFound, ProposalNotPending
 from ...schemas.events.learning import RuleLearned
 from ...schemas.events.proposals import ProposalDecided
 from ...schemas.ids import derived_id
-from ...schemas.operations.proposals import (
-    APPROVE_PROPOSAL,
-    DIFF_PROPOSAL,
-    EXPLAIN_PROPOSAL,
-    REJECT_PROPOSAL,
-    UNDO_PROPOSAL,
-    ApproveProposalRequest,
-    DiffProposalRequest,
-    EvidenceShown,
-    ExplainProposalRequest,
-    ProposalDecisionAnswer,
-    ProposalDiff,
-    ProposalExplained,
-    ProposalsAnswer,
-    ProposalShown,
-    ProposalsRequest,
-    ProposalState,
-    RejectProposalRequest,
-    UndoProposalRequest,
-)
+from ...schemas.operations import proposals as ops
 from ...schemas.operations.proposals import (
     PROPOSALS as LIST_PROPOSALS,
 )
@@ -85,7 +66,7 @@ class Proposal:
     """A proposal, what became of it, and the sequence of the last decision (0 if there is none)."""
 
     row: ProposalRow
-    state: ProposalState
+    state: ops.ProposalState
     reason: str
     rule_id: str | None
     decided_seq: int = 0
@@ -102,11 +83,7 @@ class Proposal:
 
 
 class Proposals:
-    """The use-cases.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -116,14 +93,14 @@ class Proposals:
         self._learned = Learned(node.views)
         self._turn = asyncio.Lock()
 
-    async def list(self, caller: Caller, asked: ProposalsRequest) -> ProposalsAnswer:
+    async def list(self, caller: Caller, asked: ops.ProposalsRequest) -> ops.ProposalsAnswer:
         """The proposals of a workspace."""
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
         found = await asyncio.to_thread(self._read, caller.workspace_id, None, asked.crew_id)
         shown = [_shown(one) for one in found if asked.state in (None, one.state)]
-        return ProposalsAnswer(proposals=tuple(shown[:LISTED]), view_seq=view_seq)
+        return ops.ProposalsAnswer(proposals=tuple(shown[:LISTED]), view_seq=view_seq)
 
-    async def explain(self, caller: Caller, asked: ExplainProposalRequest) -> ProposalExplained:
+    async def explain(self, caller: Caller, asked: ops.ExplainProposalRequest) -> ops.ProposalExplained:
         """A proposal with its evidence.
 
         Raises:
@@ -132,14 +109,14 @@ class Proposals:
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
         proposal = await self._one(caller, asked.proposal_id)
         entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
-        return ProposalExplained(
+        return ops.ProposalExplained(
             proposal=_shown(proposal),
             entries=tuple(entries),
             gone=len(proposal.evidence) - len(entries),
             view_seq=view_seq,
         )
 
-    async def diff(self, caller: Caller, asked: DiffProposalRequest) -> ProposalDiff:
+    async def diff(self, caller: Caller, asked: ops.DiffProposalRequest) -> ops.ProposalDiff:
         """How an approval changes the rules in the crew's prompts, or which procedure that of a skill writes.
 
         Raises:
@@ -147,7 +124,7 @@ class Proposals:
             ProposalNotPending: If it was decided.
         """
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
-        proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
+        proposal = await self._one(caller, asked.proposal_id, ops.ProposalState.PENDING)
         row = proposal.row
         if row.skill_of is not None:
             return _difference("", text_of(row, proposal.evidence), view_seq)
@@ -170,7 +147,7 @@ class Proposals:
         before, after = rules_text(rules), rules_text(rules_shown([*proven, new, *others], RULES_SHOWN))
         return _difference(before, after, view_seq)
 
-    async def approve(self, caller: Caller, asked: ApproveProposalRequest) -> ProposalDecisionAnswer:
+    async def approve(self, caller: Caller, asked: ops.ApproveProposalRequest) -> ops.ProposalDecisionAnswer:
         """Record the rule, or write the procedure of a skill.
 
         Raises:
@@ -180,7 +157,7 @@ class Proposals:
             CrewJournalError: As ``Storing.store``, for a skill.
         """
         async with self._turn:
-            proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
+            proposal = await self._one(caller, asked.proposal_id, ops.ProposalState.PENDING)
             row = proposal.row
             entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
             if len(entries) < MIN_EVIDENCE:
@@ -193,7 +170,7 @@ class Proposals:
             if row.skill_of is not None:
                 await self._skills.write(caller, row, proposal.evidence)
                 decided = await self._decide(caller, proposal, "approved", "")
-                return _decision(proposal, ProposalState.APPROVED, row.skill_of, decided)
+                return _decision(proposal, ops.ProposalState.APPROVED, row.skill_of, decided)
             rule = RuleLearned(
                 crew_id=row.crew_id,
                 pattern=row.pattern,
@@ -216,9 +193,9 @@ class Proposals:
                 priority=Priority.HIGH,
                 refs={EVIDENCE_REF: list(evidence), "derived_from": [row.proposal_id]},
             )
-        return _decision(proposal, ProposalState.APPROVED, decided.id, decided)
+        return _decision(proposal, ops.ProposalState.APPROVED, decided.id, decided)
 
-    async def reject(self, caller: Caller, asked: RejectProposalRequest) -> ProposalDecisionAnswer:
+    async def reject(self, caller: Caller, asked: ops.RejectProposalRequest) -> ops.ProposalDecisionAnswer:
         """Record the rejection.
 
         Raises:
@@ -226,11 +203,11 @@ class Proposals:
             ProposalNotPending: If it was decided.
         """
         async with self._turn:
-            proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
+            proposal = await self._one(caller, asked.proposal_id, ops.ProposalState.PENDING)
             decided = await self._decide(caller, proposal, "rejected", asked.reason)
-        return _decision(proposal, ProposalState.REJECTED, None, decided)
+        return _decision(proposal, ops.ProposalState.REJECTED, None, decided)
 
-    async def undo(self, caller: Caller, asked: UndoProposalRequest) -> ProposalDecisionAnswer:
+    async def undo(self, caller: Caller, asked: ops.UndoProposalRequest) -> ops.ProposalDecisionAnswer:
         """Retract the rule or procedure of an approved proposal, or let a rejected one be pending again.
 
         Raises:
@@ -238,19 +215,21 @@ class Proposals:
             ProposalNotPending: If nothing was decided, or the rule is retracted already.
         """
         async with self._turn:
-            proposal = await self._one(caller, asked.proposal_id, ProposalState.APPROVED, ProposalState.REJECTED)
-            if proposal.state is ProposalState.REJECTED:
+            proposal = await self._one(
+                caller, asked.proposal_id, ops.ProposalState.APPROVED, ops.ProposalState.REJECTED
+            )
+            if proposal.state is ops.ProposalState.REJECTED:
                 decided = await self._decide(caller, proposal, "reopened", asked.reason)
-                return _decision(proposal, ProposalState.PENDING, None, decided)
+                return _decision(proposal, ops.ProposalState.PENDING, None, decided)
             if proposal.row.skill_of is not None:
                 await self._skills.retract(caller, proposal.row, asked.reason)
                 decided = await self._decide(caller, proposal, "undone", asked.reason)
-                return _decision(proposal, ProposalState.UNDONE, proposal.row.skill_of, decided)
+                return _decision(proposal, ops.ProposalState.UNDONE, proposal.row.skill_of, decided)
             assert proposal.rule_id is not None  # an approved proposal of a rule has its rule
             retract = RetractRequest(entry_id=proposal.rule_id, reason=asked.reason)
             done = await self._retractions.retract(caller, retract)
         decided = Decided(proposal.rule_id, done.seq or 0, visible=done.visible)
-        return _decision(proposal, ProposalState.UNDONE, proposal.rule_id, decided)
+        return _decision(proposal, ops.ProposalState.UNDONE, proposal.rule_id, decided)
 
     async def _decide(self, caller: Caller, proposal: Proposal, decision: Any, reason: str) -> Decided:
         """Record a decision; its id follows from the one before it, so a repeated request records nothing."""
@@ -265,7 +244,7 @@ class Proposals:
             crew_id=proposal.row.crew_id,
         )
 
-    async def _one(self, caller: Caller, proposal_id: str, *states: ProposalState) -> Proposal:
+    async def _one(self, caller: Caller, proposal_id: str, *states: ops.ProposalState) -> Proposal:
         found = await asyncio.to_thread(self._read, caller.workspace_id, proposal_id, None)
         if not found:
             raise NotFound(
@@ -288,10 +267,10 @@ class Proposals:
             for *row, decided, decided_seq, rule_id, settled, retracted in self._views.rows(_ROWS, params)
         ]
 
-    def _entries(self, workspace_id: str, proposal: Proposal) -> Sequence[EvidenceShown]:
+    def _entries(self, workspace_id: str, proposal: Proposal) -> Sequence[ops.EvidenceShown]:
         rows = self._views.rows(_EVIDENCE, {"workspace": workspace_id, "ids": list(proposal.evidence)})
         return [
-            EvidenceShown(
+            ops.EvidenceShown(
                 entry_id=entry_id,
                 entry_type=entry_type,
                 author=author_shown(publisher, agent_id),
@@ -304,9 +283,9 @@ class Proposals:
 
 
 _OF_SKILL: Final = {
-    "approved": ProposalState.APPROVED,
-    "rejected": ProposalState.REJECTED,
-    "undone": ProposalState.UNDONE,
+    "approved": ops.ProposalState.APPROVED,
+    "rejected": ops.ProposalState.REJECTED,
+    "undone": ops.ProposalState.UNDONE,
 }
 """States of a proposed skill by its last decision."""
 
@@ -316,14 +295,14 @@ def _proposal(
 ) -> Proposal:
     decision, _, reason = (decided or "").partition("/")
     if row.skill_of is not None:
-        state = _OF_SKILL.get(decision, ProposalState.PENDING)
+        state = _OF_SKILL.get(decision, ops.ProposalState.PENDING)
         rule_id = row.skill_of
     elif retracted:
-        state = ProposalState.UNDONE
+        state = ops.ProposalState.UNDONE
     elif rule_id is not None:
-        state = ProposalState.LEARNED if settled else ProposalState.APPROVED
+        state = ops.ProposalState.LEARNED if settled else ops.ProposalState.APPROVED
     else:
-        state = ProposalState.REJECTED if decision == "rejected" else ProposalState.PENDING
+        state = ops.ProposalState.REJECTED if decision == "rejected" else ops.ProposalState.PENDING
     return Proposal(row, state, reason, rule_id, int(decided_seq))
 
 
@@ -331,9 +310,9 @@ def _rule_id(row: ProposalRow) -> str:
     return derived_id("proposal", 1, f"{row.workspace_id}/{row.proposal_id}")
 
 
-def _shown(proposal: Proposal) -> ProposalShown:
+def _shown(proposal: Proposal) -> ops.ProposalShown:
     row = proposal.row
-    return ProposalShown(
+    return ops.ProposalShown(
         proposal_id=row.proposal_id,
         crew_id=row.crew_id,
         pattern=row.pattern,
@@ -354,9 +333,9 @@ def _shown(proposal: Proposal) -> ProposalShown:
 
 
 def _decision(
-    proposal: Proposal, state: ProposalState, rule_id: str | None, decided: Decided
-) -> ProposalDecisionAnswer:
-    return ProposalDecisionAnswer(
+    proposal: Proposal, state: ops.ProposalState, rule_id: str | None, decided: Decided
+) -> ops.ProposalDecisionAnswer:
+    return ops.ProposalDecisionAnswer(
         proposal_id=proposal.row.proposal_id,
         state=state,
         rule_id=rule_id,
@@ -366,16 +345,16 @@ def _decision(
     )
 
 
-def _difference(before: str, after: str, view_seq: int) -> ProposalDiff:
+def _difference(before: str, after: str, view_seq: int) -> ops.ProposalDiff:
     lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "now", "after approval", n=1)
-    return ProposalDiff(before=before, after=after, diff="".join(lines), view_seq=view_seq)
+    return ops.ProposalDiff(before=before, after=after, diff="".join(lines), view_seq=view_seq)
 
 
 ANSWERS: Final[Answers] = (
     (LIST_PROPOSALS, Proposals.list),
-    (EXPLAIN_PROPOSAL, Proposals.explain),
-    (DIFF_PROPOSAL, Proposals.diff),
-    (APPROVE_PROPOSAL, Proposals.approve),
-    (REJECT_PROPOSAL, Proposals.reject),
-    (UNDO_PROPOSAL, Proposals.undo),
+    (ops.EXPLAIN_PROPOSAL, Proposals.explain),
+    (ops.DIFF_PROPOSAL, Proposals.diff),
+    (ops.APPROVE_PROPOSAL, Proposals.approve),
+    (ops.REJECT_PROPOSAL, Proposals.reject),
+    (ops.UNDO_PROPOSAL, Proposals.undo),
 )

@@ -14,15 +14,7 @@ from typing import Final
 from ...schemas.errors import BrokerUnavailable, EntryConflict, InvalidQuery, NotFound
 from ...schemas.events.memory import MemoryReferenced, ReferencedEntry
 from ...schemas.ids import derived_id, message_id
-from ...schemas.operations.recall import (
-    RECEIPT,
-    USED,
-    ReceiptAnswer,
-    ReceiptRequest,
-    ShownHit,
-    UsedAnswer,
-    UsedRequest,
-)
+from ...schemas.operations import recall as ops
 from ...schemas.principal import Principal
 from ...schemas.timestamps import format_ms
 from ...schemas.views import RECEIPTS
@@ -43,18 +35,14 @@ _SELECT: Final = (
 
 
 class Receipts:
-    """Shows receipts, and records their use.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Shows receipts, and records their use."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._views = node.views
         self._log = node.use(ReceiptLog)
 
-    async def used(self, caller: Caller, asked: UsedRequest) -> UsedAnswer:
+    async def used(self, caller: Caller, asked: ops.UsedRequest) -> ops.UsedAnswer:
         """Count the hits of a receipt, or some of them, as having reached a prompt; once.
 
         Raises:
@@ -64,7 +52,7 @@ class Receipts:
         """
         row = await self._find(caller.principal, asked.receipt)
         if row.used is not None:
-            return UsedAnswer(receipt=row.receipt, counted=0, already=True)
+            return ops.UsedAnswer(receipt=row.receipt, counted=0, already=True)
         held = {str(hit["entry_id"]) for hit in json.loads(row.hits)}
         chosen = held if asked.entry_ids is None else set(asked.entry_ids)
         if foreign := sorted(chosen - held):
@@ -85,13 +73,13 @@ class Receipts:
                 already = decided.duplicate
             except EntryConflict:  # other hits of it were reported first
                 already = True
-        return UsedAnswer(receipt=row.receipt, counted=0 if already else len(chosen), already=already)
+        return ops.UsedAnswer(receipt=row.receipt, counted=0 if already else len(chosen), already=already)
 
-    async def show(self, caller: Caller, asked: ReceiptRequest) -> ReceiptAnswer:
+    async def show(self, caller: Caller, asked: ops.ReceiptRequest) -> ops.ReceiptAnswer:
         """What a recall showed to whom; raises as ``used``."""
         row = await self._find(caller.principal, asked.receipt)
         used = None if row.used is None else set(json.loads(row.used))
-        return ReceiptAnswer(
+        return ops.ReceiptAnswer(
             receipt=row.receipt,
             workspace_id=row.workspace_id,
             ts=format_ms(row.ts_ms),
@@ -107,7 +95,8 @@ class Receipts:
             mode=row.mode,
             floor=row.floor,
             hits=[
-                ShownHit(**hit, used=None if used is None else hit["entry_id"] in used) for hit in json.loads(row.hits)
+                ops.ShownHit(**hit, used=None if used is None else hit["entry_id"] in used)
+                for hit in json.loads(row.hits)
             ],
             rendered=row.rendered,
             used_at=None if row.used_ms is None else format_ms(row.used_ms),
@@ -166,4 +155,4 @@ def _is_for(row: ReceiptRow, principal: Principal) -> bool:
     return principal.role.administers or (row.agent_id is not None and row.agent_id == principal.agent_id)
 
 
-ANSWERS: Final[Answers] = ((USED, Receipts.used), (RECEIPT, Receipts.show))
+ANSWERS: Final[Answers] = ((ops.USED, Receipts.used), (ops.RECEIPT, Receipts.show))

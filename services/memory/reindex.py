@@ -33,11 +33,7 @@ _MISSING: Final = f"""SELECT count(*) FROM {ENTRIES} e WHERE e.workspace_id = $w
 
 
 class Reindexing:
-    """Requests a reindex of a workspace.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Requests a reindex of a workspace."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -14,16 +14,7 @@ from typing import Any, Final
 from ...schemas.errors import InvalidQuery, NotAllowed, NotFound
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.relations import RelationAsserted, RelationRetracted
-from ...schemas.operations.relations import (
-    GRAPH,
-    RELATE,
-    UNRELATE,
-    GraphAnswer,
-    GraphRequest,
-    RelateRequest,
-    RelationAnswer,
-    UnrelateRequest,
-)
+from ...schemas.operations import relations as ops
 from ...schemas.principal import Role
 from ...schemas.rules.relations import SIMILAR, SUPERSEDES, Authority, RelationState, is_turned
 from ...schemas.views import ENTRIES, RELATIONS
@@ -60,11 +51,7 @@ class _Ends:
 
 
 class Relations:
-    """The use-cases.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -72,7 +59,7 @@ class Relations:
         self._queries = node.queries
         self._graph = GraphQueries(node.views, node.queries)
 
-    async def relate(self, caller: Caller, asked: RelateRequest) -> RelationAnswer:
+    async def relate(self, caller: Caller, asked: ops.RelateRequest) -> ops.RelationAnswer:
         """Record how an entry relates to another one; returns after the ack.
 
         Raises:
@@ -108,7 +95,7 @@ class Relations:
         recorded = await self._record(caller, ends, said, f"{asked.relation} is asserted")
         return _answer(ends, asked.relation, RelationState.ASSERTED, asked.weight, asked.reason, recorded.seq)
 
-    async def retract(self, caller: Caller, asked: UnrelateRequest) -> RelationAnswer:
+    async def retract(self, caller: Caller, asked: ops.UnrelateRequest) -> ops.RelationAnswer:
         """Record that a relation is not believed any more; returns after the ack.
 
         Raises:
@@ -142,11 +129,11 @@ class Relations:
         recorded = await self._record(caller, ends, said, f"{asked.relation} is retracted")
         return _answer(ends, asked.relation, RelationState.RETRACTED, weight, asked.reason, recorded.seq)
 
-    async def graph(self, caller: Caller, asked: GraphRequest) -> GraphAnswer:
+    async def graph(self, caller: Caller, asked: ops.GraphRequest) -> ops.GraphAnswer:
         """The relations around an entry; raises as ``GraphQueries.graph``."""
         return await self._graph.graph(caller, asked)
 
-    async def _ends(self, caller: Caller, asked: RelateRequest | UnrelateRequest) -> _Ends:
+    async def _ends(self, caller: Caller, asked: ops.RelateRequest | ops.UnrelateRequest) -> _Ends:
         workspace_id = caller.workspace_id
         one, other = [
             (await self._queries.get(caller.principal, name, workspace=workspace_id)).entry
@@ -185,8 +172,10 @@ class Relations:
         )
 
 
-def _answer(ends: _Ends, relation: str, state: RelationState, weight: float, reason: str, seq: int) -> RelationAnswer:
-    return RelationAnswer(
+def _answer(
+    ends: _Ends, relation: str, state: RelationState, weight: float, reason: str, seq: int
+) -> ops.RelationAnswer:
+    return ops.RelationAnswer(
         src_entry_id=ends.src_entry_id,
         dst_entry_id=ends.dst_entry_id,
         relation=relation,
@@ -197,4 +186,8 @@ def _answer(ends: _Ends, relation: str, state: RelationState, weight: float, rea
     )
 
 
-ANSWERS: Final[Answers] = ((RELATE, Relations.relate), (UNRELATE, Relations.retract), (GRAPH, Relations.graph))
+ANSWERS: Final[Answers] = (
+    (ops.RELATE, Relations.relate),
+    (ops.UNRELATE, Relations.retract),
+    (ops.GRAPH, Relations.graph),
+)

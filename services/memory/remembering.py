@@ -18,11 +18,7 @@ _OF_ENTRY: Final[tuple[str, ...]] = ("supersedes", "valid_at", "data_subject_id"
 
 
 class Remembering:
-    """The use-case.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-case."""
 
     def __init__(self, node: Node) -> None:
         self._journal = node.journal

@@ -37,11 +37,7 @@ _PROPOSED = f"""SELECT relation, src_entry_id, src_seq, dst_entry_id, dst_seq FR
 
 
 class Retractions:
-    """The use-cases.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -33,11 +33,7 @@ def address_of(row: ProposalRow) -> Address:
 
 
 class Skills:
-    """Writes and retracts procedures.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Writes and retracts procedures."""
 
     def __init__(self, node: Node) -> None:
         self._storing = node.use(Documents).writing.storing

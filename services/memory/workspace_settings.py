@@ -18,18 +18,8 @@ from ...schemas.events.workspaces import (
     SALIENCE_WEIGHTS,
     WorkspaceConfigured,
 )
+from ...schemas.operations import workspaces as ops
 from ...schemas.operations.operation import is_switch
-from ...schemas.operations.workspaces import (
-    CONFIGURE_WORKSPACE,
-    WORKSPACES,
-    ConfigureWorkspaceRequest,
-    WorkspacesAnswer,
-    WorkspaceSettings,
-    WorkspaceSettingsAnswer,
-    WorkspaceSettingsRequest,
-    WorkspaceShown,
-    WorkspacesRequest,
-)
 from ...schemas.operations.workspaces import (
     WORKSPACE_SETTINGS as READ_SETTINGS,
 )
@@ -53,16 +43,12 @@ _WORKSPACES: Final = f"""SELECT workspace_id, count(ts_ms), count(DISTINCT agent
 _COST: Final = "cost_nudge_usd"
 """The setting that has a field of its own in ``workspace.configured``; the others are in ``settings``."""
 _POLICY: Final = f"SELECT policy FROM {EMBED_POLICIES} WHERE workspace_id = ?"
-_OFF: Final = {name: False for name, one in WorkspaceSettings.model_fields.items() if is_switch(one.annotation)}
+_OFF: Final = {name: False for name, one in ops.WorkspaceSettings.model_fields.items() if is_switch(one.annotation)}
 _DEFAULT: Final = WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
 
 
 class WorkspaceSettingsService:
-    """Reads and records settings.
-
-    Args:
-        node: What use-cases share.
-    """
+    """Reads and records settings."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -70,7 +56,7 @@ class WorkspaceSettingsService:
         self._changing = asyncio.Lock()
         self._last_change = 0
 
-    async def get(self, caller: Caller, _asked: WorkspaceSettingsRequest) -> WorkspaceSettingsAnswer:
+    async def get(self, caller: Caller, _asked: ops.WorkspaceSettingsRequest) -> ops.WorkspaceSettingsAnswer:
         """The settings of a workspace; the defaults if it was not configured."""
         view_seq = self._views.view_seq(NUDGES_PROJECTION)
         configured = await asyncio.to_thread(self._read, caller.workspace_id)
@@ -79,7 +65,7 @@ class WorkspaceSettingsService:
         policy = await asyncio.to_thread(self._policy, caller.workspace_id)
         return _answer(caller.workspace_id, configured or _DEFAULT, policy, view_seq)
 
-    async def put(self, caller: Caller, asked: ConfigureWorkspaceRequest) -> WorkspaceSettingsAnswer:
+    async def put(self, caller: Caller, asked: ops.ConfigureWorkspaceRequest) -> ops.WorkspaceSettingsAnswer:
         """Record new settings and return after the ack; other settings of the workspace stay.
 
         Raises:
@@ -92,7 +78,7 @@ class WorkspaceSettingsService:
             before = await asyncio.to_thread(self._read, workspace_id) or _DEFAULT
             settings = {name: value for name, value in before.settings.items() if name not in asked.reset}
             usd = COST_DEFAULT_USD if _COST in asked.reset else before.cost_nudge_usd
-            settings |= asked.model_dump(include=WorkspaceSettings.model_fields.keys() - {_COST}, exclude_none=True)
+            settings |= asked.model_dump(include=ops.WorkspaceSettings.model_fields.keys() - {_COST}, exclude_none=True)
             _check(settings)
             usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
@@ -106,12 +92,12 @@ class WorkspaceSettingsService:
             await publish_tick(self._node.journal, Tick(to_ms(self._node.clock()), workspace_id, "index"))
         return _answer(workspace_id, configured, policy, decided.seq)
 
-    async def list(self, caller: Caller, _asked: WorkspacesRequest) -> WorkspacesAnswer:
+    async def list(self, caller: Caller, _asked: ops.WorkspacesRequest) -> ops.WorkspacesAnswer:
         """The workspaces that have entries or tokens: the token's own, or all."""
         view_seq = self._views.view_seq(ENTRIES_PROJECTION)
         rows = await asyncio.to_thread(self._views.rows, _WORKSPACES, [caller.workspace_or_all])
         shown = tuple(
-            WorkspaceShown(
+            ops.WorkspaceShown(
                 workspace_id=name,
                 entries=entries,
                 agents=agents,
@@ -120,7 +106,7 @@ class WorkspaceSettingsService:
             )
             for name, entries, agents, crews, last_ms in rows
         )
-        return WorkspacesAnswer(workspaces=shown, view_seq=view_seq)
+        return ops.WorkspacesAnswer(workspaces=shown, view_seq=view_seq)
 
     def _read(self, workspace_id: str) -> WorkspaceConfigured | None:
         found = self._views.rows(_SETTINGS, [workspace_id])
@@ -134,10 +120,12 @@ class WorkspaceSettingsService:
         return int(found[0][0]) if found else FIRST
 
 
-def _answer(workspace_id: str, configured: WorkspaceConfigured, policy: int, view_seq: int) -> WorkspaceSettingsAnswer:
+def _answer(
+    workspace_id: str, configured: WorkspaceConfigured, policy: int, view_seq: int
+) -> ops.WorkspaceSettingsAnswer:
     settings = {**_OFF, **configured.settings, _COST: configured.cost_nudge_usd}
     settings[EMBED_CHAT] = embeds_speech(policy, configured.chat_choice)
-    return WorkspaceSettingsAnswer(**settings, workspace_id=workspace_id, view_seq=view_seq)
+    return ops.WorkspaceSettingsAnswer(**settings, workspace_id=workspace_id, view_seq=view_seq)
 
 
 def _check(settings: Mapping[str, Any]) -> None:
@@ -159,6 +147,6 @@ def _check(settings: Mapping[str, Any]) -> None:
 
 ANSWERS: Final[Answers] = (
     (READ_SETTINGS, WorkspaceSettingsService.get),
-    (CONFIGURE_WORKSPACE, WorkspaceSettingsService.put),
-    (WORKSPACES, WorkspaceSettingsService.list),
+    (ops.CONFIGURE_WORKSPACE, WorkspaceSettingsService.put),
+    (ops.WORKSPACES, WorkspaceSettingsService.list),
 )

@@ -33,11 +33,7 @@ class Meant(NamedTuple):
 
 
 class EntityFinder:
-    """The search.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The search."""
 
     def __init__(self, node: Node) -> None:
         self._views = node.views

@@ -26,30 +26,13 @@ from ...schemas.events.drawers import (
 )
 from ...schemas.events.payload import ControlPayload
 from ...schemas.ids import derived_id, mint_entry_id
+from ...schemas.operations import palace_filing as ops
 from ...schemas.operations.palace_answers import (
     AddDrawerAnswer,
     DeleteDrawerAnswer,
     DiaryWriteAnswer,
     DrawerAnswer,
     InfoAnswer,
-)
-from ...schemas.operations.palace_filing import (
-    ADD_DRAWER,
-    DELETE_DRAWER,
-    DIARY_WRITE,
-    PALACE_INGEST,
-    PUT_DRAWER,
-    RESTORE_DRAWER,
-    SET_IDENTITY,
-    UPDATE_DRAWER,
-    AddDrawerRequest,
-    DeleteDrawerRequest,
-    DiaryWriteRequest,
-    PalaceIngestRequest,
-    PutDrawerRequest,
-    RestoreDrawerRequest,
-    SetIdentityRequest,
-    UpdateDrawerRequest,
 )
 from ...schemas.rules.palace.classifier import classify
 from ...schemas.rules.palace.places import DIARY, agent_slug, drawer_id
@@ -72,18 +55,14 @@ _ID_VERSION: Final = 1
 
 
 class PalaceFiling:
-    """The use-cases.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._drawers = DrawerReader(node.views)
         self.one_at_a_time = asyncio.Lock()
 
-    async def add(self, caller: Caller, asked: AddDrawerRequest) -> AddDrawerAnswer:
+    async def add(self, caller: Caller, asked: ops.AddDrawerRequest) -> AddDrawerAnswer:
         """File a text; one that is there already stays as it is.
 
         Raises:
@@ -113,7 +92,7 @@ class PalaceFiling:
         except EntryConflict:  # another node was first, under another name or place
             return _answer(filed, "already filed")
 
-    async def put(self, caller: Caller, asked: PutDrawerRequest) -> AddDrawerAnswer:
+    async def put(self, caller: Caller, asked: ops.PutDrawerRequest) -> AddDrawerAnswer:
         """File a text under the caller's own id.
 
         Raises:
@@ -133,7 +112,7 @@ class PalaceFiling:
         )
         return await self._file(caller, filed)
 
-    async def write_diary(self, caller: Caller, asked: DiaryWriteRequest) -> DiaryWriteAnswer:
+    async def write_diary(self, caller: Caller, asked: ops.DiaryWriteRequest) -> DiaryWriteAnswer:
         """Write into a diary; an entry that is written twice is kept twice.
 
         Raises:
@@ -160,7 +139,7 @@ class PalaceFiling:
             seq = await self._record(caller, filed, "is filed", filed.drawer_id, entry_id)
         return DiaryWriteAnswer(drawer_id=filed.drawer_id, info=f"written into the diary of {hall}", seq=seq)
 
-    async def delete(self, caller: Caller, asked: DeleteDrawerRequest) -> DeleteDrawerAnswer:
+    async def delete(self, caller: Caller, asked: ops.DeleteDrawerRequest) -> DeleteDrawerAnswer:
         """Delete a drawer; ``deleted`` is false if there is none.
 
         Raises:
@@ -173,7 +152,7 @@ class PalaceFiling:
         seq = await self._record(caller, DrawerDeleted(drawer_id=asked.drawer_id), "is deleted", asked.drawer_id)
         return DeleteDrawerAnswer(deleted=True, info="deleted; it can be restored", seq=seq)
 
-    async def restore(self, caller: Caller, asked: RestoreDrawerRequest) -> DrawerAnswer:
+    async def restore(self, caller: Caller, asked: ops.RestoreDrawerRequest) -> DrawerAnswer:
         """Let a drawer count again; one that failed is classified again.
 
         Raises:
@@ -197,7 +176,7 @@ class PalaceFiling:
                 await self._record(caller, restored, "is restored", asked.drawer_id)
         return await self._shown(caller, asked.drawer_id)
 
-    async def update(self, caller: Caller, asked: UpdateDrawerRequest) -> DrawerAnswer:
+    async def update(self, caller: Caller, asked: ops.UpdateDrawerRequest) -> DrawerAnswer:
         """Move a drawer, or set its type or importance.
 
         Raises:
@@ -217,12 +196,12 @@ class PalaceFiling:
         await self._record(caller, DrawerUpdated.model_validate(given), "is updated", asked.drawer_id)
         return await self._shown(caller, asked.drawer_id)
 
-    async def set_identity(self, caller: Caller, asked: SetIdentityRequest) -> InfoAnswer:
+    async def set_identity(self, caller: Caller, asked: ops.SetIdentityRequest) -> InfoAnswer:
         """Set the identity of the workspace."""
         seq = await self._record(caller, PalaceIdentitySet(content=asked.content), "is set", "the identity")
         return InfoAnswer(info="the identity is set", seq=seq)
 
-    async def ingest(self, caller: Caller, asked: PalaceIngestRequest) -> InfoAnswer:
+    async def ingest(self, caller: Caller, asked: ops.PalaceIngestRequest) -> InfoAnswer:
         """Ask that chat entries that are not filed yet are filed."""
         seq = await self._record(caller, PalaceIngestAsked(since_seq=asked.since_seq), "is asked for", "an ingestion")
         return InfoAnswer(info="the reactor palace_ingest files what is not filed yet", seq=seq)
@@ -314,12 +293,12 @@ def _noise(field: str) -> InvalidRequest:
 
 
 ANSWERS: Final[Answers] = (
-    (ADD_DRAWER, PalaceFiling.add),
-    (PUT_DRAWER, PalaceFiling.put),
-    (UPDATE_DRAWER, PalaceFiling.update),
-    (DELETE_DRAWER, PalaceFiling.delete),
-    (RESTORE_DRAWER, PalaceFiling.restore),
-    (SET_IDENTITY, PalaceFiling.set_identity),
-    (DIARY_WRITE, PalaceFiling.write_diary),
-    (PALACE_INGEST, PalaceFiling.ingest),
+    (ops.ADD_DRAWER, PalaceFiling.add),
+    (ops.PUT_DRAWER, PalaceFiling.put),
+    (ops.UPDATE_DRAWER, PalaceFiling.update),
+    (ops.DELETE_DRAWER, PalaceFiling.delete),
+    (ops.RESTORE_DRAWER, PalaceFiling.restore),
+    (ops.SET_IDENTITY, PalaceFiling.set_identity),
+    (ops.DIARY_WRITE, PalaceFiling.write_diary),
+    (ops.PALACE_INGEST, PalaceFiling.ingest),
 )

@@ -24,11 +24,7 @@ from .rows import Drawer, DrawerReader
 
 
 class PalaceImport:
-    """The use-case.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-case."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -22,11 +22,7 @@ _CUTOFF: Final = 0.4
 
 
 class Navigation:
-    """The use-cases.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases."""
 
     def __init__(self, node: Node) -> None:
         self._places = DrawerReader(node.views).places

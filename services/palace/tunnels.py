@@ -27,11 +27,7 @@ _READ: Final = f"SELECT {', '.join(TunnelRow._fields)} FROM {TUNNELS} WHERE work
 
 
 class Tunnels:
-    """The use-cases.
-
-    Args:
-        node: What use-cases share.
-    """
+    """The use-cases."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -82,7 +82,7 @@ class Decided:
     Attributes:
         id: The id of its entry.
         seq: Its sequence.
-        visible: Whether the views that were waited for show it.
+        visible: Whether the views that were waited for show it; false if none was.
         duplicate: Whether the same decision was recorded before; ``seq`` is then the first one's.
     """
 

@@ -138,7 +138,7 @@ class OperatorsAnswer(Answer):
 
 
 class OperatorChangedAnswer(Answer):
-    """The change was recorded at ``seq`` and is folded.
+    """The change was recorded at ``seq``.
 
     ``notes_left`` counts notes of agents about the person that could not be retracted; repeat the request.
     """

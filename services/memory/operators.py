@@ -1,7 +1,7 @@
 """The use-cases of operator models: the statements of a person, forgetting them, and the person's consent.
 
 Invariant: a person is named by the keyed hash; their own name is not stored here. OWNER, ADMIN and tokens that were granted
-to speak for the person may ask; every answer comes after the views have folded the change. Nothing is decided about a
+to speak for the person may ask; an answer waits until the views have folded the change. Nothing is decided about a
 person while the key of the hash is another than the journal's.
 """
 

@@ -58,7 +58,7 @@ from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.timestamps import format_ts, parse_ts
 from crew_journal.services.desk import Caller
-from crew_journal.services.layered.use_cases import Layered
+from crew_journal.services.layered.assembling import Assembling
 from crew_journal.services.memory.documents.owned import PromptDocuments
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
@@ -243,7 +243,7 @@ class Node:
     """What answers the questions."""
 
     recall: RecallService
-    layered: Layered
+    assembling: Assembling
 
 
 @asynccontextmanager
@@ -299,7 +299,7 @@ async def answering(folder: Path, sets: Sequence[Source]) -> AsyncIterator[Node]
         static_table=lambda: None if table is None else table.view(np.uint64),
     )
     queries, owned = JournalQueries(store), PromptDocuments(store)
-    yield Node(recall, layered_over(store, recall, queries, owned, lambda: datetime.now(UTC)))
+    yield Node(recall, layered_over(store, recall, queries, owned, lambda: datetime.now(UTC)).use(Assembling))
     queries.close()
     for part in (owned, recall):
         part.close()
@@ -332,7 +332,6 @@ async def _never(parked: Any) -> None:
 
 async def measured(node: Node, source: Source, size: int) -> dict[str, Scores]:
     """The scores by kind of question, and of all under ``all``."""
-    layered = node.layered
     caller = Caller.of(OWNER, source.workspace)
     by_kind: dict[str, Scores] = {}
     for question in source.questions:
@@ -344,7 +343,7 @@ async def measured(node: Node, source: Source, size: int) -> dict[str, Scores]:
             workspace_id=source.workspace,
             budget_tokens=size,
         )
-        context = await layered.assembling.assemble(caller, request)
+        context = await node.assembling.assemble(caller, request)
         recall_request = RecallRequest(
             query=question.text,
             k=K,

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final, cast
 
 import Stemmer
 
 from bench.corpus import Corpus
 from bench.figures import MS, Report, latencies
 from bench.journals import DIM, MODEL, OWNER, entry_message, vector_messages
+from bench.nodes import node_of
 from bench.recall import ReadyEmbedder, fold_all, folded_views
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.entry import JournalEntry
@@ -30,12 +30,12 @@ from crew_journal.schemas.operations.context import ContextRequest
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.desk import Caller
-from crew_journal.services.layered.use_cases import Layered
+from crew_journal.services.layered.assembling import Assembling
 from crew_journal.services.memory.documents.owned import PromptDocuments
+from crew_journal.services.memory.providers.prompts import StoredPrompts
 from crew_journal.services.memory.registry import Registry
+from crew_journal.services.node import Node
 from crew_journal.services.palace.searching import DrawerSearch
-from crew_journal.services.palace.use_cases import Palace
-from crew_journal.services.query.chunks.documents import no_record
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
 
@@ -92,16 +92,15 @@ def layered_over(
     queries: JournalQueries,
     owned: PromptDocuments,
     now: Callable[[], datetime],
-) -> Layered:
-    """The layered memory of a store that nothing is written to."""
+) -> Node:
+    """The node of a store that nothing is written to, for layered memory."""
     analyzer = Analyzer(Stemmer.Stemmer)
-    unused: Any = SimpleNamespace()
     drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=256 << 20, clock=now)
-    palace = Palace.over(store, unused, drawers, no_record, now)
-    registry = Registry(store)
-    return Layered.over(
-        store, unused, unused, palace, unused, owned, registry, queries, recall, analyzer, no_record, Settings(), now
-    )  # fmt: skip
+    node = node_of(store, queries=queries, recall=recall, analyzer=analyzer, clock=now)
+    node.put(DrawerSearch, drawers)
+    node.put(Registry, Registry(store))
+    node.put(StoredPrompts, cast(StoredPrompts, owned))
+    return node
 
 
 async def _latency(report: Report, folder: Path, quick: bool) -> None:
@@ -122,13 +121,13 @@ async def _latency(report: Report, folder: Path, quick: bool) -> None:
             clock=lambda: datetime.now(UTC),
         )
         queries, owned = JournalQueries(store), PromptDocuments(store)
-        layered = layered_over(store, recall, queries, owned, lambda: datetime.now(UTC))
+        assembling = layered_over(store, recall, queries, owned, lambda: datetime.now(UTC)).use(Assembling)
         caller = Caller.of(OWNER, corpus.workspace(0))
 
         async def build(query: str) -> float:
             request = ContextRequest(prompt=query, record=False, workspace_id=corpus.workspace(0))
             began = time.perf_counter()
-            context = await layered.assembling.assemble(caller, request)
+            context = await assembling.assemble(caller, request)
             took = time.perf_counter() - began
             if not context.items or context.tokens["total"] > context.tokens["budget"]:
                 raise RuntimeError("the context is empty or too large")

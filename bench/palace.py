@@ -25,6 +25,7 @@ import Stemmer
 from bench.corpus import Corpus, random_units
 from bench.figures import MS, Report, at_least, latencies, say
 from bench.journals import DIM, MODEL, OWNER, never_park, raw
+from bench.nodes import node_of
 from bench.quality import LOCOMO, PROJECT
 from bench.quality_index import lines_of
 from bench.recall import ReadyEmbedder, activation, fold_all
@@ -46,7 +47,6 @@ from crew_journal.schemas.facts import entity_id
 from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
 from crew_journal.schemas.operations.palace import PalaceRecipe, PalaceSearchRequest, WakeUpRequest
 from crew_journal.schemas.operations.palace_graph import TraverseRequest
-from crew_journal.schemas.operations.tunnels import ExplicitTunnel
 from crew_journal.schemas.ports import Embedder, Published
 from crew_journal.schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
 from crew_journal.schemas.rules.palace.exchanges import Exchange, ExchangeTurn, Thresholds, exchanges_of
@@ -56,9 +56,7 @@ from crew_journal.schemas.settings import Settings
 from crew_journal.services.desk import Caller
 from crew_journal.services.palace.navigation import Navigation
 from crew_journal.services.palace.reading import PalaceReading
-from crew_journal.services.palace.rows import DrawerReader
 from crew_journal.services.palace.searching import DrawerSearch
-from crew_journal.services.query.chunks.documents import no_record
 from crew_journal.services.query.query_embedding import QueryEmbedder
 
 WORKSPACE: Final = "palace"
@@ -158,14 +156,10 @@ async def _node(path: Path, embedder: Embedder, activated: OutgoingMessage) -> A
         store.close()
 
 
-async def no_tunnels(*_: str) -> tuple[ExplicitTunnel, ...]:
-    """No tunnel was made."""
-    return ()
-
-
 async def _speed(report: Report, node: _Node, texts: Sequence[str], corpus: Corpus, asked: int) -> None:
-    drawers = DrawerReader(node.store)
-    reading, navigation = PalaceReading(drawers, node.search, no_record), Navigation(drawers.places, no_tunnels)
+    shared = node_of(node.store)
+    shared.put(DrawerSearch, node.search)
+    reading, navigation = shared.use(PalaceReading), shared.use(Navigation)
     caller = Caller.of(OWNER, WORKSPACE)
     began = time.perf_counter()
     await node.search.search(WORKSPACE, "warm", 1)

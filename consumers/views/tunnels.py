@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.tunnels import TunnelCreated, TunnelDeleted, TunnelFollowed
-from ...schemas.rules.palace.tunnels import FIRST_STABILITY, FIRST_STRENGTH, Use, followed
+from ...schemas.rules.palace.tunnels import Use, followed
 from ...schemas.views.table import Tables
-from ...schemas.views.tunnels import TUNNELS, TUNNELS_PROJECTION, TunnelRow
+from ...schemas.views.tunnels import TUNNELS, TUNNELS_PROJECTION, new_row
 from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction
 
@@ -37,23 +37,7 @@ class TunnelsProjection:
 
 def _create(event: EntryRecorded, made: TunnelCreated, tx: FoldTransaction) -> None:
     known = tx.get(TUNNELS, workspace_id=event.workspace_id, tunnel_id=made.tunnel_id)
-    row = TunnelRow(
-        event.workspace_id,
-        made.tunnel_id,
-        made.source.wing,
-        made.source.room,
-        made.source.drawer_id,
-        made.target.wing,
-        made.target.room,
-        made.target.drawer_id,
-        made.label,
-        created_ms=event.published_ms,
-        strength=FIRST_STRENGTH,
-        stability=FIRST_STABILITY,
-        followed_ms=event.published_ms,
-        follow_count=0,
-        seq=event.seq,
-    )
+    row = new_row(event.workspace_id, made, event.seq, event.published_ms)
     for before in known:
         row = row._replace(
             created_ms=before.created_ms,

@@ -11,7 +11,7 @@ from ..entry import Id
 from ..events.facts import MAX_ALIASES, MAX_NAME, MAX_REASON, MAX_REFERENCE
 from ..facts import DATE_FIX, normal_date
 from ..views import FACTS_PROJECTION
-from .operation import MAX_SEQ, Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from .operation import MAX_SEQ, Access, Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
 
 FACTS_SHOWN: Final = 500
 """Maximum number of facts of one answer of ``kg_query``."""
@@ -241,6 +241,7 @@ class KgEntityAnswer(Answer):
     type: str
     aliases: tuple[str, ...]
     seq: int
+    visible: Visible = True
 
 
 _VIEWS: Final = (FACTS_PROJECTION,)

@@ -12,7 +12,7 @@ from ..events.facts import MAX_FACT_TEXT, MAX_HALF_LIFE_HOURS, MAX_NAME, MAX_REA
 from ..views import AGENTS_PROJECTION, DOCUMENTS_PROJECTION, ENTRIES_PROJECTION, FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from .documents import OF_PROVIDERS, ForAgent, ForCrew, ScopeName
 from .facts import DATE_HINT, Day, Fact, Name
-from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from .operation import Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
 
 QUERY_LIMIT: Final = 20
 QUERY_LIMIT_MAX: Final = 200
@@ -248,6 +248,7 @@ class LayeredWriteAnswer(Answer):
     added: bool
     seq: int
     conflicts: tuple[FactConflict, ...] = ()
+    visible: Visible = True
 
 
 class LayeredReadAnswer(Answer):
@@ -277,6 +278,7 @@ class FactVerifyAnswer(Answer):
 
     fact: LayeredFact
     seq: int
+    visible: Visible = True
 
 
 class FactConflictsAnswer(Answer):

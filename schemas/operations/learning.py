@@ -9,7 +9,7 @@ from pydantic import Field
 from ..entry import Id
 from ..events.learning import LessonId, LessonKind
 from ..views.learning import LEARNING_PROJECTION
-from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
 
 Duration = Annotated[str, Field(pattern=r"^[1-9]\d{0,3}[hdw]$")]
 
@@ -101,6 +101,7 @@ class LessonAnswer(Answer):
     lesson_id: str
     entry_id: str
     seq: int
+    visible: Visible = True
 
 
 CONSOLIDATE: Final = Operation(

@@ -82,6 +82,12 @@ MinSeq = Annotated[
 ]
 """Field ``min_seq`` of a request."""
 
+Visible = Annotated[
+    bool,
+    Field(description="False if the change is stored and the views do not show it yet: pass `seq` as `min_seq`."),
+]
+"""Field ``visible`` of the answer to a decision."""
+
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A", bound=BaseModel)
 

@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool
 from ..entry import Name
 from ..events.operators import FactKey
 from ..views.operators import OPERATORS_PROJECTION
-from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
 
 Person = Annotated[
     Name, Field(description="The person: the `actor_id` of their turns, or a further name; case does not matter.")
@@ -138,7 +138,7 @@ class OperatorsAnswer(Answer):
 
 
 class OperatorChangedAnswer(Answer):
-    """The change was recorded at ``seq`` and is folded.
+    """The change was recorded at ``seq``.
 
     ``notes_left`` counts notes of agents about the person that could not be retracted; repeat the request.
     """
@@ -147,6 +147,7 @@ class OperatorChangedAnswer(Answer):
     seq: int
     notes_retracted: int = 0
     notes_left: int = 0
+    visible: Visible = True
 
 
 class SubjectKeyReplacedAnswer(Answer):
@@ -154,6 +155,7 @@ class SubjectKeyReplacedAnswer(Answer):
 
     key_id: str
     seq: int
+    visible: Visible = True
 
 
 SHOW_OPERATOR: Final = Operation(

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from ..entry import Priority
 from ..views import ENTRIES_PROJECTION, STANDINGS_PROJECTION
-from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
 
 
 class PriorityRequest(Request):
@@ -45,6 +45,7 @@ class PriorityAnswer(Answer):
     previous_priority: Priority
     changed: bool
     seq: int | None
+    visible: Visible = True
 
 
 SET_PRIORITY: Final = Operation(

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ..entry import Id
 from ..views import LEARNING_PROJECTION, STANDINGS_PROJECTION
-from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from .operation import Access, Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
 from .retractions import Reason
 
 
@@ -149,6 +149,7 @@ class ProposalDecisionAnswer(Answer):
     rule_id: str | None
     document: str | None
     seq: int
+    visible: Visible = True
 
 
 _ROUTE: Final = "/v1/admin/proposals"

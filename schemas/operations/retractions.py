@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, StrictBool
 
 from ..entry import Id
 from ..views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, STANDINGS_PROJECTION
-from .operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from .operation import Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
 
 
 class State(StrEnum):
@@ -84,6 +84,7 @@ class RetractionAnswer(Answer):
     retracted: bool
     changed: bool
     seq: int | None
+    visible: Visible = True
 
 
 RETRACT: Final = Operation(

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import Field
 
 from ..sweep_list import ON_REQUEST, RequestedSweep
-from .operation import Access, Answer, Effect, Operation, Request, Workspace
+from .operation import Access, Answer, Effect, Operation, Request, Visible, Workspace
 
 _TO_THE_END: Final = [sweep.name for sweep in ON_REQUEST.values() if sweep.on_request == "end"]
 
@@ -56,6 +56,7 @@ class SweepAnswer(Answer):
     seq: int
     counts: dict[str, int] = Field(default_factory=dict)
     error: str | None = None
+    visible: Visible = True
 
 
 class ReindexAnswer(Answer):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ..events.tunnels import TunnelCreated
+from ..rules.palace.tunnels import FIRST_STABILITY, FIRST_STRENGTH
 from .table import Ms, Seq, Table
 
 TUNNELS_PROJECTION: Final = "tunnels"
@@ -30,3 +32,24 @@ class TunnelRow(NamedTuple):
 
 
 TUNNELS: Final = Table("tunnels", TunnelRow, TUNNELS_PROJECTION, key=("workspace_id", "tunnel_id"))
+
+
+def new_row(workspace_id: str, made: TunnelCreated, seq: int, ms: int) -> TunnelRow:
+    """The row of a tunnel that was created at ``seq`` and was not there before."""
+    return TunnelRow(
+        workspace_id,
+        made.tunnel_id,
+        made.source.wing,
+        made.source.room,
+        made.source.drawer_id,
+        made.target.wing,
+        made.target.room,
+        made.target.drawer_id,
+        made.label,
+        created_ms=ms,
+        strength=FIRST_STRENGTH,
+        stability=FIRST_STABILITY,
+        followed_ms=ms,
+        follow_count=0,
+        seq=seq,
+    )

@@ -22,14 +22,16 @@ from ...schemas.events.envelope import EntryRecorded
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
 from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
-from ...schemas.operations.tokens import NatsAccess, TokenRecord, TokenRequest
+from ...schemas.operations import tokens as ops
 from ...schemas.ports import CommittedBatch, ViewReader
 from ...schemas.principal import Principal, Role
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import ADMISSION_PROJECTION
+from ..desk import Caller
 from ..journal.broker.config import MAX_PAYLOAD, AgentUser
 from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 from .folded_tokens import folded_tokens, token_records
 from .nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
 from .new_token import NewToken, token_created, workspace_for
@@ -176,7 +178,7 @@ class TokenRegistry:
                 hint="try again; `crew-journal status` shows the view `tokens`",
             )
 
-    async def create(self, principal: Principal, asked: TokenRequest) -> NewToken:
+    async def create(self, principal: Principal, asked: ops.TokenRequest) -> NewToken:
         """Make a token and wait until it is valid; an ADMIN makes no OWNER.
 
         Raises:
@@ -205,7 +207,7 @@ class TokenRegistry:
                 raise
         await self._shown(seq)
         log.info("token.created", token_id=token_id, role=role.value, seq=seq, nats=nats)
-        info = TokenRecord(
+        info = ops.TokenRecord(
             **payload.model_dump(exclude={"sha256", "expires_at"}),
             created_ms=to_ms(self._clock()),
             revoked_ms=None,
@@ -226,7 +228,7 @@ class TokenRegistry:
         self._require_loaded()
         return self._nats
 
-    async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[NatsAccess, int]:
+    async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[ops.NatsAccess, int]:
         """Record that a token is valid on NATS, too; returns the sequence of the event once it is."""
         nats = self._check_nats(bound)
         hashed = bcrypt_hash(plaintext)
@@ -236,7 +238,7 @@ class TokenRegistry:
             raise NotFound(f"token {bound.token_id} was revoked meanwhile", hint="make another one")
         user = self._allow(bound, hashed)
         await nats.settled(user.name)
-        access = NatsAccess(
+        access = ops.NatsAccess(
             address=nats.address, user=user.name, password=plaintext, subject=user.subject, max_bytes=MAX_PAYLOAD
         )
         return access, seq
@@ -282,7 +284,7 @@ class TokenRegistry:
         )
         return recorded.seq
 
-    async def list(self, principal: Principal, workspace: str | None = None) -> tuple[TokenRecord, ...]:
+    async def list(self, principal: Principal, workspace: str | None = None) -> tuple[ops.TokenRecord, ...]:
         """Every token of the asker's workspace (of all, for a token of all that names none).
 
         Raises:
@@ -355,3 +357,30 @@ class TokenRegistry:
         if ends:
             wait_s = (min(ends) - to_ms(self._clock())) / 1_000
             self._next_expiry = asyncio.get_running_loop().call_later(min(wait_s, EXPIRY_CHECK_S), self._tell_broker)
+
+
+class Tokens:
+    """The operations on tokens."""
+
+    def __init__(self, node: Node) -> None:
+        self._registry = node.use(TokenRegistry)
+
+    async def create(self, caller: Caller, asked: ops.TokenRequest) -> ops.TokenCreatedAnswer:
+        """Create a token; raises as ``TokenRegistry.create``."""
+        return (await self._registry.create(caller.principal, asked)).answer()
+
+    async def list(self, caller: Caller, asked: ops.TokensRequest) -> ops.TokensAnswer:
+        """The tokens; raises as ``TokenRegistry.list``."""
+        return ops.TokensAnswer(tokens=await self._registry.list(caller.principal, asked.workspace_id))
+
+    async def revoke(self, caller: Caller, asked: ops.RevokeTokenRequest) -> ops.TokenRevokedAnswer:
+        """Revoke a token; raises as ``TokenRegistry.revoke``."""
+        await self._registry.revoke(caller.principal, asked.token_id)
+        return ops.TokenRevokedAnswer(token_id=asked.token_id)
+
+
+ANSWERS: Final[Answers] = (
+    (ops.CREATE_TOKEN, Tokens.create),
+    (ops.TOKENS, Tokens.list),
+    (ops.REVOKE_TOKEN, Tokens.revoke),
+)

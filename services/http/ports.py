@@ -14,7 +14,7 @@ from ..mcp.server import McpServer
 from ..memory.models import EmbeddingModels
 from ..memory.stores import MemoryStores
 from ..operating.long_work import Operations
-from ..operating.status import Node
+from ..operating.status import NodeStatus
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
 
@@ -68,7 +68,7 @@ class AppServices:
     tail: LiveTail
     desk: Desk
     tokens: TokenRegistry
-    status: Node
+    status: NodeStatus
     operations: Operations
     models: EmbeddingModels
     mcp: McpServer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
 
 from ...schemas.errors import InvalidQuery
@@ -20,74 +20,38 @@ from ...schemas.operations.context import (
     ContextRequest,
 )
 from ...schemas.operations.layered import FactConflict
-from ...schemas.ports import ViewReader
 from ...schemas.rules.context.assembly import Context, ContextInput, assemble_context
 from ...schemas.rules.context.budget import Budget, Phase, phase_of
 from ...schemas.rules.context.conversation import Message
-from ...schemas.rules.context.tokens import Count, estimate
 from ...schemas.rules.evidence_words import WEAK
 from ...schemas.rules.salience import Freshness, state_of
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
-from ..kept import Kept
-from ..query.chunks.documents import RecordSearch
-from .choices import LayeredChoices
-from .fact_index import FactIndexes
+from ..node import Answers, Node
 from .facts import shown_conflicts
 from .memories import Asked, Gathered, Memories
-from .moment import Moments
+from .state import LayeredState
+from .tokenizer import tokenizer_of
 
 RECIPE: Final = "context"
 """Names these searches in ``memory.searched``."""
 MOST_RECORDED: Final = 100
 """Memories that a receipt names."""
-ESTIMATE: Final = "estimate"
-
-
-@dataclass(frozen=True, slots=True)
-class Tokenizer:
-    """The function that counts tokens, and its name in answers."""
-
-    name: str = ESTIMATE
-    count: Count = estimate
 
 
 class Assembling:
-    """Assembles contexts.
+    """Assembles contexts."""
 
-    Args:
-        views: The views.
-        memories: Gathers memories.
-        indexes: The facts in memory.
-        record: Records which memories are in a context.
-        choices: Settings of a workspace.
-        tokenizer: Counts tokens.
-        moments: The time of a request.
-    """
-
-    def __init__(
-        self,
-        views: ViewReader,
-        memories: Memories,
-        indexes: FactIndexes,
-        record: RecordSearch,
-        choices: Kept[str, LayeredChoices],
-        tokenizer: Tokenizer,
-        moments: Moments,
-    ) -> None:
-        self._views = views
-        self.memories = memories
-        self._indexes = indexes
-        self._record = record
-        self._choices = choices
-        self._tokenizer = tokenizer
-        self._moments = moments
+    def __init__(self, node: Node) -> None:
+        self._views = node.views
+        self._memories = node.use(Memories)
+        state = node.use(LayeredState)
+        self._indexes = state.indexes
+        self._choices = state.choices
+        self._moments = state.moments
+        self._record = node.record_search
+        self._tokenizer = tokenizer_of(node.settings.context_tokenizer)
         self._counts = {"assembled": 0, "conflicts": 0, "stale": 0, "dropped": 0}
-
-    def close(self) -> None:
-        """Stop following the views."""
-        self.memories.close()
-        self._indexes.close()
 
     def figures(self) -> Mapping[str, int]:
         """Totals since the start: contexts, and in them conflicts, stale facts and drops."""
@@ -107,7 +71,7 @@ class Assembling:
         query = asked.query or asked.prompt.strip()[:RECALL_QUERY_MAX_CHARS]
         budget = _budget(asked, choices.budget)
         wanted = Asked(caller, asked, query if query.strip() else "-", choices, now_ms, budget.total)
-        gathered = await self.memories.gather(wanted)
+        gathered = await self._memories.gather(wanted)
         phase = asked.phase or phase_of(asked.step, asked.max_steps)
         given = ContextInput(
             asked.prompt,
@@ -224,3 +188,6 @@ def _answer(
         "view_seq": view_seq,
     }
     return ContextAnswer.model_validate(fields, from_attributes=True)
+
+
+ANSWERS: Final[Answers] = ((CONTEXT_ASSEMBLE, Assembling.assemble),)

@@ -6,29 +6,15 @@ Invariant: decay and salience rank and mark, they never hide; a conflict changes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ...schemas.errors import NotFound
 from ...schemas.events.facts import FactVerified, VerificationRequested
 from ...schemas.events.payload import ControlPayload
+from ...schemas.operations import layered as ops
 from ...schemas.operations.facts import KgAddRequest
-from ...schemas.operations.layered import (
-    FactConflict,
-    FactConflictsAnswer,
-    FactConflictsRequest,
-    FactVerificationRequest,
-    FactVerifyAnswer,
-    FactVerifyRequest,
-    LayeredFact,
-    LayeredQueryAnswer,
-    LayeredQueryRequest,
-    LayeredWriteAnswer,
-    LayeredWriteRequest,
-    SalienceParts,
-)
-from ...schemas.ports import ViewReader
 from ...schemas.rules.assembler import cut_to
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.interference import Conflict
@@ -37,24 +23,18 @@ from ...schemas.rules.salience import Remembered, SalienceValues, Weights, fresh
 from ...schemas.timestamps import format_ms
 from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..kept import Kept
+from ..node import Answers, Decided, Node
 from ..palace.graph import KnowledgeGraph, Layered, fact_fields
 from ..query.query_embedding import QueryVector
-from ..shown import until_shown
-from .choices import LayeredChoices
-from .fact_index import FactIndex, FactIndexes, KnownFact
-from .moment import Moments
-from .uses import NEVER, UseCounts, Uses
+from .fact_index import FactIndex, KnownFact
+from .state import LayeredState
+from .uses import NEVER, Uses
 
 CANDIDATES: Final = 200
 """Facts that are found by words and vectors and then ranked by salience."""
 
 CONTRADICTED_CHARS: Final = 80
 """Characters of the fact that contradicts another one, beside that one."""
-
-Embed = Callable[[str, str], Awaitable[QueryVector | None]]
-"""From workspace and text to the vector of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,40 +76,19 @@ def ranked(
 
 
 class LayeredFacts:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        views: The views.
-        journal: Records verifications.
-        graph: Records facts.
-        indexes: The facts in memory.
-        choices: Settings of a workspace.
-        uses: How often entries were used.
-        moments: The time of a request.
-        embed: The vector of a query in a workspace; None without a model.
-    """
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._graph = node.use(KnowledgeGraph)
+        state = node.use(LayeredState)
+        self._indexes = state.indexes
+        self._choices = state.choices
+        self._uses = state.uses
+        self._moments = state.moments
 
-    def __init__(
-        self,
-        views: ViewReader,
-        journal: Recorder,
-        graph: KnowledgeGraph,
-        indexes: FactIndexes,
-        choices: Kept[str, LayeredChoices],
-        uses: UseCounts,
-        moments: Moments,
-        embed: Embed,
-    ) -> None:
-        self._views = views
-        self._embed = embed
-        self._journal = journal
-        self._graph = graph
-        self._indexes = indexes
-        self._choices = choices
-        self._uses = uses
-        self._moments = moments
-
-    async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
+    async def write(self, caller: Caller, asked: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
         """Assert a fact, or verify it if it is known; returns once it can be read."""
         said = KgAddRequest(
             subject=asked.subject or "",
@@ -147,13 +106,15 @@ class LayeredFacts:
         if not added.added:
             confidence = asked.confidence if "confidence" in asked.model_fields_set else None
             verified = FactVerified(fact_id=added.triple_id, confidence=confidence)
-            seq = await self._record(caller, added.triple_id, verified, "verified")
-        await until_shown(self._views, seq, FACTS_PROJECTION)
-        found = await self.conflicts(caller, FactConflictsRequest())
+            seq = (await self._record(caller, added.triple_id, verified, "verified")).seq
+        visible = await self._node.shows(seq, FACTS_PROJECTION)
+        found = await self.conflicts(caller, ops.FactConflictsRequest())
         own = tuple(one for one in found.conflicts if added.triple_id in one.fact_ids)
-        return LayeredWriteAnswer(kind="fact", id=added.triple_id, added=added.added, seq=seq, conflicts=own)
+        return ops.LayeredWriteAnswer(
+            kind="fact", id=added.triple_id, added=added.added, seq=seq, conflicts=own, visible=visible
+        )
 
-    async def read(self, caller: Caller, fact_id: str) -> LayeredFact:
+    async def read(self, caller: Caller, fact_id: str) -> ops.LayeredFact:
         """A fact, whether it holds or not.
 
         Raises:
@@ -166,14 +127,14 @@ class LayeredFacts:
         [one] = await self._ranked(workspace_id, [(fact, 0.0)], now_ms)
         return _shown(one).model_copy(update={"salience": None, "parts": None})
 
-    async def query(self, caller: Caller, asked: LayeredQueryRequest) -> LayeredQueryAnswer:
+    async def query(self, caller: Caller, asked: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
         """Facts that hold, by salience; with a text those that are like it in words or in meaning."""
         now_ms = self._moments.ms(asked.now)
         view_seq = self._views.view_seq(FACTS_PROJECTION, IMPORTANCE_PROJECTION)
         facts = await self.candidates(caller.workspace_id, asked.text, asked.namespace, now_ms)
         found = await self._ranked(caller.workspace_id, facts, now_ms)
         shown = tuple(_shown(one) for one in found[: asked.limit])
-        return LayeredQueryAnswer(kind="fact", facts=shown, truncated=len(found) > asked.limit, view_seq=view_seq)
+        return ops.LayeredQueryAnswer(kind="fact", facts=shown, truncated=len(found) > asked.limit, view_seq=view_seq)
 
     async def candidates(
         self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int, *, ended: bool = False
@@ -182,7 +143,7 @@ class LayeredFacts:
 
         With ``ended`` and a text, also facts that have ended.
         """
-        vector = None if text is None else await self._embed(workspace_id, text)
+        vector = None if text is None else await self._node.recall.embed(workspace_id, text)
         return await asyncio.to_thread(self._candidates, workspace_id, text, vector, namespace, now_ms, ended)
 
     async def contradictions(self, workspace_id: str, now_ms: int) -> dict[str, str]:
@@ -223,7 +184,7 @@ class LayeredFacts:
         choices = await self._choices.of(workspace_id)
         return ranked(facts, await self._uses.of(workspace_id), choices.weights, now_ms, decays=choices.decays)
 
-    async def verify(self, caller: Caller, asked: FactVerifyRequest) -> FactVerifyAnswer:
+    async def verify(self, caller: Caller, asked: ops.FactVerifyRequest) -> ops.FactVerifyAnswer:
         """Record that a fact holds; returns once it can be read.
 
         Raises:
@@ -233,7 +194,7 @@ class LayeredFacts:
         said = FactVerified(fact_id=asked.fact_id, confidence=asked.confidence, note=asked.note)
         return await self._changed(caller, asked.fact_id, said, "verified")
 
-    async def request_verification(self, caller: Caller, asked: FactVerificationRequest) -> FactVerifyAnswer:
+    async def request_verification(self, caller: Caller, asked: ops.FactVerificationRequest) -> ops.FactVerifyAnswer:
         """Record that a verification is wanted; returns once it can be read.
 
         Raises:
@@ -243,19 +204,19 @@ class LayeredFacts:
         said = VerificationRequested(fact_ids=(asked.fact_id,), cause="asked", note=asked.note)
         return await self._changed(caller, asked.fact_id, said, "to be verified")
 
-    async def conflicts(self, caller: Caller, asked: FactConflictsRequest) -> FactConflictsAnswer:
+    async def conflicts(self, caller: Caller, asked: ops.FactConflictsRequest) -> ops.FactConflictsAnswer:
         """Conflicts among the facts that hold, and facts whose verification is wanted."""
         view_seq = self._views.view_seq(FACTS_PROJECTION)
         now_ms = self._moments.ms(asked.now)
         found, asked_for = await asyncio.to_thread(self._conflicts, caller.workspace_id, now_ms, asked.namespace)
         wanted = await self._ranked(caller.workspace_id, [(fact, 0.0) for fact in asked_for], now_ms)
         wanted.sort(key=lambda one: (one.fact.row.verify_asked_ms or 0, one.fact.row.fact_id))
-        return FactConflictsAnswer(conflicts=tuple(found), wanted=tuple(map(_shown, wanted)), view_seq=view_seq)
+        return ops.FactConflictsAnswer(conflicts=tuple(found), wanted=tuple(map(_shown, wanted)), view_seq=view_seq)
 
-    async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> FactVerifyAnswer:
-        seq = await self._record(caller, fact_id, said, what)
-        await until_shown(self._views, seq, FACTS_PROJECTION)
-        return FactVerifyAnswer(fact=await self.read(caller, fact_id), seq=seq)
+    async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> ops.FactVerifyAnswer:
+        decided = await self._record(caller, fact_id, said, what)
+        fact = await self.read(caller, fact_id)
+        return ops.FactVerifyAnswer(fact=fact, seq=decided.seq, visible=decided.visible)
 
     def _get(self, workspace_id: str, fact_id: str) -> KnownFact | None:
         with self._indexes.lock:
@@ -263,31 +224,25 @@ class LayeredFacts:
 
     def _conflicts(
         self, workspace_id: str, now_ms: int, namespace: str | None
-    ) -> tuple[list[FactConflict], list[KnownFact]]:
+    ) -> tuple[list[ops.FactConflict], list[KnownFact]]:
         """Conflicts among facts that hold, and facts that hold and are to be verified."""
         with self._indexes.lock:
             index = self._indexes.fresh(workspace_id)
             found = shown_conflicts(index, index.conflicts(now_ms), namespace)
             return found, [fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)]
 
-    async def _record(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> int:
-        recorded = await self._journal.record(
-            caller.workspace_id,
-            said,
-            summary=f"fact {fact_id} {what}",
-            **caller.author_fields,
-        )
-        return recorded.seq
+    async def _record(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> Decided:
+        return await self._node.decide(caller, said, f"fact {fact_id} {what}", FACTS_PROJECTION, **caller.author_fields)
 
 
-def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str | None) -> list[FactConflict]:
+def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str | None) -> list[ops.FactConflict]:
     """Conflicts as an answer, with the texts of their facts."""
     shown = []
     for conflict in found:
         one, other = index.get(conflict.first), index.get(conflict.second)
         if one is not None and other is not None and namespace in (None, conflict.namespace):
             shown.append(
-                FactConflict(
+                ops.FactConflict(
                     fact_ids=(conflict.first, conflict.second),
                     texts=(one.text, other.text),
                     namespace=conflict.namespace,
@@ -304,9 +259,9 @@ def _quoted(fact: KnownFact) -> str:
     return fact.row.fact_id if finding_in(text) is not None else f'"{cut_to(text, CONTRADICTED_CHARS)}"'
 
 
-def _shown(one: RankedFact) -> LayeredFact:
+def _shown(one: RankedFact) -> ops.LayeredFact:
     row = one.fact.row
-    return LayeredFact(
+    return ops.LayeredFact(
         **fact_fields(row, one.fact.subject, one.fact.object),
         namespace=row.namespace,
         text=one.fact.text,
@@ -319,5 +274,12 @@ def _shown(one: RankedFact) -> LayeredFact:
         state=state_of(one.fresh).value,
         uses=one.uses.count,
         salience=one.salience,
-        parts=SalienceParts.model_validate(one.parts, from_attributes=True),
+        parts=ops.SalienceParts.model_validate(one.parts, from_attributes=True),
     )
+
+
+ANSWERS: Final[Answers] = (
+    (ops.FACT_VERIFY, LayeredFacts.verify),
+    (ops.FACT_REQUEST_VERIFICATION, LayeredFacts.request_verification),
+    (ops.FACT_CONFLICTS, LayeredFacts.conflicts),
+)

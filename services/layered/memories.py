@@ -24,7 +24,6 @@ from ...schemas.operations.context import ContextRequest
 from ...schemas.operations.layered import Episode
 from ...schemas.operations.recall import RecallAnswer, RecallHit, RecallRequest
 from ...schemas.operations.retractions import Standing, State
-from ...schemas.ports import ViewReader
 from ...schemas.rules.context.assembly import Drop
 from ...schemas.rules.context.budget import MemoryKind
 from ...schemas.rules.context.selection import Item
@@ -32,24 +31,25 @@ from ...schemas.rules.documents import finding_in
 from ...schemas.rules.evidence_words import SURE, WEAK, confidence_word
 from ...schemas.rules.render import one_line
 from ...schemas.rules.salience import Freshness, Remembered, parts_of, salience, state_of
-from ...schemas.rules.text import Analyzer
 from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.timestamps import format_ms, from_ms, parse_ts, to_ms
 from ...schemas.views.drawers import PALACE_IDENTITIES
 from ..desk import Caller
 from ..kept import Kept
-from ..memory.block import DocumentsByOwner
 from ..memory.documents.addressing import check_own
 from ..memory.documents.owned import OwnedDocuments
+from ..memory.providers.prompts import StoredPrompts
 from ..memory.registry import Registry
+from ..node import Node
 from ..palace.drawer_index import UNREAD, DrawerUses, HotDrawer
-from ..palace.use_cases import Palace
-from ..query.recall import RecallService
+from ..palace.rows import DrawerReader
+from ..palace.searching import DrawerSearch
 from .choices import LayeredChoices
 from .facts import LayeredFacts, RankedFact, ranked
 from .repeats import Said, distinct
 from .runs import Runs
-from .uses import NEVER, UseCounts, Uses
+from .state import LayeredState
+from .uses import NEVER, Uses
 
 RECALLED_LEAST: Final = 20
 RECALLED_MOST: Final = 64
@@ -123,46 +123,20 @@ class Asked:
 
 
 class Memories:
-    """Gathers memories.
+    """Gathers memories."""
 
-    Args:
-        views: The views.
-        uses: How often entries were used.
-        facts: Facts by salience.
-        recall: Recalls entries.
-        runs: The working memory of a run.
-        palace: Its drawers.
-        documents: The present documents by owner.
-        registry: The registered agents.
-        analyzer: Turns texts into terms.
-    """
-
-    def __init__(
-        self,
-        views: ViewReader,
-        uses: UseCounts,
-        facts: LayeredFacts,
-        recall: RecallService,
-        runs: Runs,
-        palace: Palace,
-        documents: DocumentsByOwner,
-        registry: Registry,
-        analyzer: Analyzer,
-    ) -> None:
-        self._uses = uses
-        self._facts = facts
-        self._recall = recall
-        self._runs = runs
-        self._identity = Kept(views, (PALACE_IDENTITIES,), palace.drawers.identity)
-        self._search = palace.search
-        self._documents = documents
-        self._registry = registry
-        self._analyzer = analyzer
+    def __init__(self, node: Node) -> None:
+        self._uses = node.use(LayeredState).uses
+        self._facts = node.use(LayeredFacts)
+        self._recall = node.recall
+        self._runs = node.use(Runs)
+        self._identity = Kept(node.views, (PALACE_IDENTITIES,), DrawerReader(node.views).identity)
+        self._search = node.use(DrawerSearch)
+        self._documents = node.use(StoredPrompts)
+        self._registry = node.use(Registry)
+        analyzer = self._analyzer = node.analyzer
         self._terms: Callable[[str], frozenset[int]] = lru_cache(8_192)(lambda text: frozenset(analyzer.terms(text)))
-
-    def close(self) -> None:
-        """Stop following the views."""
-        self._identity.close()
+        node.ends.callback(self._identity.close)
 
     async def gather(self, asked: Asked) -> Gathered:
         """All candidates of a context."""

@@ -8,40 +8,29 @@ from __future__ import annotations
 from typing import Final
 
 from ...schemas.errors import NotFound
+from ...schemas.operations import layered as ops
 from ...schemas.operations.documents import (
     DocumentAnswer,
     DocumentsRequest,
     ReadDocumentRequest,
     WriteDocumentRequest,
 )
-from ...schemas.operations.layered import (
-    LayeredQueryAnswer,
-    LayeredQueryRequest,
-    LayeredReadAnswer,
-    LayeredReadRequest,
-    LayeredWriteAnswer,
-    LayeredWriteRequest,
-    Procedure,
-)
 from ...schemas.rules.tiers import Scope, scope_of
 from ..desk import Caller
 from ..memory.documents.use_cases import JournalDocuments
+from ..node import Node
 
 TIER: Final = "procedures"
 
 
 class Procedures:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        documents: Where they are.
-    """
+    def __init__(self, node: Node) -> None:
+        self._documents = node.use(JournalDocuments)
 
-    def __init__(self, documents: JournalDocuments) -> None:
-        self._documents = documents
-
-    async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
-        """Write a version; raises as ``Documents.write``."""
+    async def write(self, caller: Caller, asked: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
+        """Write a version; raises as ``JournalDocuments.write``."""
         given = WriteDocumentRequest(
             tier=TIER,
             key=asked.name,
@@ -52,9 +41,9 @@ class Procedures:
             crew_id=asked.crew_id,
         )
         written = await self._documents.write(caller, given)
-        return LayeredWriteAnswer(kind="procedure", id=written.id, added=True, seq=written.seq)
+        return ops.LayeredWriteAnswer(kind="procedure", id=written.id, added=True, seq=written.seq)
 
-    async def read(self, caller: Caller, asked: LayeredReadRequest) -> LayeredReadAnswer:
+    async def read(self, caller: Caller, asked: ops.LayeredReadRequest) -> ops.LayeredReadAnswer:
         """A procedure by its name.
 
         Raises:
@@ -72,9 +61,9 @@ class Procedures:
         if not found.content:
             hint = "list them with `layered query procedure`; scope says whose it is"
             raise NotFound(f"no procedure {asked.name[:64]!r}", hint=hint)
-        return LayeredReadAnswer(kind="procedure", procedure=_shown(found), view_seq=found.view_seq)
+        return ops.LayeredReadAnswer(kind="procedure", procedure=_shown(found), view_seq=found.view_seq)
 
-    async def query(self, caller: Caller, asked: LayeredQueryRequest) -> LayeredQueryAnswer:
+    async def query(self, caller: Caller, asked: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
         """Procedures whose name contains the text, by owner and name."""
         wanted = DocumentsRequest(tier=TIER, agent_id=asked.agent_id, crew_id=asked.crew_id)
         listed = await self._documents.reading.list(caller, wanted)
@@ -92,10 +81,12 @@ class Procedures:
             )
             shown.append(_shown(await self._documents.read(caller, request)))
         more = len(named) > asked.limit
-        return LayeredQueryAnswer(kind="procedure", procedures=tuple(shown), truncated=more, view_seq=listed.view_seq)
+        return ops.LayeredQueryAnswer(
+            kind="procedure", procedures=tuple(shown), truncated=more, view_seq=listed.view_seq
+        )
 
 
-def _shown(found: DocumentAnswer) -> Procedure:
-    return Procedure(
+def _shown(found: DocumentAnswer) -> ops.Procedure:
+    return ops.Procedure(
         name=found.key or "", owner=found.owner, content=found.content, seq=found.seq, updated_at=found.updated_at
     )

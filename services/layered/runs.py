@@ -13,8 +13,8 @@ import orjson
 from ...schemas.operations.layered import Episode, LayeredQueryAnswer, LayeredQueryRequest, LayeredReadAnswer
 from ...schemas.principal import Principal
 from ..desk import Caller
+from ..node import Node
 from ..query.entries.filters import EntryFilters
-from ..query.entries.queries import JournalQueries
 from ..query.entries.rows import EntryPage, StoredEntry
 
 RUN_ENDS: Final = ("run.completed", "run.failed", "run.cancelled")
@@ -25,14 +25,10 @@ _HOUR_MS: Final = 3_600_000
 
 
 class Runs:
-    """The queries.
+    """The queries."""
 
-    Args:
-        queries: Reads entries.
-    """
-
-    def __init__(self, queries: JournalQueries) -> None:
-        self._queries = queries
+    def __init__(self, node: Node) -> None:
+        self._queries = node.queries
 
     async def episodes(self, caller: Caller, asked: LayeredQueryRequest, since_ms: int | None) -> LayeredQueryAnswer:
         """Episodes by run and type, newest first."""

@@ -2,126 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from typing import Final
 
-from ...schemas.operations.layered import (
-    LayeredQueryAnswer,
-    LayeredQueryRequest,
-    LayeredReadAnswer,
-    LayeredReadRequest,
-    LayeredWriteAnswer,
-    LayeredWriteRequest,
-)
-from ...schemas.ports import ViewReader
-from ...schemas.rules.text import Analyzer
-from ...schemas.settings import LayeredSettings
+from ...schemas.operations import layered as ops
 from ...schemas.views import FACTS_PROJECTION
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..kept import Kept
-from ..memory.block import DocumentsByOwner
-from ..memory.documents.use_cases import JournalDocuments
-from ..memory.registry import Registry
-from ..palace.graph import KnowledgeGraph
-from ..palace.use_cases import Palace
-from ..query.chunks.documents import RecordSearch
-from ..query.entries.queries import JournalQueries
-from ..query.recall import RecallService
-from .assembling import Assembling, Tokenizer
-from .choices import LayeredChoices, kept_choices
-from .fact_index import FactIndexes
+from ..node import Answers, Node
 from .facts import LayeredFacts
-from .memories import Memories
-from .moment import Moments
 from .procedures import Procedures
 from .runs import Runs, since_of
-from .uses import UseCounts
+from .state import LayeredState
 
 
-@dataclass(frozen=True, slots=True)
 class Layered:
-    """The use-cases."""
+    """The use-cases that are for several kinds of memory."""
 
-    facts: LayeredFacts
-    procedures: Procedures
-    runs: Runs
-    assembling: Assembling
-    uses: UseCounts
-    choices: Kept[str, LayeredChoices]
-    views: ViewReader
-    moments: Moments
+    def __init__(self, node: Node) -> None:
+        self._views = node.views
+        self._facts = node.use(LayeredFacts)
+        self._procedures = node.use(Procedures)
+        self._runs = node.use(Runs)
+        self._state = node.use(LayeredState)
 
-    @classmethod
-    def over(
-        cls,
-        views: ViewReader,
-        journal: Recorder,
-        graph: KnowledgeGraph,
-        palace: Palace,
-        documents: JournalDocuments,
-        owned: DocumentsByOwner,
-        registry: Registry,
-        queries: JournalQueries,
-        recall: RecallService,
-        analyzer: Analyzer,
-        record: RecordSearch,
-        settings: LayeredSettings,
-        clock: Callable[[], datetime],
-        tokenizer: Tokenizer | None = None,
-    ) -> Layered:
-        """The layered memory that these views show.
-
-        Args:
-            views: The views.
-            journal: Records verifications.
-            graph: Records facts.
-            palace: Its drawers.
-            documents: Procedures.
-            owned: The present documents by owner.
-            registry: The registered agents.
-            queries: Reads entries.
-            recall: Recalls entries.
-            analyzer: Turns texts into terms.
-            record: Records which memories are in a context.
-            settings: The node's settings.
-            clock: The time now, UTC.
-            tokenizer: Counts tokens; an estimate if absent.
-        """
-        choices, moments = kept_choices(LayeredChoices.of(settings), views), Moments(clock)
-        indexes = FactIndexes(views, analyzer, budget_bytes=recall.indexes.status.budget_bytes)
-        uses = UseCounts(views)
-        facts = LayeredFacts(views, journal, graph, indexes, choices, uses, moments, recall.embed)
-        runs = Runs(queries)
-        memories = Memories(views, uses, facts, recall, runs, palace, owned, registry, analyzer)
-        assembling = Assembling(views, memories, indexes, record, choices, tokenizer or Tokenizer(), moments)
-        return cls(facts, Procedures(documents), runs, assembling, uses, choices, views, moments)
-
-    def close(self) -> None:
-        """Stop following the views."""
-        self.uses.close()
-        self.choices.close()
-        self.assembling.close()
-
-    async def write(self, caller: Caller, asked: LayeredWriteRequest) -> LayeredWriteAnswer:
+    async def write(self, caller: Caller, asked: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
         """Write a fact or a procedure."""
-        return await (self.facts if asked.kind == "fact" else self.procedures).write(caller, asked)
+        return await (self._facts if asked.kind == "fact" else self._procedures).write(caller, asked)
 
-    async def read(self, caller: Caller, asked: LayeredReadRequest) -> LayeredReadAnswer:
+    async def read(self, caller: Caller, asked: ops.LayeredReadRequest) -> ops.LayeredReadAnswer:
         """Read a fact, a procedure, or the working memory of a run."""
         if asked.kind == "procedure":
-            return await self.procedures.read(caller, asked)
+            return await self._procedures.read(caller, asked)
         if asked.kind == "working":
-            return await self.runs.working(caller, asked.name)
-        fact = await self.facts.read(caller, asked.name)
-        return LayeredReadAnswer(kind="fact", fact=fact, view_seq=self.views.view_seq(FACTS_PROJECTION))
+            return await self._runs.working(caller, asked.name)
+        fact = await self._facts.read(caller, asked.name)
+        return ops.LayeredReadAnswer(kind="fact", fact=fact, view_seq=self._views.view_seq(FACTS_PROJECTION))
 
-    async def query(self, caller: Caller, asked: LayeredQueryRequest) -> LayeredQueryAnswer:
+    async def query(self, caller: Caller, asked: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
         """Query episodes, facts or procedures."""
         if asked.kind == "procedure":
-            return await self.procedures.query(caller, asked)
+            return await self._procedures.query(caller, asked)
         if asked.kind == "fact":
-            return await self.facts.query(caller, asked)
-        choices = await self.choices.of(caller.workspace_id)
-        return await self.runs.episodes(caller, asked, since_of(choices.episodic_ttl_hours, self.moments.ms(asked.now)))
+            return await self._facts.query(caller, asked)
+        choices = await self._state.choices.of(caller.workspace_id)
+        return await self._runs.episodes(
+            caller, asked, since_of(choices.episodic_ttl_hours, self._state.moments.ms(asked.now))
+        )
+
+
+ANSWERS: Final[Answers] = (
+    (ops.LAYERED_WRITE, Layered.write),
+    (ops.LAYERED_READ, Layered.read),
+    (ops.LAYERED_QUERY, Layered.query),
+)

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Final
 
 from ...schemas.events.sweeps import SweepTicked
-from ...schemas.ports import ViewReader
 from ...schemas.rules.lessons import MISSION, ended_well
 from ...schemas.sweep_list import CONSOLIDATION
 from ...schemas.timestamps import to_ms
 from ...schemas.views import ENTRIES, SWEEPS
-from ..journal.intake.recorder import Recorder
+from ..node import Node
 from .ticks import Tick, record_tick
 
 RUN: Final = "run.completed"
@@ -36,18 +33,12 @@ _RUNNING: Final = f"""SELECT workspace_id FROM {SWEEPS}
 
 
 class AfterRuns:
-    """Looks for completed runs.
+    """Looks for completed runs."""
 
-    Args:
-        journal: Records the ticks.
-        views: Runs and ticks.
-        clock: The time now, UTC.
-    """
-
-    def __init__(self, journal: Recorder, views: ViewReader, *, clock: Callable[[], datetime]) -> None:
-        self._journal = journal
-        self._views = views
-        self._clock = clock
+    def __init__(self, node: Node) -> None:
+        self._journal = node.journal
+        self._views = node.views
+        self._clock = node.clock
 
     async def check(self) -> int:
         """Publish the due ticks; returns how many.

@@ -7,54 +7,30 @@ look alike. Memory is off unless a registration turns it on.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+from typing import Final
 
-from ...schemas.entry import ActorType
-from ...schemas.errors import NotFound, RegisteredMeanwhile, ViewsBehind
+from ...schemas.errors import NotFound, RegisteredMeanwhile
 from ...schemas.events.workspaces import AgentRegistered, CrewRegistered
 from ...schemas.ids import derived_id
-from ...schemas.operations.agents import (
-    AgentAnswer,
-    AgentRequest,
-    AgentsAnswer,
-    AgentsRequest,
-    CrewAnswer,
-    CrewRequest,
-    CrewsAnswer,
-    CrewsRequest,
-    RegisterAgentRequest,
-    RegisterCrewRequest,
-    UpdateAgentRequest,
-    UpdateCrewRequest,
-)
-from ...schemas.ports import ViewReader
+from ...schemas.operations import agents as ops
 from ...schemas.principal import Principal, Role
 from ...schemas.recorded_settings import AgentRole
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import AGENTS_PROJECTION
 from ...schemas.views.workspaces import AgentRow, CrewRow
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 from .documents.provision import Provision
 from .registry import Registry
 
 
 class Agents:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        views: The views.
-        journal: Records decisions.
-        registry: The registrations.
-        provision: Writes the first documents of an agent whose memory is on.
-    """
-
-    def __init__(self, views: ViewReader, journal: Recorder, registry: Registry, provision: Provision) -> None:
-        self._views = views
-        self._journal = journal
-        self._registry = registry
-        self._provision = provision
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._registry = node.use(Registry)
+        self._provision = Provision(node.views, node.writer)
         self._changing = asyncio.Lock()
         self._last_change = 0
 
@@ -76,24 +52,26 @@ class Agents:
             crew_id = principal.crew_id
             role = AgentRole.LEAD if principal.role is Role.LEAD else AgentRole.AGENT
             registered = AgentRegistered(agent_id=agent_id, crew_id=crew_id, role=role, memory_enabled=True)
-            recorded = await self._journal.record(
-                workspace_id,
+            decided = await self._node.decide(
+                None,
                 registered,
-                summary=f"agent {agent_id} is registered by the first write of its memory",
+                f"agent {agent_id} is registered by the first write of its memory",
+                AGENTS_PROJECTION,
+                workspace_id=workspace_id,
                 entry_id=derived_id("first_write", 1, f"{workspace_id}/{agent_id}"),
                 crew_id=crew_id,
                 agent_id=agent_id,
             )
-            await self._until_folded(recorded.seq)
+            self._last_change = max(self._last_change, decided.seq)
         return known is not False
 
-    async def register(self, caller: Caller, asked: RegisterAgentRequest) -> AgentAnswer:
+    async def register(self, caller: Caller, asked: ops.RegisterAgentRequest) -> ops.AgentAnswer:
         """Record an agent's settings; returns once they can be read."""
         async with self._changing:
             given = asked.model_dump(exclude={"workspace_id"})
             return await self._register(caller, AgentRegistered.model_validate(given))
 
-    async def update(self, caller: Caller, asked: UpdateAgentRequest) -> AgentAnswer:
+    async def update(self, caller: Caller, asked: ops.UpdateAgentRequest) -> ops.AgentAnswer:
         """Record an agent's settings with those that are given; returns once they can be read.
 
         Raises:
@@ -101,7 +79,7 @@ class Agents:
             ViewsBehind: If the views do not show the change before this one in time.
         """
         async with self._changing:
-            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
+            await self._node.views.wait_for(self._last_change, self._node.wait_s, AGENTS_PROJECTION)
             known = await self._registry.agent(caller.workspace_id, asked.agent_id)
             if known is None:
                 raise _no_agent(asked.agent_id)
@@ -109,7 +87,7 @@ class Agents:
             before = _agent_answer(known).model_dump(exclude={"seq"})
             return await self._register(caller, AgentRegistered.model_validate(before | given))
 
-    async def get(self, caller: Caller, asked: AgentRequest) -> AgentAnswer:
+    async def get(self, caller: Caller, asked: ops.AgentRequest) -> ops.AgentAnswer:
         """An agent's settings.
 
         Raises:
@@ -121,37 +99,36 @@ class Agents:
             raise _no_agent(asked.agent_id)
         return _agent_answer(known)
 
-    async def list(self, caller: Caller, asked: AgentsRequest) -> AgentsAnswer:
+    async def list(self, caller: Caller, asked: ops.AgentsRequest) -> ops.AgentsAnswer:
         """The registered agents that the token may see."""
         view_seq = self._registry.view_seq
         rows = await self._registry.agents(caller.workspace_id, asked.crew_id)
         own = caller.principal.agent_id
         shown = tuple(_agent_answer(row) for row in rows if caller.administers or row.agent_id == own)
-        return AgentsAnswer(agents=shown, view_seq=view_seq)
+        return ops.AgentsAnswer(agents=shown, view_seq=view_seq)
 
-    async def _register(self, caller: Caller, agent: AgentRegistered) -> AgentAnswer:
+    async def _register(self, caller: Caller, agent: AgentRegistered) -> ops.AgentAnswer:
         memory = "on" if agent.memory_enabled else "off"
-        recorded = await self._journal.record(
-            caller.workspace_id,
+        decided = await self._node.decide(
+            caller,
             agent,
-            summary=f"agent {agent.agent_id} is registered, memory {memory}, walk depth {agent.memory_walk_depth}",
-            actor_type=ActorType.USER,
-            actor_id=caller.actor,
+            f"agent {agent.agent_id} is registered, memory {memory}, walk depth {agent.memory_walk_depth}",
+            AGENTS_PROJECTION,
             crew_id=agent.crew_id,
             agent_id=agent.agent_id,
         )
-        await self._until_folded(recorded.seq)
+        self._last_change = max(self._last_change, decided.seq)
         if agent.memory_enabled:
             await self._provision.provide(caller, agent.agent_id, agent.crew_id)
-        return AgentAnswer(**agent.model_dump(), seq=recorded.seq)
+        return ops.AgentAnswer(**agent.model_dump(), seq=decided.seq)
 
-    async def register_crew(self, caller: Caller, asked: RegisterCrewRequest) -> CrewAnswer:
+    async def register_crew(self, caller: Caller, asked: ops.RegisterCrewRequest) -> ops.CrewAnswer:
         """Record a crew's settings; returns once they can be read."""
         async with self._changing:
             crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name, settings=asked.settings)
             return await self._register_crew(caller, crew)
 
-    async def update_crew(self, caller: Caller, asked: UpdateCrewRequest) -> CrewAnswer:
+    async def update_crew(self, caller: Caller, asked: ops.UpdateCrewRequest) -> ops.CrewAnswer:
         """Record a crew's settings with those that are given; returns once they can be read.
 
         Raises:
@@ -160,7 +137,7 @@ class Agents:
             ViewsBehind: If the views do not show the change before this one in time.
         """
         async with self._changing:
-            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
+            await self._node.views.wait_for(self._last_change, self._node.wait_s, AGENTS_PROJECTION)
             known = await self._registry.crew(caller.workspace_id, asked.crew_id)
             if known is None:
                 raise _no_crew(asked.crew_id)
@@ -175,20 +152,15 @@ class Agents:
             crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name or known.name, settings=settings)
             return await self._register_crew(caller, crew)
 
-    async def _register_crew(self, caller: Caller, crew: CrewRegistered) -> CrewAnswer:
-        recorded = await self._journal.record(
-            caller.workspace_id,
-            crew,
-            summary=f"crew {crew.crew_id} is registered",
-            actor_type=ActorType.USER,
-            actor_id=caller.actor,
-            crew_id=crew.crew_id,
+    async def _register_crew(self, caller: Caller, crew: CrewRegistered) -> ops.CrewAnswer:
+        decided = await self._node.decide(
+            caller, crew, f"crew {crew.crew_id} is registered", AGENTS_PROJECTION, crew_id=crew.crew_id
         )
-        await self._until_folded(recorded.seq)
+        self._last_change = max(self._last_change, decided.seq)
         members = await self._members(caller.workspace_id, crew.crew_id)
-        return CrewAnswer(**crew.model_dump(), agents=members, seq=recorded.seq)
+        return ops.CrewAnswer(**crew.model_dump(), agents=members, seq=decided.seq)
 
-    async def get_crew(self, caller: Caller, asked: CrewRequest) -> CrewAnswer:
+    async def get_crew(self, caller: Caller, asked: ops.CrewRequest) -> ops.CrewAnswer:
         """A crew's settings.
 
         Raises:
@@ -200,29 +172,39 @@ class Agents:
             raise _no_crew(asked.crew_id)
         return await self._crew_answer(known)
 
-    async def list_crews(self, caller: Caller, _asked: CrewsRequest) -> CrewsAnswer:
+    async def list_crews(self, caller: Caller, _asked: ops.CrewsRequest) -> ops.CrewsAnswer:
         """The registered crews that the token may see."""
         view_seq = self._registry.view_seq
         rows = await self._registry.crews(caller.workspace_id)
         own = caller.principal.crew_id
         shown = [await self._crew_answer(row) for row in rows if caller.administers or row.crew_id == own]
-        return CrewsAnswer(crews=tuple(shown), view_seq=view_seq)
-
-    async def _until_folded(self, seq: int) -> None:
-        self._last_change = max(self._last_change, seq)
-        with contextlib.suppress(ViewsBehind):  # it is recorded; the next update waits for it
-            await self._views.wait_for(seq, MIN_SEQ_WAIT_S, AGENTS_PROJECTION)
+        return ops.CrewsAnswer(crews=tuple(shown), view_seq=view_seq)
 
     async def _members(self, workspace_id: str, crew_id: str) -> tuple[str, ...]:
         return tuple(row.agent_id for row in await self._registry.agents(workspace_id, crew_id))
 
-    async def _crew_answer(self, row: CrewRow) -> CrewAnswer:
-        members = await self._members(row.workspace_id, row.crew_id)
-        return CrewAnswer(**row._asdict() | {"settings": json.loads(row.settings)}, agents=members, seq=row.since_seq)
+    async def _crew_answer(self, row: CrewRow) -> ops.CrewAnswer:
+        return ops.CrewAnswer(
+            crew_id=row.crew_id,
+            name=row.name,
+            settings=json.loads(row.settings),
+            agents=await self._members(row.workspace_id, row.crew_id),
+            seq=row.since_seq,
+        )
 
 
-def _agent_answer(row: AgentRow) -> AgentAnswer:
-    return AgentAnswer(**row._asdict() | {"settings": json.loads(row.settings), "seq": row.since_seq})
+def _agent_answer(row: AgentRow) -> ops.AgentAnswer:
+    return ops.AgentAnswer(
+        agent_id=row.agent_id,
+        name=row.name,
+        role=AgentRole(row.role),
+        crew_id=row.crew_id,
+        memory_enabled=row.memory_enabled,
+        memory_budget_chars=row.memory_budget_chars,
+        memory_walk_depth=row.memory_walk_depth,
+        settings=json.loads(row.settings),
+        seq=row.since_seq,
+    )
 
 
 def _no_agent(agent_id: str) -> NotFound:
@@ -231,3 +213,15 @@ def _no_agent(agent_id: str) -> NotFound:
 
 def _no_crew(crew_id: str) -> NotFound:
     return NotFound(f"no crew {crew_id[:64]} is registered", hint="register it with `crew-journal crew create`")
+
+
+ANSWERS: Final[Answers] = (
+    (ops.REGISTER_AGENT, Agents.register),
+    (ops.UPDATE_AGENT, Agents.update),
+    (ops.AGENT, Agents.get),
+    (ops.AGENTS, Agents.list),
+    (ops.REGISTER_CREW, Agents.register_crew),
+    (ops.UPDATE_CREW, Agents.update_crew),
+    (ops.CREW, Agents.get_crew),
+    (ops.CREWS, Agents.list_crews),
+)

@@ -7,11 +7,11 @@ import json
 from dataclasses import asdict
 from typing import Final
 
-from ...schemas.operations.workspaces import CalibrateAnswer, CalibrateRequest, FloorShown
-from ...schemas.ports import ViewReader
+from ...schemas.operations.workspaces import CALIBRATE, CalibrateAnswer, CalibrateRequest, FloorShown
 from ...schemas.rules.evidence_floor import ReplayedHit, propose_floor
 from ...schemas.views import RECEIPTS, RECEIPTS_PROJECTION
 from ..desk import Caller
+from ..node import Answers, Node
 from ..query.unknown_names import refuse_unknown_workspace
 
 _NEWEST: Final = f"SELECT hits, used, rendered FROM {RECEIPTS} WHERE workspace_id = ? ORDER BY seq DESC LIMIT ?"
@@ -20,8 +20,8 @@ _NEWEST: Final = f"SELECT hits, used, rendered FROM {RECEIPTS} WHERE workspace_i
 class Calibration:
     """Replays the receipts of a workspace."""
 
-    def __init__(self, views: ViewReader) -> None:
-        self._views = views
+    def __init__(self, node: Node) -> None:
+        self._views = node.views
 
     async def propose(self, caller: Caller, asked: CalibrateRequest) -> CalibrateAnswer:
         """The floor that keeps the used hits."""
@@ -57,3 +57,6 @@ class Calibration:
                 ]
             )
         return found, in_blocks
+
+
+ANSWERS: Final[Answers] = ((CALIBRATE, Calibration.propose),)

@@ -18,6 +18,7 @@ from typing import Any, Final
 from ...schemas.errors import NotFound
 from ...schemas.ports import ViewReader
 from ...schemas.views import RECEIPTS
+from ..node import Node
 from ..query.hot.scope import Scope, ScopeKind
 from ..query.measures.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
 from ..query.model_search import ModelRanking, ModelSearch
@@ -58,16 +59,11 @@ def logged_queries(views: ViewReader, workspace_id: str, limit: int) -> list[Log
 
 
 class ModelComparison:
-    """Compares models.
+    """Compares models."""
 
-    Args:
-        views: The log of recalls.
-        search: Recall with any model.
-    """
-
-    def __init__(self, views: ViewReader, search: ModelSearch) -> None:
-        self._views = views
-        self._search = search
+    def __init__(self, node: Node) -> None:
+        self._views = node.views
+        self._search = ModelSearch(node.recall.indexes, node.embedders.running, node.analyzer, node.recall.static_table)
 
     async def begin(
         self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None

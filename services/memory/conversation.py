@@ -8,17 +8,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...schemas.catalogue import info_of
-from ...schemas.operations.conversation import (
-    ConversationSearchAnswer,
-    ConversationSearchRequest,
-    PublishEntryAnswer,
-    PublishEntryRequest,
-    Turn,
-)
+from ...schemas.operations import conversation as ops
 from ...schemas.operations.recall import RecallRequest
 from ..desk import Caller
-from ..journal.intake.append import Journal
-from ..query.recall import RecallService
+from ..node import Answers, Node
 
 _READ_AHEAD: Final = 3
 """Hits asked for each turn wanted, because entries that are not turns of a conversation are among them."""
@@ -26,18 +19,13 @@ _MOST: Final = 50
 
 
 class Conversations:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        journal: Appends entries.
-        recall: Answers recalls.
-    """
+    def __init__(self, node: Node) -> None:
+        self._journal = node.journal
+        self._recall = node.recall
 
-    def __init__(self, journal: Journal, recall: RecallService) -> None:
-        self._journal = journal
-        self._recall = recall
-
-    async def publish(self, caller: Caller, asked: PublishEntryRequest) -> PublishEntryAnswer:
+    async def publish(self, caller: Caller, asked: ops.PublishEntryRequest) -> ops.PublishEntryAnswer:
         """Append one entry; returns after the ack.
 
         Raises:
@@ -47,9 +35,9 @@ class Conversations:
         entry["id"] = entry.pop("entry_id", None)
         entry["workspace_id"] = caller.workspace_id
         appended = await self._journal.append(caller.principal, entry)
-        return PublishEntryAnswer(entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate)
+        return ops.PublishEntryAnswer(entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate)
 
-    async def search(self, caller: Caller, asked: ConversationSearchRequest) -> ConversationSearchAnswer:
+    async def search(self, caller: Caller, asked: ops.ConversationSearchRequest) -> ops.ConversationSearchAnswer:
         """The turns of the agent's conversations that bear on a query."""
         found = await self._recall.recall(
             caller.principal,
@@ -63,7 +51,7 @@ class Conversations:
             ),
         )
         turns = [
-            Turn(
+            ops.Turn(
                 entry_id=hit.entry_id,
                 ts=hit.ts,
                 speaker=hit.actor_id or hit.actor_type,
@@ -74,6 +62,12 @@ class Conversations:
             for hit in found.hits
             if info_of(hit.entry_type).conversation and asked.session in (None, hit.trace_id)
         ]
-        return ConversationSearchAnswer(
+        return ops.ConversationSearchAnswer(
             turns=tuple(turns[: asked.limit]), degraded=found.degraded, view_seq=found.view_seq
         )
+
+
+ANSWERS: Final[Answers] = (
+    (ops.PUBLISH_ENTRY, Conversations.publish),
+    (ops.CONVERSATION_SEARCH, Conversations.search),
+)

@@ -6,26 +6,20 @@ Invariant: the answer is a recorded snapshot, or says that there is none; only t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import orjson
 
 from ...schemas.errors import NotAllowed
-from ...schemas.operations.health import (
-    HealthAnswer,
-    HealthRequest,
-    HealthSnapshot,
-    Profile,
-    ProposedContradiction,
-)
-from ...schemas.ports import ViewReader
+from ...schemas.operations import health as ops
 from ...schemas.rules.health import band_of
 from ...schemas.sweep_list import HEALTH
 from ...schemas.timestamps import format_ms
 from ...schemas.views import HEALTH_PROJECTION, HEALTH_SNAPSHOTS, RELATIONS
 from ..desk import Caller
+from ..node import Answers, Node
 from .sweep_now import SweepNow
 
 _METRICS: Final = ("freshness", "coverage", "coherence", "efficiency", "reachability")
@@ -48,29 +42,13 @@ _REVIEW: Final = f"""SELECT src_entry_id, dst_entry_id, weight, reason FROM {REL
 
 
 class MemoryHealth:
-    """Shows health, and has it measured.
+    """Shows health, and has it measured."""
 
-    Args:
-        views: The views.
-        sweeps: Runs the health sweep.
-        embedder: How the embedder of a workspace's active model is at the moment.
-        clock: The time now, UTC: where the history begins.
-    """
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
 
-    def __init__(
-        self,
-        views: ViewReader,
-        sweeps: SweepNow,
-        embedder: Callable[[str], Mapping[str, Any]],
-        *,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._views = views
-        self._sweeps = sweeps
-        self._embedder = embedder
-        self._clock = clock
-
-    async def latest(self, caller: Caller, asked: HealthRequest) -> HealthAnswer:
+    async def latest(self, caller: Caller, asked: ops.HealthRequest) -> ops.HealthAnswer:
         """The latest snapshot of a workspace or crew; for administrators, what waits to be judged as well.
 
         Raises:
@@ -81,18 +59,18 @@ class MemoryHealth:
         found = await self._read(workspace_id, crew_id, _EVER, 1)
         history: Sequence[Sequence[Any]] = ()
         if history_days:
-            since = (self._clock() - timedelta(days=history_days - 1)).strftime("%Y-%m-%d")
+            since = (self._node.clock() - timedelta(days=history_days - 1)).strftime("%Y-%m-%d")
             history = await self._read(workspace_id, crew_id, since, history_days)
         crews, review = (
             await asyncio.to_thread(self._named, workspace_id, crew_id) if caller.administers else (None, None)
         )
         snapshot = _snapshot(found[0], profile) if found else None
-        return HealthAnswer(
+        return ops.HealthAnswer(
             **(snapshot.model_dump() if snapshot is not None else {"status": "no snapshot yet"}),
             workspace_id=workspace_id,
             crew_id=crew_id,
             profile=profile,
-            embedder=dict(self._embedder(workspace_id)),
+            embedder=dict(self._node.embedders.state(workspace_id)),
             crews=crews,
             review=review,
             history=tuple(_snapshot(row, profile) for row in history),
@@ -102,22 +80,22 @@ class MemoryHealth:
 
     def _named(
         self, workspace_id: str, crew_id: str | None
-    ) -> tuple[tuple[str, ...], tuple[ProposedContradiction, ...]]:
+    ) -> tuple[tuple[str, ...], tuple[ops.ProposedContradiction, ...]]:
         crews = tuple(str(name) for (name,) in self._views.rows(_CREWS, [workspace_id]))
         proposed = self._views.rows(_REVIEW, {"workspace": workspace_id, "crew": crew_id})
         return crews, tuple(
-            ProposedContradiction(src=src, dst=dst, weight=weight, reason=reason)
+            ops.ProposedContradiction(src=src, dst=dst, weight=weight, reason=reason)
             for src, dst, weight, reason in proposed
         )
 
-    async def measure(self, caller: Caller, asked: HealthRequest) -> HealthAnswer:
+    async def measure(self, caller: Caller, asked: ops.HealthRequest) -> ops.HealthAnswer:
         """Have health measured now; answers when the snapshots can be read.
 
         Raises:
             BrokerUnavailable: If the sweep could not be asked for.
             Unavailable: If it did not end in time.
         """
-        await self._sweeps.run(caller.workspace_id, HEALTH)
+        await self._node.use(SweepNow).run(caller.workspace_id, HEALTH)
         return await self.latest(caller, asked)
 
     async def _read(self, workspace_id: str, crew_id: str | None, since: str, limit: int) -> list[tuple[Any, ...]]:
@@ -132,12 +110,12 @@ def _check_crew(caller: Caller, crew_id: str | None) -> None:
         )
 
 
-def _snapshot(row: Sequence[Any], profile: Profile) -> HealthSnapshot:
+def _snapshot(row: Sequence[Any], profile: ops.Profile) -> ops.HealthSnapshot:
     date, measured_at, band, score, legacy_score, reasons, next_step, counts, model, rules, *metrics = row
     legacy = profile == "legacy"
     shown = metrics[len(_METRICS) :] if legacy else metrics[: len(_METRICS)]
     score = legacy_score if legacy else score
-    return HealthSnapshot(
+    return ops.HealthSnapshot(
         date=date,
         measured_at=format_ms(measured_at),
         status="no data" if score is None else "ok",
@@ -150,3 +128,6 @@ def _snapshot(row: Sequence[Any], profile: Profile) -> HealthSnapshot:
         model=model,
         rules=rules,
     )
+
+
+ANSWERS: Final[Answers] = ((ops.HEALTH, MemoryHealth.latest), (ops.MEASURE_HEALTH, MemoryHealth.measure))

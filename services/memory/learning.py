@@ -8,34 +8,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Final
 
 from ...schemas.errors import ConsolidationRunning, FieldProblem, InvalidRequest, NotAllowed, NotFound
 from ...schemas.events.learning import LessonRecorded
 from ...schemas.events.sweeps import SweepTicked
-from ...schemas.ids import mint_entry_id
-from ...schemas.operations.learning import (
-    AddLessonRequest,
-    ConsolidateRequest,
-    ConsolidationAnswer,
-    LearnedRulesAnswer,
-    LearnedRuleShown,
-    LearnedRulesRequest,
-    LessonAnswer,
-)
-from ...schemas.ports import ViewReader
+from ...schemas.ids import derived_id, mint_entry_id
+from ...schemas.operations import learning as ops
 from ...schemas.rules.consolidation import MIN_ENTRIES
+from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.sweep_list import CONSOLIDATION
 from ...schemas.timestamps import format_ms, to_ms
-from ...schemas.views import ENTRIES, LEARNING_PROJECTION, SWEEPS, SWEEPS_PROJECTION
+from ...schemas.views import ENTRIES, LEARNING_PROJECTION, RETRACTIONS, SWEEPS, SWEEPS_PROJECTION
+from ...schemas.views.learning import LESSONS
+from ...schemas.views.table import PRESENT
 from ...schemas.views.workspaces import AGENTS, CREWS
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..shown import until_shown
+from ..node import Answers, Node
 from .learned import Learned
 from .sweep_now import reported
+from .sweeps import Sweeps
 from .ticks import Tick, record_tick
 
 WAIT_S: Final = 2.0
@@ -50,36 +43,29 @@ _CREW: Final = f"""SELECT 1 FROM {CREWS} WHERE workspace_id = $1 AND crew_id = $
     UNION ALL SELECT 1 FROM {AGENTS} WHERE workspace_id = $1 AND crew_id = $2
     UNION ALL SELECT 1 FROM {ENTRIES} WHERE workspace_id = $1 AND crew_id = $2 LIMIT 1"""
 
+_RECORDED: Final = f"""SELECT entry_id, seq, kind, source, rule, context, EXISTS (SELECT 1 FROM {RETRACTIONS} x
+        WHERE x.workspace_id = l.workspace_id AND x.kind = 'entry' AND x.{PRESENT} AND x.target_id = l.entry_id)
+    FROM {LESSONS} l WHERE workspace_id = ? AND owner = ? AND lesson_id = ? ORDER BY seq DESC LIMIT 1"""
+"""The last recording of a lesson, and whether it is retracted."""
+
 
 class Learning:
     """The use-cases.
 
     Args:
-        journal: Records ticks and lessons.
-        views: The views.
-        clock: The time now, UTC.
-        catch_up: Ticks what a workspace has missed; ``Sweeps.catch_up``.
+        node: What use-cases share.
         wait_s: Seconds to wait for the end of a consolidation.
     """
 
-    def __init__(
-        self,
-        journal: Recorder,
-        views: ViewReader,
-        *,
-        clock: Callable[[], datetime],
-        catch_up: Callable[[str], Awaitable[None]],
-        wait_s: float = WAIT_S,
-    ) -> None:
-        self._journal = journal
-        self._views = views
-        self._clock = clock
-        self._catch_up = catch_up
+    def __init__(self, node: Node, *, wait_s: float = WAIT_S) -> None:
+        self._node = node
+        self._views = node.views
         self._wait_s = wait_s
-        self._learned = Learned(views)
+        self._learned = Learned(node.views)
+        self._unseen: dict[tuple[str, str, str], tuple[LessonRecorded, ops.LessonAnswer]] = {}
         self._turn = asyncio.Lock()
 
-    async def consolidate(self, caller: Caller, asked: ConsolidateRequest) -> ConsolidationAnswer:
+    async def consolidate(self, caller: Caller, asked: ops.ConsolidateRequest) -> ops.ConsolidationAnswer:
         """Record that a consolidation is due now, and wait a moment for its end.
 
         Raises:
@@ -95,26 +81,26 @@ class Learning:
                 field="crew_id",
             )
         async with self._turn:
-            await self._catch_up(workspace_id)
+            await self._node.use(Sweeps).catch_up(workspace_id)
             running = await asyncio.to_thread(self._views.rows, _RUNNING, [workspace_id])
             if running:
                 raise ConsolidationRunning(
                     f"the consolidation of {format_ms(running[0][0])} has not finished",
                     hint="ask again when it has; `crew-journal status` shows the sweeps",
                 )
-            tick = Tick(to_ms(self._clock()), workspace_id, CONSOLIDATION.name)
+            tick = Tick(to_ms(self._node.clock()), workspace_id, CONSOLIDATION.name)
             since = format_ms(tick.due_ms - int(asked.since[:-1]) * _UNITS_MS[asked.since[-1]])
             payload = SweepTicked(sweep=CONSOLIDATION.name, due=tick.due, crew_id=asked.crew_id, since=since)
             of = f"crew {asked.crew_id}" if asked.crew_id is not None else "all crews"
             recorded = await record_tick(
-                self._journal, tick, payload, CONSOLIDATION.name, f"A consolidation of {of} is due, since {since}"
+                self._node.journal, tick, payload, CONSOLIDATION.name, f"A consolidation of {of} is due, since {since}"
             )
-            await until_shown(self._views, recorded.seq, SWEEPS_PROJECTION)
+            await self._node.shows(recorded.seq, SWEEPS_PROJECTION)
         counts: dict[str, int] | None = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._wait_s):
                 counts = (await reported(self._views, tick, recorded.seq)).counts
-        return ConsolidationAnswer(
+        return ops.ConsolidationAnswer(
             workspace_id=workspace_id,
             crew_id=asked.crew_id,
             due=tick.due,
@@ -129,7 +115,7 @@ class Learning:
         """Blocking."""
         return bool(self._views.rows(_CREW, [workspace_id, crew_id]))
 
-    async def rules(self, caller: Caller, asked: LearnedRulesRequest) -> LearnedRulesAnswer:
+    async def rules(self, caller: Caller, asked: ops.LearnedRulesRequest) -> ops.LearnedRulesAnswer:
         """The rules of a crew; of all crews for an operator who names none.
 
         Raises:
@@ -145,11 +131,11 @@ class Learning:
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
         crew_id = asked.crew_id or own
         if crew_id is None and not caller.administers:
-            return LearnedRulesAnswer(rules=(), view_seq=view_seq)
+            return ops.LearnedRulesAnswer(rules=(), view_seq=view_seq)
         found = await asyncio.to_thread(self._learned.rows, caller.workspace_id, crew_id)
-        return LearnedRulesAnswer(
+        return ops.LearnedRulesAnswer(
             rules=tuple(
-                LearnedRuleShown(
+                ops.LearnedRuleShown(
                     rule_id=row.rule_id,
                     crew_id=row.crew_id,
                     pattern=row.pattern,
@@ -168,28 +154,47 @@ class Learning:
             view_seq=view_seq,
         )
 
-    async def add_lesson(self, caller: Caller, asked: AddLessonRequest) -> LessonAnswer:
-        """Record a lesson; returns when it can be read.
+    async def add_lesson(self, caller: Caller, asked: ops.AddLessonRequest) -> ops.LessonAnswer:
+        """Record a lesson, unless the one with its id says the same already.
 
         Raises:
             InvalidRequest: If neither a crew nor an agent is named.
         """
         if asked.crew_id is None and asked.agent_id is None:
             raise InvalidRequest((FieldProblem("crew_id", "is missing", "name crew_id, or agent_id"),))
-        lesson_id = asked.lesson_id or mint_entry_id(to_ms(self._clock()))
+        workspace_id = caller.workspace_id
+        lesson_id = asked.lesson_id or mint_entry_id(to_ms(self._node.clock()))
         lesson = LessonRecorded(
             lesson_id=lesson_id, kind=asked.kind, source=asked.source, rule=asked.rule, context=asked.context
         )
-        recorded = await self._journal.record(
-            caller.workspace_id,
+        crew_id, agent_id = asked.crew_id, asked.agent_id
+        owner = owner_of(Scope.AGENT, agent_id) if crew_id is None else owner_of(Scope.CREW, crew_id)
+        known = await asyncio.to_thread(self._views.rows, _RECORDED, [workspace_id, owner, lesson_id])
+        last_seq = int(known[0][1]) if known else 0
+        unseen = self._unseen.pop((workspace_id, owner, lesson_id), None)
+        if unseen is not None and unseen[1].seq > last_seq:
+            if unseen[0] == lesson:
+                self._unseen[workspace_id, owner, lesson_id] = unseen
+                return unseen[1]
+            last_seq = unseen[1].seq
+        elif known:
+            entry_id, _, *recorded, retracted = known[0]
+            if not retracted and recorded == [lesson.kind, lesson.source, lesson.rule, lesson.context]:
+                return ops.LessonAnswer(lesson_id=lesson_id, entry_id=entry_id, seq=last_seq)
+        cause = f"{workspace_id}/{owner}/{agent_id}/{caller.actor}/{last_seq}/{lesson.model_dump_json()}"
+        decided = await self._node.decide(
+            caller,
             lesson,
-            summary=" ".join(asked.rule.split()),
-            **caller.actor_fields,
-            crew_id=asked.crew_id,
-            agent_id=asked.agent_id,
+            " ".join(asked.rule.split()),
+            LEARNING_PROJECTION,
+            entry_id=None if asked.lesson_id is None else derived_id("lesson", 1, cause),
+            crew_id=crew_id,
+            agent_id=agent_id,
         )
-        await until_shown(self._views, recorded.seq, LEARNING_PROJECTION)
-        return LessonAnswer(lesson_id=lesson_id, entry_id=recorded.id, seq=recorded.seq)
+        answer = ops.LessonAnswer(lesson_id=lesson_id, entry_id=decided.id, seq=decided.seq, visible=decided.visible)
+        if not decided.visible:
+            self._unseen[workspace_id, owner, lesson_id] = lesson, answer
+        return answer
 
 
 def _skipped(counts: Mapping[str, int]) -> str | None:
@@ -202,3 +207,10 @@ def _skipped(counts: Mapping[str, int]) -> str | None:
         return f"{found} candidates within the look-back, fewer than {MIN_ENTRIES}, and none of them is permanent"
     few = f"fewer than {MIN_ENTRIES} candidates within the look-back, and none of them is permanent"
     return f"{skipped} of {crews} crews: {few}" if skipped else None
+
+
+ANSWERS: Final[Answers] = (
+    (ops.CONSOLIDATE, Learning.consolidate),
+    (ops.LEARNED_RULES, Learning.rules),
+    (ops.ADD_LESSON, Learning.add_lesson),
+)

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 from ...schemas.active_models import active_in, read_active_models
-from ...schemas.entry import ActorType
 from ...schemas.errors import (
     EmbedderBadAnswer,
     EmbedderModelMissing,
@@ -29,27 +28,16 @@ from ...schemas.errors import (
     NotFound,
     Unavailable,
 )
-from ...schemas.events.embeddings import EmbeddingsAdded, EmbeddingsDropped, ModelKind
+from ...schemas.events.embeddings import EmbeddingsAdded, EmbeddingsDropped
 from ...schemas.ids import SYSTEM_WORKSPACE
-from ...schemas.operations.embeddings import (
-    ActivateModelRequest,
-    AddModelRequest,
-    DropModelRequest,
-    ModelActivated,
-    ModelChange,
-    ModelsAnswer,
-    ModelShown,
-    ModelsRequest,
-)
-from ...schemas.ports import Embedder, ViewReader
+from ...schemas.operations import embeddings as ops
 from ...schemas.views import (
     ACTIVATIONS_PROJECTION,
     VECTORS_PROJECTION,
     ModelState,
 )
 from ..desk import Caller
-from ..journal.intake.append import Journal
-from ..shown import until_shown
+from ..node import Answers, Node
 from .activation import activate_embeddings, check_model
 from .compare import ModelComparison
 from .model_figures import ModelFigures
@@ -58,56 +46,19 @@ PROBE_TIMEOUT_S: Final = 20.0
 """Seconds a model that is added may take to embed one sentence: a server loads a large one from disk first."""
 SETTLE_TIMEOUT_S: Final = 5.0
 """Seconds an activation waits for the indexes in use to meet the new vectors; 10,000 are read in 0.2 s."""
+_DECIDED_ON: Final = (ACTIVATIONS_PROJECTION, VECTORS_PROJECTION)
 _NAME: Final = re.compile(r"[A-Za-z0-9._:/-]{1,96}\Z")
 
 
 class EmbeddingModels:
-    """Fills, switches, compares and drops models.
+    """Fills, switches, compares and drops models."""
 
-    Args:
-        journal: Records the decisions.
-        views: Where vectors and decisions are.
-        running: The embedder of a model, made if there is none yet; None if the node does not embed.
-        release: Closes a model that is not wanted.
-        wanted: Models being filled, blocking.
-        kind_of: The adapter that runs a model.
-        aliases: Short names of models.
-        outcomes: Model → how its last call ended.
-        filling: Model → status of the reactor that fills it.
-        settled: Returns when recalls use the vectors of the models that are active.
-        comparison: Compares two models on logged queries.
-        runnable: Models this node would run as it is set up.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        views: ViewReader,
-        *,
-        running: Callable[[str], Embedder | None],
-        release: Callable[[str], Awaitable[None]],
-        wanted: Callable[[], Mapping[str, int]],
-        kind_of: Callable[[str], ModelKind],
-        aliases: Mapping[str, str],
-        outcomes: Callable[[], Mapping[str, Mapping[str, Any]]],
-        filling: Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]],
-        settled: Callable[[], Awaitable[None]],
-        comparison: ModelComparison,
-        runnable: Collection[str],
-    ) -> None:
-        self._journal = journal
-        self._views = views
-        self._running = running
-        self._release = release
-        self._wanted = wanted
-        self._kind_of = kind_of
-        self._aliases = aliases
-        self._outcomes = outcomes
-        self._filling = filling
-        self._recall_settled = settled
-        self._comparison = comparison
-        self._runnable = runnable
-        self._figures = ModelFigures(views, wanted)
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._embedders = node.embedders
+        self._comparison = node.use(ModelComparison)
+        self._figures = ModelFigures(node.views, node.embedders.wanted)
         self._one_at_a_time = asyncio.Lock()
 
     def name_of(self, model: str) -> str:
@@ -116,7 +67,7 @@ class EmbeddingModels:
         Raises:
             InvalidQuery: If it cannot be one.
         """
-        name = self._aliases.get(model, model)
+        name = self._embedders.aliases.get(model, model)
         if not _NAME.match(name):
             raise InvalidQuery(
                 "not the name of a model",
@@ -125,22 +76,22 @@ class EmbeddingModels:
             )
         return name
 
-    async def show(self, caller: Caller, _asked: ModelsRequest) -> ModelsAnswer:
+    async def show(self, caller: Caller, _asked: ops.ModelsRequest) -> ops.ModelsAnswer:
         """Every model that has vectors or is wanted: its state, where it is active, and how far it is filled.
 
         With figures of all workspaces, the reactors that fill the models are shown as well.
         """
         workspace_id = caller.workspace_or_all
         known = await self._figures.read(workspace_id)
-        filling = await self._filling() if workspace_id is None else {}
-        outcomes = self._outcomes()
+        filling = await self._embedders.filling() if workspace_id is None else {}
+        outcomes = self._embedders.outcomes()
         models = []
         for model in sorted(known.models):
             filled = known.coverage(model)
             is_filled = model in known.wanted
             shown: dict[str, Any] = {
                 "model": model,
-                "embedder": self._kind_of(model),
+                "embedder": self._embedders.kind_of(model),
                 "state": known.states.get(model, ModelState.ACTIVATED),
                 "active": active_in(known.active, workspace_id or SYSTEM_WORKSPACE) == model,
                 "filled": is_filled,
@@ -156,9 +107,9 @@ class EmbeddingModels:
                 shown["active_in"] = sorted(name for name, used in known.active.items() if used == model)
                 shown["filling"] = filling.get(model)
             models.append(shown)
-        return ModelsAnswer(workspace_id=workspace_id, models=tuple(map(ModelShown.model_validate, models)))
+        return ops.ModelsAnswer(workspace_id=workspace_id, models=tuple(map(ops.ModelShown.model_validate, models)))
 
-    async def add(self, caller: Caller, asked: AddModelRequest) -> ModelChange:
+    async def add(self, caller: Caller, asked: ops.AddModelRequest) -> ops.ModelChange:
         """Fill a further model in the background; it is called once first, so that only a model that works is recorded.
 
         Raises:
@@ -170,13 +121,13 @@ class EmbeddingModels:
         name = self.name_of(asked.model)
         async with self._one_at_a_time:
             if await self._figures.state(name) == ModelState.ADDED:
-                return ModelChange(model=name, changed=False, dim=await self._figures.dim(name))
+                return ops.ModelChange(model=name, changed=False, dim=await self._figures.dim(name))
             dim = await self._try_out(name)
-            added = EmbeddingsAdded(model=name, embedder=self._kind_of(name))
+            added = EmbeddingsAdded(model=name, embedder=self._embedders.kind_of(name))
             seq = await self._record(caller, added, f"Vectors of {name} are filled beside the others")
-            return ModelChange(model=name, changed=True, dim=dim, seq=seq)
+            return ops.ModelChange(model=name, changed=True, dim=dim, seq=seq)
 
-    async def activate(self, caller: Caller, asked: ActivateModelRequest) -> ModelActivated:
+    async def activate(self, caller: Caller, asked: ops.ActivateModelRequest) -> ops.ModelActivated:
         """Let recall use a model at once in one workspace, or in all that have not activated one themselves.
 
         The model used before stays filled. Returns when recalls use the new vectors, after SETTLE_TIMEOUT_S at the latest.
@@ -189,22 +140,22 @@ class EmbeddingModels:
         workspace_id = caller.workspace_or_all
         where = workspace_id or SYSTEM_WORKSPACE
         async with self._one_at_a_time:
-            wanted = await asyncio.to_thread(self._wanted)
+            wanted = await asyncio.to_thread(self._embedders.wanted)
             if await self._figures.state(name) == ModelState.DROPPED:
                 raise NotFound(f"{name} was dropped", hint=f"`embeddings add {name}` fills it again", field="model")
-            runnable = {*wanted, *(self._runnable if workspace_id is None else ())}
+            runnable = {*wanted, *(self._embedders.runnable if workspace_id is None else ())}
             await check_model(self._views, name, runnable)
             former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
             if former != name and not asked.force:
                 await self._check_filled(name, workspace_id)
             if former is not None and former != name and await self._figures.state(former) == ModelState.ACTIVATED:
-                kept = EmbeddingsAdded(model=former, embedder=self._kind_of(former))
+                kept = EmbeddingsAdded(model=former, embedder=self._embedders.kind_of(former))
                 await self._record(caller, kept, f"Vectors of {former} go on being filled, to switch back to")
             result = await activate_embeddings(
-                self._journal,
+                self._node.journal,
                 self._views,
                 model=name,
-                embedder=self._kind_of(name),
+                embedder=self._embedders.kind_of(name),
                 dim=await self._figures.dim(name),
                 reason=asked.reason,
                 workspace_id=workspace_id,
@@ -212,10 +163,12 @@ class EmbeddingModels:
             )
             if result["changed"]:
                 result["former"] = former
-                await self._wait_until_folded(int(result["seq"]))
+                await self._node.shows(int(result["seq"]), *_DECIDED_ON)
                 await self._settled()
         filled = (await self._figures.read(workspace_id)).coverage(name)
-        return ModelActivated(**result, vectors=filled.vectors, missing=filled.missing, embeddable=filled.embeddable)
+        return ops.ModelActivated(
+            **result, vectors=filled.vectors, missing=filled.missing, embeddable=filled.embeddable
+        )
 
     async def _check_filled(self, name: str, workspace_id: str | None) -> None:
         filled = (await self._figures.read(workspace_id)).coverage(name)
@@ -227,7 +180,7 @@ class EmbeddingModels:
                 field="model",
             )
 
-    async def drop(self, caller: Caller, asked: DropModelRequest) -> ModelChange:
+    async def drop(self, caller: Caller, asked: ops.DropModelRequest) -> ops.ModelChange:
         """Forget a model's vectors and fill it no longer; a later ``add`` fills it from the beginning.
 
         Raises:
@@ -246,10 +199,10 @@ class EmbeddingModels:
                     f"recall uses {name}: {shown}", hint="`embeddings activate` another model first", field="model"
                 )
             if known.states.get(name) == ModelState.DROPPED:
-                return ModelChange(model=name, changed=False)
+                return ops.ModelChange(model=name, changed=False)
             dropped = EmbeddingsDropped(model=name, reason=asked.reason)
             seq = await self._record(caller, dropped, f"Vectors of {name} are dropped")
-            return ModelChange(model=name, changed=True, seq=seq)
+            return ops.ModelChange(model=name, changed=True, seq=seq)
 
     async def compare(
         self, workspace_id: str, models: tuple[str, str], *, queries: int, k: int, recipe: str | None
@@ -276,7 +229,7 @@ class EmbeddingModels:
         return _with_coverage(records, names, coverage)
 
     async def _try_out(self, name: str) -> int | None:
-        embedder = self._running(name)
+        embedder = self._embedders.running(name)
         if embedder is None:
             raise Unavailable(
                 "this node has no embedder", hint="start it with another --embedder than none", field="model"
@@ -291,8 +244,8 @@ class EmbeddingModels:
                     hint=f"another model of the same name: `embeddings drop {name}` first",
                 )
         except BaseException as error:
-            if name not in await asyncio.to_thread(self._wanted):
-                await self._release(name)
+            if name not in await asyncio.to_thread(self._embedders.wanted):
+                await self._embedders.release(name)
             if isinstance(error, EmbedderModelMissing):
                 raise NotFound(error.message, hint=error.hint, field="model") from error
             if isinstance(error, TimeoutError):
@@ -306,18 +259,12 @@ class EmbeddingModels:
         """Wait, for a bounded time, until recalls use the new vectors; after it they still will."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
-                await self._recall_settled()
+                await self._node.recall.settled()
 
     async def _record(self, caller: Caller, payload: EmbeddingsAdded | EmbeddingsDropped, summary: str) -> int:
-        recorded = await self._journal.record(
-            SYSTEM_WORKSPACE, payload, summary=summary, actor_type=ActorType.USER, actor_id=caller.actor
-        )
-        await self._wait_until_folded(recorded.seq)
-        return recorded.seq
-
-    async def _wait_until_folded(self, seq: int) -> None:
-        """Wait until the views know of a decision, so that the next one is taken on them."""
-        await until_shown(self._views, seq, ACTIVATIONS_PROJECTION, VECTORS_PROJECTION)
+        """Record a decision, and wait until the views know of it, so that the next one is taken on them."""
+        decided = await self._node.decide(caller, payload, summary, *_DECIDED_ON, workspace_id=SYSTEM_WORKSPACE)
+        return decided.seq
 
 
 async def _with_coverage(
@@ -328,3 +275,11 @@ async def _with_coverage(
             yield {"result": {"models": list(models), "coverage": coverage, **record["result"]}}
         else:
             yield record
+
+
+ANSWERS: Final[Answers] = (
+    (ops.EMBEDDING_MODELS, EmbeddingModels.show),
+    (ops.ADD_MODEL, EmbeddingModels.add),
+    (ops.ACTIVATE_MODEL, EmbeddingModels.activate),
+    (ops.DROP_MODEL, EmbeddingModels.drop),
+)

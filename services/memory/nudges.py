@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Final
 
 import structlog
@@ -18,8 +17,7 @@ from pydantic_core import from_json
 from ...schemas.errors import CrewJournalError, InvalidQuery, NotAllowed
 from ...schemas.events.memory import MemorySearched, NudgeOffered
 from ...schemas.ids import derived_id
-from ...schemas.operations.workspaces import NudgesAnswer, NudgeShown, NudgesRequest
-from ...schemas.ports import ViewReader
+from ...schemas.operations.workspaces import NUDGES, NudgesAnswer, NudgeShown, NudgesRequest
 from ...schemas.principal import Principal
 from ...schemas.rules.nudges import (
     COST_DEFAULT_USD,
@@ -44,7 +42,7 @@ from ...schemas.views import (
 )
 from ...schemas.views.workspaces import read_workspace_settings
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 
 _ID_NAME: Final = "nudge"
 _ID_VERSION: Final = 1
@@ -64,24 +62,11 @@ _log = structlog.get_logger(__name__)
 
 
 class NudgeService:
-    """Offers nudges.
+    """Offers nudges."""
 
-    Args:
-        views: Entries, offers and settings.
-        journal: Records offers.
-        clock: The time now, UTC.
-    """
-
-    def __init__(
-        self,
-        views: ViewReader,
-        journal: Recorder,
-        *,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._views = views
-        self._journal = journal
-        self._clock = clock
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
 
     async def offer(self, caller: Caller, asked: NudgesRequest) -> NudgesAnswer:
         """The nudges that are due and that this session has not had.
@@ -94,7 +79,7 @@ class NudgeService:
         agent = _agent_of(caller.principal, asked.agent_id)
         needed = (ENTRIES_PROJECTION, NUDGES_PROJECTION)
         view_seq = self._views.view_seq(*needed)
-        due = await asyncio.to_thread(self._due, workspace_id, agent, session_id, to_ms(self._clock()))
+        due = await asyncio.to_thread(self._due, workspace_id, agent, session_id, to_ms(self._node.clock()))
         offered = [
             NudgeShown(kind=kind, text=text)
             for kind, text in due.items()
@@ -105,17 +90,18 @@ class NudgeService:
     async def _publish(self, workspace_id: str, agent_id: str, session_id: str, kind: NudgeKind) -> bool:
         """Whether this request is the one that may offer it."""
         try:
-            recorded = await self._journal.record(
-                workspace_id,
+            decided = await self._node.decide(
+                None,
                 NudgeOffered(agent_id=agent_id, session_id=session_id, kind=kind),
-                summary=f"A {kind} nudge was offered to {agent_id}",
+                f"A {kind} nudge was offered to {agent_id}",
+                workspace_id=workspace_id,
                 entry_id=offer_id(agent_id, session_id, kind),
                 agent_id=agent_id,
             )
         except CrewJournalError as error:
             _log.warning("nudge_not_published", kind=kind, error=type(error).__name__)
             return False
-        return not recorded.duplicate
+        return not decided.duplicate
 
     # in a worker thread
 
@@ -188,3 +174,6 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}
+
+
+ANSWERS: Final[Answers] = ((NUDGES, NudgeService.offer),)

@@ -1,7 +1,7 @@
 """The use-cases of operator models: the statements of a person, forgetting them, and the person's consent.
 
 Invariant: a person is named by the keyed hash; their own name is not stored here. OWNER, ADMIN and tokens that were granted
-to speak for the person may ask; every answer comes after the views have folded the change. Nothing is decided about a
+to speak for the person may ask; an answer waits until the views have folded the change. Nothing is decided about a
 person while the key of the hash is another than the journal's.
 """
 
@@ -16,25 +16,9 @@ from ...schemas.events.payload import ControlPayload
 from ...schemas.events.workspaces import ConsentChanged
 from ...schemas.grants import USER, speaks_for
 from ...schemas.ids import SYSTEM_WORKSPACE
+from ...schemas.operations import operators as ops
 from ...schemas.operations.documents import RetractDocumentRequest
-from ...schemas.operations.operators import (
-    ConsentRequest,
-    DeleteOperatorRequest,
-    FactShown,
-    ForgetOperatorRequest,
-    NameOperatorRequest,
-    OperatorAnswer,
-    OperatorChangedAnswer,
-    OperatorRequest,
-    OperatorsAnswer,
-    OperatorShown,
-    OperatorsRequest,
-    ProfileShown,
-    ReplaceSubjectKeyRequest,
-    SubjectKeyReplacedAnswer,
-)
 from ...schemas.persons import person_of
-from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
 from ...schemas.rules.operators import KEY_CHANGED, KEY_CHANGED_FIX, facts_of, key_id, slug_of, subject_hash
 from ...schemas.rules.tiers import Scope, scope_of
@@ -42,8 +26,7 @@ from ...schemas.timestamps import format_ms
 from ...schemas.views import DOCUMENTS
 from ...schemas.views.operators import OPERATORS_PROJECTION, OperatorProfileRow
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..shown import until_shown
+from ..node import Answers, Node
 from .documents.use_cases import JournalDocuments
 from .learned import NOW
 from .profiles import Opener, Profiles
@@ -53,22 +36,15 @@ _OWN_NOTES: Final = f"""SELECT owner, doc_key FROM {DOCUMENTS} WHERE workspace_i
 
 
 class Operators:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        views: The views.
-        journal: Records decisions.
-        documents: Retracts notes that agents wrote about a person.
-        key: The key of the hash that names people.
-    """
-
-    def __init__(self, views: ViewReader, journal: Recorder, documents: JournalDocuments, *, key: bytes) -> None:
-        self._views = views
-        self._journal = journal
-        self._documents = documents
-        self._key = key
-        self._key_id = key_id(key)
-        self._profiles = Profiles(views)
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._documents = node.use(JournalDocuments)
+        self._key = node.subject_key
+        self._key_id = key_id(node.subject_key)
+        self._profiles = Profiles(node.views)
 
     def slug(self, workspace_id: str, user: str) -> str:
         """The key of the documents about a person; blocking."""
@@ -112,7 +88,7 @@ class Operators:
     def _key_changed(self) -> bool:
         return self._profiles.key_in_use() not in (None, self._key_id)
 
-    async def show(self, caller: Caller, asked: OperatorRequest) -> OperatorAnswer:
+    async def show(self, caller: Caller, asked: ops.OperatorRequest) -> ops.OperatorAnswer:
         """The model of a person, with the quotes that support it.
 
         Raises:
@@ -125,7 +101,7 @@ class Operators:
         rows = await asyncio.to_thread(self._profiles.of, workspace_id, slug)
         consent = await asyncio.to_thread(self._profiles.consent, workspace_id, slug)
         profiles = [(row.agent_id, _shown(row)) for row in rows]
-        return OperatorAnswer(
+        return ops.OperatorAnswer(
             slug=slug,
             consent=None if consent is None else "granted" if consent.granted else "withdrawn",
             opted_out=consent is not None and not consent.granted,
@@ -135,13 +111,13 @@ class Operators:
             view_seq=view_seq,
         )
 
-    async def list(self, caller: Caller, _asked: OperatorsRequest) -> OperatorsAnswer:
+    async def list(self, caller: Caller, _asked: ops.OperatorsRequest) -> ops.OperatorsAnswer:
         """The models of a workspace, by slug."""
         view_seq = self._views.view_seq(OPERATORS_PROJECTION)
         rows = await asyncio.to_thread(self._profiles.models, caller.workspace_id)
-        return OperatorsAnswer(
+        return ops.OperatorsAnswer(
             operators=tuple(
-                OperatorShown(
+                ops.OperatorShown(
                     slug=row.slug,
                     crew_id=row.crew_id,
                     keys=tuple(fact.key for fact in facts_of(row.facts)),
@@ -152,14 +128,14 @@ class Operators:
             view_seq=view_seq,
         )
 
-    async def forget(self, caller: Caller, asked: ForgetOperatorRequest) -> OperatorChangedAnswer:
+    async def forget(self, caller: Caller, asked: ops.ForgetOperatorRequest) -> ops.OperatorChangedAnswer:
         """Forget one key, or all, in the model and in every card; raises as ``show``."""
         _check(caller, asked.user)
         person = await self._person(caller.workspace_id, asked.user)
         payload = OperatorForgotten(subject_hash=person, key=asked.key)
         return await self._change(caller, person, payload, f"forget {asked.key or 'all keys'} of an operator")
 
-    async def consent(self, caller: Caller, asked: ConsentRequest) -> OperatorChangedAnswer:
+    async def consent(self, caller: Caller, asked: ops.ConsentRequest) -> ops.OperatorChangedAnswer:
         """Record consent or its withdrawal, which removes model, cards and what agents wrote; raises as ``show``."""
         _check(caller, asked.user)
         person = await self._person(caller.workspace_id, asked.user)
@@ -169,7 +145,7 @@ class Operators:
         answer = await self._change(caller, person, payload, f"an operator {said}")
         return answer if granted else await self._retract_notes(caller, asked.user, answer)
 
-    async def name(self, caller: Caller, asked: NameOperatorRequest) -> OperatorChangedAnswer:
+    async def name(self, caller: Caller, asked: ops.NameOperatorRequest) -> ops.OperatorChangedAnswer:
         """Declare a further name of a person, or undo that; raises as ``show``, for either name.
 
         Raises:
@@ -190,14 +166,14 @@ class Operators:
         answer = await self._change(caller, person, payload, f"an operator {said}")
         return answer.model_copy(update={"slug": await asyncio.to_thread(self.slug, caller.workspace_id, asked.user)})
 
-    async def delete(self, caller: Caller, asked: DeleteOperatorRequest) -> OperatorChangedAnswer:
+    async def delete(self, caller: Caller, asked: ops.DeleteOperatorRequest) -> ops.OperatorChangedAnswer:
         """Remove model, cards, what agents wrote, and consent; raises as ``show``."""
         _check(caller, asked.user)
         person = await self._person(caller.workspace_id, asked.user)
         answer = await self._change(caller, person, OperatorDeleted(subject_hash=person), "an operator was deleted")
         return await self._retract_notes(caller, asked.user, answer)
 
-    async def replace_key(self, caller: Caller, _asked: ReplaceSubjectKeyRequest) -> SubjectKeyReplacedAnswer:
+    async def replace_key(self, caller: Caller, _asked: ops.ReplaceSubjectKeyRequest) -> ops.SubjectKeyReplacedAnswer:
         """Use the present key instead of one that was lost; models, consents and names of all workspaces are removed.
 
         Raises:
@@ -206,9 +182,8 @@ class Operators:
         if not await asyncio.to_thread(self._key_changed):
             raise InvalidQuery("the key is the one that the journal uses", hint="nothing is to be replaced")
         payload, summary = OperatorKeyReplaced(key_id=self._key_id), "the key that names people was replaced"
-        recorded = await self._journal.record(SYSTEM_WORKSPACE, payload, summary=summary, **caller.actor_fields)
-        await until_shown(self._views, recorded.seq, OPERATORS_PROJECTION)
-        return SubjectKeyReplacedAnswer(key_id=self._key_id, seq=recorded.seq)
+        decided = await self._node.decide(caller, payload, summary, OPERATORS_PROJECTION, workspace_id=SYSTEM_WORKSPACE)
+        return ops.SubjectKeyReplacedAnswer(key_id=self._key_id, seq=decided.seq, visible=decided.visible)
 
     def _hash(self, workspace_id: str, user: str) -> str:
         """The keyed hash of the person, also by a further name; blocking."""
@@ -226,12 +201,13 @@ class Operators:
 
     async def _change(
         self, caller: Caller, person: str, payload: ControlPayload, summary: str
-    ) -> OperatorChangedAnswer:
-        recorded = await self._journal.record(caller.workspace_id, payload, summary=summary, **caller.actor_fields)
-        await until_shown(self._views, recorded.seq, OPERATORS_PROJECTION)
-        return OperatorChangedAnswer(slug=slug_of(person), seq=recorded.seq)
+    ) -> ops.OperatorChangedAnswer:
+        decided = await self._node.decide(caller, payload, summary, OPERATORS_PROJECTION)
+        return ops.OperatorChangedAnswer(slug=slug_of(person), seq=decided.seq, visible=decided.visible)
 
-    async def _retract_notes(self, caller: Caller, user: str, answer: OperatorChangedAnswer) -> OperatorChangedAnswer:
+    async def _retract_notes(
+        self, caller: Caller, user: str, answer: ops.OperatorChangedAnswer
+    ) -> ops.OperatorChangedAnswer:
         """Retract what agents wrote about the person under the slug or the person's name."""
         named = [caller.workspace_id, answer.slug, user]
         operator = caller.principal.model_copy(update={"role": Role.ADMIN, "workspace_id": caller.workspace_id})
@@ -264,13 +240,24 @@ def _check(caller: Caller, user: str) -> None:
         )
 
 
-def _shown(row: OperatorProfileRow) -> ProfileShown:
-    return ProfileShown(
+def _shown(row: OperatorProfileRow) -> ops.ProfileShown:
+    return ops.ProfileShown(
         agent_id=row.agent_id,
         crew_id=row.crew_id,
         facts=tuple(
-            FactShown(key=fact.key, value=fact.value, quote=fact.quote, entry_id=fact.entry_id)
+            ops.FactShown(key=fact.key, value=fact.value, quote=fact.quote, entry_id=fact.entry_id)
             for fact in facts_of(row.facts)
         ),
         updated_at=format_ms(row.updated_ms),
     )
+
+
+ANSWERS: Final[Answers] = (
+    (ops.SHOW_OPERATOR, Operators.show),
+    (ops.OPERATORS, Operators.list),
+    (ops.FORGET_OPERATOR, Operators.forget),
+    (ops.CONSENT, Operators.consent),
+    (ops.NAME_OPERATOR, Operators.name),
+    (ops.DELETE_OPERATOR, Operators.delete),
+    (ops.REPLACE_SUBJECT_KEY, Operators.replace_key),
+)

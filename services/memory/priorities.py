@@ -9,20 +9,17 @@ next id follows from that entry.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Final
 
-from ...schemas.entry import ActorType, Priority
-from ...schemas.errors import EntryConflict, NotFound, Unavailable, ViewsBehind
+from ...schemas.entry import Priority
+from ...schemas.errors import EntryConflict, NotFound, Unavailable
 from ...schemas.events.memory import PriorityChanged
 from ...schemas.ids import derived_id, is_id
-from ...schemas.operations.priorities import PriorityAnswer, PriorityRequest
-from ...schemas.ports import ViewReader
-from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer, PriorityRequest
 from ...schemas.views import ARCHIVED, ENTRIES, ENTRIES_PROJECTION, LIVE_PRIORITIES, STANDINGS_PROJECTION
 from ...schemas.views.table import PRESENT
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..node import Answers, Decided, Node
 
 ATTEMPTS: Final = 5
 """Changes of one entry that another node may make between our look and our word before we give up."""
@@ -39,18 +36,11 @@ _LIVE: Final = f"""SELECT coalesce(live.since_seq, entry.seq), coalesce(live.pri
 
 
 class Priorities:
-    """Sets live priorities.
+    """Sets live priorities."""
 
-    Args:
-        journal: Records the changes.
-        views: The entries and their priorities.
-        wait_s: Seconds to wait until a change can be read back.
-    """
-
-    def __init__(self, journal: Recorder, views: ViewReader, *, wait_s: float = MIN_SEQ_WAIT_S) -> None:
-        self._journal = journal
-        self._views = views
-        self._wait_s = wait_s
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
         self._one_at_a_time = asyncio.Lock()
 
     async def set(self, caller: Caller, asked: PriorityRequest) -> PriorityAnswer:
@@ -72,21 +62,18 @@ class Priorities:
                 )
                 cause = f"{workspace_id}/{entry_id}/{max(said_at, taken_at)}"
                 try:
-                    recorded = await self._journal.record(
-                        workspace_id,
+                    decided = await self._node.decide(
+                        caller,
                         change,
-                        summary=f"Priority of {entry_id} changed from {previous.value} to {priority.value}",
+                        f"Priority of {entry_id} changed from {previous.value} to {priority.value}",
+                        *_READ,
                         entry_id=derived_id(_ID_NAME, _ID_VERSION, cause),
-                        actor_type=ActorType.USER,
-                        actor_id=caller.actor,
                     )
                 except EntryConflict as conflict:  # by another change, or by an entry that an agent gave this id
                     taken_at = conflict.seq
-                    await self._views.wait_for(taken_at, self._wait_s, *_READ)
+                    await self._views.wait_for(taken_at, self._node.wait_s, *_READ)
                     continue
-                with contextlib.suppress(ViewsBehind):  # then the next change conflicts and looks again
-                    await self._views.wait_for(recorded.seq, self._wait_s, *_READ)
-                return _answer(asked, previous, recorded.seq)
+                return _answer(asked, previous, decided)
         raise Unavailable(
             f"the priority of {entry_id} is being changed elsewhere", hint="check its present priority and try again"
         )
@@ -99,11 +86,15 @@ class Priorities:
         return int(rows[0][0]), Priority(rows[0][1])
 
 
-def _answer(asked: PriorityRequest, previous: Priority, seq: int | None) -> PriorityAnswer:
+def _answer(asked: PriorityRequest, previous: Priority, decided: Decided | None) -> PriorityAnswer:
     return PriorityAnswer(
         entry_id=asked.entry_id,
         priority=asked.priority,
         previous_priority=previous,
-        changed=seq is not None,
-        seq=seq,
+        changed=decided is not None,
+        seq=None if decided is None else decided.seq,
+        visible=decided is None or decided.visible,
     )
+
+
+ANSWERS: Final[Answers] = ((SET_PRIORITY, Priorities.set),)

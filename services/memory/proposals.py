@@ -19,23 +19,11 @@ from ...schemas.errors import EvidenceGone, NotFound, ProposalNotPending
 from ...schemas.events.learning import RuleLearned
 from ...schemas.events.proposals import ProposalDecided
 from ...schemas.ids import derived_id
+from ...schemas.operations import proposals as ops
 from ...schemas.operations.proposals import (
-    ApproveProposalRequest,
-    DiffProposalRequest,
-    EvidenceShown,
-    ExplainProposalRequest,
-    ProposalDecisionAnswer,
-    ProposalDiff,
-    ProposalExplained,
-    ProposalsAnswer,
-    ProposalShown,
-    ProposalsRequest,
-    ProposalState,
-    RejectProposalRequest,
-    UndoProposalRequest,
+    PROPOSALS as LIST_PROPOSALS,
 )
 from ...schemas.operations.retractions import RetractRequest
-from ...schemas.ports import ViewReader
 from ...schemas.rules.lessons import RULES_SHOWN, LearnedRule, rule_summary, rules_shown, rules_text
 from ...schemas.rules.publishers import UNRECORDED, author_shown
 from ...schemas.rules.relations import EVIDENCE_REF
@@ -44,8 +32,7 @@ from ...schemas.views import ENTRIES, LEARNING_PROJECTION, RETRACTIONS
 from ...schemas.views.learning import PROPOSAL_DECISIONS, PROPOSALS, RULES, ProposalRow
 from ...schemas.views.table import PRESENT
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..shown import until_shown
+from ..node import Answers, Decided, Node
 from .learned import Learned
 from .retractions import Retractions
 from .skills import Skills, address_of, text_of
@@ -56,6 +43,8 @@ MIN_EVIDENCE: Final = 2
 _ROWS: Final = f"""SELECT {PROPOSALS.names},
     (SELECT arg_max(decision || '/' || reason, seq) FROM {PROPOSAL_DECISIONS} d
         WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id) AS decided,
+    (SELECT coalesce(max(seq), 0) FROM {PROPOSAL_DECISIONS} d
+        WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id) AS decided_seq,
     (SELECT arg_max(rule_id, seq) FROM {RULES} r
         WHERE r.workspace_id = p.workspace_id AND p.proposal_id IN (r.proposal_id, r.settles)) AS rule_id,
     EXISTS (SELECT 1 FROM {RULES} r WHERE r.workspace_id = p.workspace_id AND r.settles = p.proposal_id),
@@ -74,12 +63,13 @@ _EVIDENCE: Final = f"""SELECT id, entry_type, coalesce(publisher, '{UNRECORDED}'
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal and what became of it."""
+    """A proposal, what became of it, and the sequence of the last decision (0 if there is none)."""
 
     row: ProposalRow
-    state: ProposalState
+    state: ops.ProposalState
     reason: str
     rule_id: str | None
+    decided_seq: int = 0
 
     @property
     def document(self) -> str | None:
@@ -93,31 +83,24 @@ class Proposal:
 
 
 class Proposals:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        journal: Records decisions.
-        views: The views.
-        retractions: Undo the approval of a rule.
-        skills: Writes approved skills.
-    """
-
-    def __init__(self, journal: Recorder, views: ViewReader, retractions: Retractions, skills: Skills) -> None:
-        self._journal = journal
-        self._views = views
-        self._retractions = retractions
-        self._skills = skills
-        self._learned = Learned(views)
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._retractions = node.use(Retractions)
+        self._skills = node.use(Skills)
+        self._learned = Learned(node.views)
         self._turn = asyncio.Lock()
 
-    async def list(self, caller: Caller, asked: ProposalsRequest) -> ProposalsAnswer:
+    async def list(self, caller: Caller, asked: ops.ProposalsRequest) -> ops.ProposalsAnswer:
         """The proposals of a workspace."""
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
         found = await asyncio.to_thread(self._read, caller.workspace_id, None, asked.crew_id)
         shown = [_shown(one) for one in found if asked.state in (None, one.state)]
-        return ProposalsAnswer(proposals=tuple(shown[:LISTED]), view_seq=view_seq)
+        return ops.ProposalsAnswer(proposals=tuple(shown[:LISTED]), view_seq=view_seq)
 
-    async def explain(self, caller: Caller, asked: ExplainProposalRequest) -> ProposalExplained:
+    async def explain(self, caller: Caller, asked: ops.ExplainProposalRequest) -> ops.ProposalExplained:
         """A proposal with its evidence.
 
         Raises:
@@ -126,14 +109,14 @@ class Proposals:
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
         proposal = await self._one(caller, asked.proposal_id)
         entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
-        return ProposalExplained(
+        return ops.ProposalExplained(
             proposal=_shown(proposal),
             entries=tuple(entries),
             gone=len(proposal.evidence) - len(entries),
             view_seq=view_seq,
         )
 
-    async def diff(self, caller: Caller, asked: DiffProposalRequest) -> ProposalDiff:
+    async def diff(self, caller: Caller, asked: ops.DiffProposalRequest) -> ops.ProposalDiff:
         """How an approval changes the rules in the crew's prompts, or which procedure that of a skill writes.
 
         Raises:
@@ -141,7 +124,7 @@ class Proposals:
             ProposalNotPending: If it was decided.
         """
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
-        proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
+        proposal = await self._one(caller, asked.proposal_id, ops.ProposalState.PENDING)
         row = proposal.row
         if row.skill_of is not None:
             return _difference("", text_of(row, proposal.evidence), view_seq)
@@ -164,7 +147,7 @@ class Proposals:
         before, after = rules_text(rules), rules_text(rules_shown([*proven, new, *others], RULES_SHOWN))
         return _difference(before, after, view_seq)
 
-    async def approve(self, caller: Caller, asked: ApproveProposalRequest) -> ProposalDecisionAnswer:
+    async def approve(self, caller: Caller, asked: ops.ApproveProposalRequest) -> ops.ProposalDecisionAnswer:
         """Record the rule, or write the procedure of a skill.
 
         Raises:
@@ -174,7 +157,7 @@ class Proposals:
             CrewJournalError: As ``Storing.store``, for a skill.
         """
         async with self._turn:
-            proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
+            proposal = await self._one(caller, asked.proposal_id, ops.ProposalState.PENDING)
             row = proposal.row
             entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
             if len(entries) < MIN_EVIDENCE:
@@ -186,8 +169,8 @@ class Proposals:
             evidence = tuple(one.entry_id for one in entries)
             if row.skill_of is not None:
                 await self._skills.write(caller, row, proposal.evidence)
-                seq = await self._decide(caller, proposal, "approved", "")
-                return _decision(proposal, ProposalState.APPROVED, row.skill_of, seq)
+                decided = await self._decide(caller, proposal, "approved", "")
+                return _decision(proposal, ops.ProposalState.APPROVED, row.skill_of, decided)
             rule = RuleLearned(
                 crew_id=row.crew_id,
                 pattern=row.pattern,
@@ -200,20 +183,19 @@ class Proposals:
                 publishers=tuple(json.loads(row.publishers)),
                 authors=tuple(json.loads(row.authors)),
             )
-            recorded = await self._journal.record(
-                caller.workspace_id,
+            decided = await self._node.decide(
+                caller,
                 rule,
-                summary=rule_summary(rule.pattern, rule.authors)[:MAX_SUMMARY],
+                rule_summary(rule.pattern, rule.authors)[:MAX_SUMMARY],
+                LEARNING_PROJECTION,
                 entry_id=_rule_id(row),
-                **caller.actor_fields,
                 crew_id=row.crew_id,
                 priority=Priority.HIGH,
                 refs={EVIDENCE_REF: list(evidence), "derived_from": [row.proposal_id]},
             )
-            await until_shown(self._views, recorded.seq, LEARNING_PROJECTION)
-        return _decision(proposal, ProposalState.APPROVED, recorded.id, recorded.seq)
+        return _decision(proposal, ops.ProposalState.APPROVED, decided.id, decided)
 
-    async def reject(self, caller: Caller, asked: RejectProposalRequest) -> ProposalDecisionAnswer:
+    async def reject(self, caller: Caller, asked: ops.RejectProposalRequest) -> ops.ProposalDecisionAnswer:
         """Record the rejection.
 
         Raises:
@@ -221,11 +203,11 @@ class Proposals:
             ProposalNotPending: If it was decided.
         """
         async with self._turn:
-            proposal = await self._one(caller, asked.proposal_id, ProposalState.PENDING)
-            seq = await self._decide(caller, proposal, "rejected", asked.reason)
-        return _decision(proposal, ProposalState.REJECTED, None, seq)
+            proposal = await self._one(caller, asked.proposal_id, ops.ProposalState.PENDING)
+            decided = await self._decide(caller, proposal, "rejected", asked.reason)
+        return _decision(proposal, ops.ProposalState.REJECTED, None, decided)
 
-    async def undo(self, caller: Caller, asked: UndoProposalRequest) -> ProposalDecisionAnswer:
+    async def undo(self, caller: Caller, asked: ops.UndoProposalRequest) -> ops.ProposalDecisionAnswer:
         """Retract the rule or procedure of an approved proposal, or let a rejected one be pending again.
 
         Raises:
@@ -233,31 +215,36 @@ class Proposals:
             ProposalNotPending: If nothing was decided, or the rule is retracted already.
         """
         async with self._turn:
-            proposal = await self._one(caller, asked.proposal_id, ProposalState.APPROVED, ProposalState.REJECTED)
-            if proposal.state is ProposalState.REJECTED:
-                seq = await self._decide(caller, proposal, "reopened", asked.reason)
-                return _decision(proposal, ProposalState.PENDING, None, seq)
+            proposal = await self._one(
+                caller, asked.proposal_id, ops.ProposalState.APPROVED, ops.ProposalState.REJECTED
+            )
+            if proposal.state is ops.ProposalState.REJECTED:
+                decided = await self._decide(caller, proposal, "reopened", asked.reason)
+                return _decision(proposal, ops.ProposalState.PENDING, None, decided)
             if proposal.row.skill_of is not None:
                 await self._skills.retract(caller, proposal.row, asked.reason)
-                seq = await self._decide(caller, proposal, "undone", asked.reason)
-                return _decision(proposal, ProposalState.UNDONE, proposal.row.skill_of, seq)
+                decided = await self._decide(caller, proposal, "undone", asked.reason)
+                return _decision(proposal, ops.ProposalState.UNDONE, proposal.row.skill_of, decided)
             assert proposal.rule_id is not None  # an approved proposal of a rule has its rule
             retract = RetractRequest(entry_id=proposal.rule_id, reason=asked.reason)
             done = await self._retractions.retract(caller, retract)
-        return _decision(proposal, ProposalState.UNDONE, proposal.rule_id, done.seq or 0)
+        decided = Decided(proposal.rule_id, done.seq or 0, visible=done.visible)
+        return _decision(proposal, ops.ProposalState.UNDONE, proposal.rule_id, decided)
 
-    async def _decide(self, caller: Caller, proposal: Proposal, decision: Any, reason: str) -> int:
-        recorded = await self._journal.record(
-            caller.workspace_id,
-            ProposalDecided(proposal_id=proposal.row.proposal_id, decision=decision, reason=reason),
-            summary=f"The proposal {proposal.row.proposal_id} is {decision}",
-            **caller.actor_fields,
+    async def _decide(self, caller: Caller, proposal: Proposal, decision: Any, reason: str) -> Decided:
+        """Record a decision; its id follows from the one before it, so a repeated request records nothing."""
+        proposal_id = proposal.row.proposal_id
+        cause = f"{proposal.row.workspace_id}/{proposal_id}/{proposal.decided_seq}"
+        return await self._node.decide(
+            caller,
+            ProposalDecided(proposal_id=proposal_id, decision=decision, reason=reason),
+            f"The proposal {proposal_id} is {decision}",
+            LEARNING_PROJECTION,
+            entry_id=derived_id("proposal_decision", 1, cause),
             crew_id=proposal.row.crew_id,
         )
-        await until_shown(self._views, recorded.seq, LEARNING_PROJECTION)
-        return recorded.seq
 
-    async def _one(self, caller: Caller, proposal_id: str, *states: ProposalState) -> Proposal:
+    async def _one(self, caller: Caller, proposal_id: str, *states: ops.ProposalState) -> Proposal:
         found = await asyncio.to_thread(self._read, caller.workspace_id, proposal_id, None)
         if not found:
             raise NotFound(
@@ -276,14 +263,14 @@ class Proposals:
     def _read(self, workspace_id: str, proposal_id: str | None, crew_id: str | None) -> Sequence[Proposal]:
         params = {"workspace": workspace_id, "id": proposal_id, "crew": crew_id}
         return [
-            _proposal(ProposalRow(*row), decided, rule_id, settled=settled, retracted=retracted)
-            for *row, decided, rule_id, settled, retracted in self._views.rows(_ROWS, params)
+            _proposal(ProposalRow(*row), decided, decided_seq, rule_id, settled=settled, retracted=retracted)
+            for *row, decided, decided_seq, rule_id, settled, retracted in self._views.rows(_ROWS, params)
         ]
 
-    def _entries(self, workspace_id: str, proposal: Proposal) -> Sequence[EvidenceShown]:
+    def _entries(self, workspace_id: str, proposal: Proposal) -> Sequence[ops.EvidenceShown]:
         rows = self._views.rows(_EVIDENCE, {"workspace": workspace_id, "ids": list(proposal.evidence)})
         return [
-            EvidenceShown(
+            ops.EvidenceShown(
                 entry_id=entry_id,
                 entry_type=entry_type,
                 author=author_shown(publisher, agent_id),
@@ -296,36 +283,36 @@ class Proposals:
 
 
 _OF_SKILL: Final = {
-    "approved": ProposalState.APPROVED,
-    "rejected": ProposalState.REJECTED,
-    "undone": ProposalState.UNDONE,
+    "approved": ops.ProposalState.APPROVED,
+    "rejected": ops.ProposalState.REJECTED,
+    "undone": ops.ProposalState.UNDONE,
 }
 """States of a proposed skill by its last decision."""
 
 
 def _proposal(
-    row: ProposalRow, decided: str | None, rule_id: str | None, *, settled: bool, retracted: bool
+    row: ProposalRow, decided: str | None, decided_seq: int, rule_id: str | None, *, settled: bool, retracted: bool
 ) -> Proposal:
     decision, _, reason = (decided or "").partition("/")
     if row.skill_of is not None:
-        state = _OF_SKILL.get(decision, ProposalState.PENDING)
+        state = _OF_SKILL.get(decision, ops.ProposalState.PENDING)
         rule_id = row.skill_of
     elif retracted:
-        state = ProposalState.UNDONE
+        state = ops.ProposalState.UNDONE
     elif rule_id is not None:
-        state = ProposalState.LEARNED if settled else ProposalState.APPROVED
+        state = ops.ProposalState.LEARNED if settled else ops.ProposalState.APPROVED
     else:
-        state = ProposalState.REJECTED if decision == "rejected" else ProposalState.PENDING
-    return Proposal(row, state, reason, rule_id)
+        state = ops.ProposalState.REJECTED if decision == "rejected" else ops.ProposalState.PENDING
+    return Proposal(row, state, reason, rule_id, int(decided_seq))
 
 
 def _rule_id(row: ProposalRow) -> str:
     return derived_id("proposal", 1, f"{row.workspace_id}/{row.proposal_id}")
 
 
-def _shown(proposal: Proposal) -> ProposalShown:
+def _shown(proposal: Proposal) -> ops.ProposalShown:
     row = proposal.row
-    return ProposalShown(
+    return ops.ProposalShown(
         proposal_id=row.proposal_id,
         crew_id=row.crew_id,
         pattern=row.pattern,
@@ -345,12 +332,29 @@ def _shown(proposal: Proposal) -> ProposalShown:
     )
 
 
-def _decision(proposal: Proposal, state: ProposalState, rule_id: str | None, seq: int) -> ProposalDecisionAnswer:
-    return ProposalDecisionAnswer(
-        proposal_id=proposal.row.proposal_id, state=state, rule_id=rule_id, document=proposal.document, seq=seq
+def _decision(
+    proposal: Proposal, state: ops.ProposalState, rule_id: str | None, decided: Decided
+) -> ops.ProposalDecisionAnswer:
+    return ops.ProposalDecisionAnswer(
+        proposal_id=proposal.row.proposal_id,
+        state=state,
+        rule_id=rule_id,
+        document=proposal.document,
+        seq=decided.seq,
+        visible=decided.visible,
     )
 
 
-def _difference(before: str, after: str, view_seq: int) -> ProposalDiff:
+def _difference(before: str, after: str, view_seq: int) -> ops.ProposalDiff:
     lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "now", "after approval", n=1)
-    return ProposalDiff(before=before, after=after, diff="".join(lines), view_seq=view_seq)
+    return ops.ProposalDiff(before=before, after=after, diff="".join(lines), view_seq=view_seq)
+
+
+ANSWERS: Final[Answers] = (
+    (LIST_PROPOSALS, Proposals.list),
+    (ops.EXPLAIN_PROPOSAL, Proposals.explain),
+    (ops.DIFF_PROPOSAL, Proposals.diff),
+    (ops.APPROVE_PROPOSAL, Proposals.approve),
+    (ops.REJECT_PROPOSAL, Proposals.reject),
+    (ops.UNDO_PROPOSAL, Proposals.undo),
+)

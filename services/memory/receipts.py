@@ -14,14 +14,13 @@ from typing import Final
 from ...schemas.errors import BrokerUnavailable, EntryConflict, InvalidQuery, NotFound
 from ...schemas.events.memory import MemoryReferenced, ReferencedEntry
 from ...schemas.ids import derived_id, message_id
-from ...schemas.operations.recall import ReceiptAnswer, ReceiptRequest, ShownHit, UsedAnswer, UsedRequest
-from ...schemas.ports import ViewReader
+from ...schemas.operations import recall as ops
 from ...schemas.principal import Principal
 from ...schemas.timestamps import format_ms
 from ...schemas.views import RECEIPTS
 from ...schemas.views.memory import ReceiptRow
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 from .receipt_log import PREFIX, ReceiptLog
 
 ARRIVAL_S: Final = 5.0
@@ -36,20 +35,14 @@ _SELECT: Final = (
 
 
 class Receipts:
-    """Shows receipts, and records their use.
+    """Shows receipts, and records their use."""
 
-    Args:
-        views: The view of receipts.
-        journal: Records uses.
-        log: The receipts that this node has not published yet.
-    """
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._log = node.use(ReceiptLog)
 
-    def __init__(self, views: ViewReader, journal: Recorder, log: ReceiptLog) -> None:
-        self._views = views
-        self._journal = journal
-        self._log = log
-
-    async def used(self, caller: Caller, asked: UsedRequest) -> UsedAnswer:
+    async def used(self, caller: Caller, asked: ops.UsedRequest) -> ops.UsedAnswer:
         """Count the hits of a receipt, or some of them, as having reached a prompt; once.
 
         Raises:
@@ -59,7 +52,7 @@ class Receipts:
         """
         row = await self._find(caller.principal, asked.receipt)
         if row.used is not None:
-            return UsedAnswer(receipt=row.receipt, counted=0, already=True)
+            return ops.UsedAnswer(receipt=row.receipt, counted=0, already=True)
         held = {str(hit["entry_id"]) for hit in json.loads(row.hits)}
         chosen = held if asked.entry_ids is None else set(asked.entry_ids)
         if foreign := sorted(chosen - held):
@@ -70,22 +63,23 @@ class Receipts:
         if chosen:
             entries = tuple(ReferencedEntry(entry_id=entry_id, count=1) for entry_id in sorted(chosen))
             try:
-                recorded = await self._journal.record(
-                    row.workspace_id,
+                decided = await self._node.decide(
+                    None,
                     MemoryReferenced(entries=entries, receipt=row.receipt),
-                    summary=f"{len(chosen)} {'memory' if len(chosen) == 1 else 'memories'} reached a prompt",
+                    f"{len(chosen)} {'memory' if len(chosen) == 1 else 'memories'} reached a prompt",
+                    workspace_id=row.workspace_id,
                     entry_id=derived_id("used", 1, message_id(row.workspace_id, row.receipt)),
                 )
-                already = recorded.duplicate
+                already = decided.duplicate
             except EntryConflict:  # other hits of it were reported first
                 already = True
-        return UsedAnswer(receipt=row.receipt, counted=0 if already else len(chosen), already=already)
+        return ops.UsedAnswer(receipt=row.receipt, counted=0 if already else len(chosen), already=already)
 
-    async def show(self, caller: Caller, asked: ReceiptRequest) -> ReceiptAnswer:
+    async def show(self, caller: Caller, asked: ops.ReceiptRequest) -> ops.ReceiptAnswer:
         """What a recall showed to whom; raises as ``used``."""
         row = await self._find(caller.principal, asked.receipt)
         used = None if row.used is None else set(json.loads(row.used))
-        return ReceiptAnswer(
+        return ops.ReceiptAnswer(
             receipt=row.receipt,
             workspace_id=row.workspace_id,
             ts=format_ms(row.ts_ms),
@@ -101,7 +95,8 @@ class Receipts:
             mode=row.mode,
             floor=row.floor,
             hits=[
-                ShownHit(**hit, used=None if used is None else hit["entry_id"] in used) for hit in json.loads(row.hits)
+                ops.ShownHit(**hit, used=None if used is None else hit["entry_id"] in used)
+                for hit in json.loads(row.hits)
             ],
             rendered=row.rendered,
             used_at=None if row.used_ms is None else format_ms(row.used_ms),
@@ -158,3 +153,6 @@ def _is_young(receipt: str) -> bool:
 
 def _is_for(row: ReceiptRow, principal: Principal) -> bool:
     return principal.role.administers or (row.agent_id is not None and row.agent_id == principal.agent_id)
+
+
+ANSWERS: Final[Answers] = ((ops.USED, Receipts.used), (ops.RECEIPT, Receipts.show))

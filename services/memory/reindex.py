@@ -10,23 +10,19 @@ Invariant: the sweep's tick comes after the request in the journal, so it sees i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 from ...schemas.active_models import read_active_models
-from ...schemas.entry import ActorType
 from ...schemas.errors import NotFound
 from ...schemas.events.embeddings import ReindexRequested
 from ...schemas.ids import SYSTEM_WORKSPACE
-from ...schemas.operations.sweeps import ReindexAnswer, ReindexRequest
-from ...schemas.ports import ViewReader
+from ...schemas.operations.sweeps import REINDEX, ReindexAnswer, ReindexRequest
 from ...schemas.rules import embed_policy
 from ...schemas.sweep_list import INDEX
 from ...schemas.timestamps import to_ms
 from ...schemas.views import EMBEDDINGS, ENTRIES
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 from .ticks import Tick, publish_tick
 
 _MODELS: Final = f"SELECT DISTINCT model FROM {EMBEDDINGS} WHERE workspace_id = $workspace"
@@ -38,18 +34,11 @@ _MISSING: Final = f"""SELECT count(*) FROM {ENTRIES} e WHERE e.workspace_id = $w
 
 
 class Reindexing:
-    """Requests a reindex of a workspace.
+    """Requests a reindex of a workspace."""
 
-    Args:
-        journal: Records the request and the tick.
-        views: Where the refused and the missing are counted.
-        clock: The time now, UTC.
-    """
-
-    def __init__(self, journal: Recorder, views: ViewReader, *, clock: Callable[[], datetime]) -> None:
-        self._journal = journal
-        self._views = views
-        self._clock = clock
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
 
     async def request(self, caller: Caller, asked: ReindexRequest) -> ReindexAnswer:
         """Record the request, and that the index sweep is due.
@@ -61,15 +50,11 @@ class Reindexing:
         workspace_id, model = caller.workspace_id, asked.model
         refused, missing = await asyncio.to_thread(self._count, workspace_id, model)
         payload = ReindexRequested(policy=embed_policy.VERSION, model=model, reason=asked.reason)
-        requested = await self._journal.record(
-            workspace_id,
-            payload,
-            summary=f"reindex by embed policy {payload.policy}, {refused} refused texts are tried again",
-            actor_type=ActorType.USER,
-            actor_id=caller.actor,
+        requested = await self._node.decide(
+            caller, payload, f"reindex by embed policy {payload.policy}, {refused} refused texts are tried again"
         )
-        tick = Tick(to_ms(self._clock()), workspace_id, INDEX.name)
-        await publish_tick(self._journal, tick)
+        tick = Tick(to_ms(self._node.clock()), workspace_id, INDEX.name)
+        await publish_tick(self._node.journal, tick)
         return ReindexAnswer(
             workspace_id=workspace_id,
             policy=payload.policy,
@@ -91,3 +76,6 @@ class Reindexing:
         params = {"workspace": workspace_id, "model": model}
         [(refused,)], [(missing,)] = self._views.rows(_REFUSED, params), self._views.rows(_MISSING, params)
         return int(refused), int(missing)
+
+
+ANSWERS: Final[Answers] = ((REINDEX, Reindexing.request),)

@@ -14,15 +14,13 @@ from typing import Any, Final
 from ...schemas.errors import InvalidQuery, NotAllowed, NotFound
 from ...schemas.events.payload import ControlPayload
 from ...schemas.events.relations import RelationAsserted, RelationRetracted
-from ...schemas.operations.relations import RelateRequest, RelationAnswer, UnrelateRequest
-from ...schemas.ports import ViewReader
+from ...schemas.operations import relations as ops
 from ...schemas.principal import Role
 from ...schemas.rules.relations import SIMILAR, SUPERSEDES, Authority, RelationState, is_turned
 from ...schemas.views import ENTRIES, RELATIONS
 from ..desk import Caller
-from ..journal.intake.append import Appended
-from ..journal.intake.recorder import Recorder
-from ..query.entries.queries import JournalQueries
+from ..node import Answers, Decided, Node
+from ..query.entries.graph import GraphQueries
 
 _EDGE: Final = f"""SELECT state, weight, created_at, authority FROM {RELATIONS}
     WHERE workspace_id = ? AND relation = ? AND src_entry_id = ? AND dst_entry_id = ?"""
@@ -53,20 +51,15 @@ class _Ends:
 
 
 class Relations:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        views: The views.
-        queries: Looks entries up with a token.
-        journal: Records decisions.
-    """
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._queries = node.queries
+        self._graph = GraphQueries(node.views, node.queries)
 
-    def __init__(self, views: ViewReader, queries: JournalQueries, journal: Recorder) -> None:
-        self._views = views
-        self._queries = queries
-        self._journal = journal
-
-    async def relate(self, caller: Caller, asked: RelateRequest) -> RelationAnswer:
+    async def relate(self, caller: Caller, asked: ops.RelateRequest) -> ops.RelationAnswer:
         """Record how an entry relates to another one; returns after the ack.
 
         Raises:
@@ -102,7 +95,7 @@ class Relations:
         recorded = await self._record(caller, ends, said, f"{asked.relation} is asserted")
         return _answer(ends, asked.relation, RelationState.ASSERTED, asked.weight, asked.reason, recorded.seq)
 
-    async def retract(self, caller: Caller, asked: UnrelateRequest) -> RelationAnswer:
+    async def retract(self, caller: Caller, asked: ops.UnrelateRequest) -> ops.RelationAnswer:
         """Record that a relation is not believed any more; returns after the ack.
 
         Raises:
@@ -136,7 +129,11 @@ class Relations:
         recorded = await self._record(caller, ends, said, f"{asked.relation} is retracted")
         return _answer(ends, asked.relation, RelationState.RETRACTED, weight, asked.reason, recorded.seq)
 
-    async def _ends(self, caller: Caller, asked: RelateRequest | UnrelateRequest) -> _Ends:
+    async def graph(self, caller: Caller, asked: ops.GraphRequest) -> ops.GraphAnswer:
+        """The relations around an entry; raises as ``GraphQueries.graph``."""
+        return await self._graph.graph(caller, asked)
+
+    async def _ends(self, caller: Caller, asked: ops.RelateRequest | ops.UnrelateRequest) -> _Ends:
         workspace_id = caller.workspace_id
         one, other = [
             (await self._queries.get(caller.principal, name, workspace=workspace_id)).entry
@@ -165,19 +162,20 @@ class Relations:
         kind, actor = caller.acts_as
         return rows == [(kind.value, actor, created_ms)]
 
-    async def _record(self, caller: Caller, ends: _Ends, said: ControlPayload, what: str) -> Appended:
-        return await self._journal.record(
-            ends.workspace_id,
+    async def _record(self, caller: Caller, ends: _Ends, said: ControlPayload, what: str) -> Decided:
+        return await self._node.decide(
+            caller,
             said,
-            summary=f"{what}: {ends.src_entry_id} and {ends.dst_entry_id}",
-            **caller.actor_fields,
+            f"{what}: {ends.src_entry_id} and {ends.dst_entry_id}",
             crew_id=ends.crew_id,
             agent_id=caller.principal.agent_id,
         )
 
 
-def _answer(ends: _Ends, relation: str, state: RelationState, weight: float, reason: str, seq: int) -> RelationAnswer:
-    return RelationAnswer(
+def _answer(
+    ends: _Ends, relation: str, state: RelationState, weight: float, reason: str, seq: int
+) -> ops.RelationAnswer:
+    return ops.RelationAnswer(
         src_entry_id=ends.src_entry_id,
         dst_entry_id=ends.dst_entry_id,
         relation=relation,
@@ -186,3 +184,10 @@ def _answer(ends: _Ends, relation: str, state: RelationState, weight: float, rea
         reason=reason,
         seq=seq,
     )
+
+
+ANSWERS: Final[Answers] = (
+    (ops.RELATE, Relations.relate),
+    (ops.UNRELATE, Relations.retract),
+    (ops.GRAPH, Relations.graph),
+)

@@ -8,34 +8,43 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...schemas.entry import MAX_SUMMARY
-from ...schemas.operations.remembering import RememberAnswer, RememberRequest
+from ...schemas.operations.remembering import REMEMBER, RememberAnswer, RememberRequest
 from ...schemas.rules.embed_policy import REMEMBERED
 from ..desk import Caller
-from ..journal.intake.append import Journal
+from ..node import Answers, Node
 
 _IN_PAYLOAD: Final[tuple[str, ...]] = ("kind", "about", "aliases")
 _OF_ENTRY: Final[tuple[str, ...]] = ("supersedes", "valid_at", "data_subject_id", "agent_id", "crew_id")
 
 
-async def remember(journal: Journal, caller: Caller, asked: RememberRequest) -> RememberAnswer:
-    """Record a text; returns after the ack.
+class Remembering:
+    """The use-case."""
 
-    Raises:
-        NotAllowed: If the token is for another agent or crew.
-        EntryConflict: If ``entry_id`` is taken by other content.
-        EntryTooLarge, BrokerUnavailable: As for any entry.
-    """
-    given = {name: value for name, value in asked.model_dump(mode="json").items() if value}
-    text = asked.text.strip()
-    summary = " ".join(text.split())
-    if len(summary) > MAX_SUMMARY:
-        summary = summary[: MAX_SUMMARY - 1] + "…"
-    payload = {name: given[name] for name in _IN_PAYLOAD if name in given}
-    if summary != text:
-        payload["text"] = text
-    entry: dict[str, Any] = {name: given[name] for name in _OF_ENTRY if name in given}
-    entry |= {"workspace_id": caller.workspace_id, "id": asked.entry_id, "entry_type": REMEMBERED}
-    appended = await journal.append(caller.principal, {**entry, "summary": summary, "payload": payload})
-    return RememberAnswer(
-        entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate, warnings=appended.warnings
-    )
+    def __init__(self, node: Node) -> None:
+        self._journal = node.journal
+
+    async def remember(self, caller: Caller, asked: RememberRequest) -> RememberAnswer:
+        """Record a text; returns after the ack.
+
+        Raises:
+            NotAllowed: If the token is for another agent or crew.
+            EntryConflict: If ``entry_id`` is taken by other content.
+            EntryTooLarge, BrokerUnavailable: As for any entry.
+        """
+        given = {name: value for name, value in asked.model_dump(mode="json").items() if value}
+        text = asked.text.strip()
+        summary = " ".join(text.split())
+        if len(summary) > MAX_SUMMARY:
+            summary = summary[: MAX_SUMMARY - 1] + "…"
+        payload = {name: given[name] for name in _IN_PAYLOAD if name in given}
+        if summary != text:
+            payload["text"] = text
+        entry: dict[str, Any] = {name: given[name] for name in _OF_ENTRY if name in given}
+        entry |= {"workspace_id": caller.workspace_id, "id": asked.entry_id, "entry_type": REMEMBERED}
+        appended = await self._journal.append(caller.principal, {**entry, "summary": summary, "payload": payload})
+        return RememberAnswer(
+            entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate, warnings=appended.warnings
+        )
+
+
+ANSWERS: Final[Answers] = ((REMEMBER, Remembering.remember),)

@@ -7,27 +7,24 @@ Only an operator restores an entry that an operator retracted. A retracted entry
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from typing import Final
 
 from ...schemas.catalogue import info_of
 from ...schemas.entry import ActorType
-from ...schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
+from ...schemas.errors import InvalidQuery, NotAllowed
 from ...schemas.events.learning import LessonRecorded, RuleLearned
 from ...schemas.events.payload import SERVICE_ALONE, PublisherKind
 from ...schemas.events.relations import RelationRetracted
 from ...schemas.events.retractions import RetractionMade, RetractionRestored, TargetKind
-from ...schemas.operations.retractions import RestoreRequest, RetractionAnswer, RetractRequest
-from ...schemas.ports import ViewReader
+from ...schemas.operations.retractions import RESTORE, RETRACT, RestoreRequest, RetractionAnswer, RetractRequest
 from ...schemas.principal import Role
 from ...schemas.rules.relations import CONTRADICTS, SUPERSEDES, RelationState
 from ...schemas.sequence_set import SequenceSet
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.views import RELATIONS, RELATIONS_PROJECTION, RETRACTIONS, STANDINGS_PROJECTION, RetractionRow
 from ...schemas.views.table import PRESENT
 from ..authorship import Author, may_change
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..query.entries.queries import JournalQueries
+from ..node import Answers, Node
 from ..query.entries.rows import StoredEntry
 
 _PRESENT = (
@@ -41,22 +38,12 @@ _PROPOSED = f"""SELECT relation, src_entry_id, src_seq, dst_entry_id, dst_seq FR
 
 
 class Retractions:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        views: The views.
-        queries: Looks entries up with a token.
-        journal: Records decisions.
-        wait_s: Seconds to wait until a change can be read back.
-    """
-
-    def __init__(
-        self, views: ViewReader, queries: JournalQueries, journal: Recorder, *, wait_s: float = MIN_SEQ_WAIT_S
-    ) -> None:
-        self._views = views
-        self._queries = queries
-        self._journal = journal
-        self._wait_s = wait_s
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._queries = node.queries
 
     async def retract(self, caller: Caller, asked: RetractRequest) -> RetractionAnswer:
         """Record that an entry does not count any more.
@@ -97,10 +84,10 @@ class Retractions:
         if known is not None:
             restored = RetractionRestored(targets=_only(entry), reason=asked.reason)
             return await self._record(caller, entry, restored, "restored")
-        if denied is not None:
-            with contextlib.suppress(ViewsBehind):  # the event is recorded all the same
-                await self._views.wait_for(denied, self._wait_s, RELATIONS_PROJECTION)
-        return RetractionAnswer(entry_id=entry.id, retracted=False, changed=denied is not None, seq=denied)
+        visible = denied is None or await self._node.shows(denied, RELATIONS_PROJECTION)
+        return RetractionAnswer(
+            entry_id=entry.id, retracted=False, changed=denied is not None, seq=denied, visible=visible
+        )
 
     async def _deny_updates(self, caller: Caller, entry: StoredEntry, reason: str) -> int | None:
         """Retract every relation by which a reactor found the entry outdated; the last sequence, None without any."""
@@ -114,15 +101,14 @@ class Retractions:
             denied = RelationRetracted(
                 src_entry_id=src, src_seq=src_seq, dst_entry_id=dst, dst_seq=dst_seq, relation=relation, reason=reason
             )
-            recorded = await self._journal.record(
-                caller.workspace_id,
+            decided = await self._node.decide(
+                caller,
                 denied,
-                summary=f"{relation} is retracted: {src} and {dst}",
-                **caller.actor_fields,
+                f"{relation} is retracted: {src} and {dst}",
                 crew_id=entry.record["crew_id"],
                 agent_id=caller.principal.agent_id,
             )
-            seq = recorded.seq
+            seq = decided.seq
         return seq
 
     async def _entry(self, caller: Caller, entry_id: str) -> StoredEntry:
@@ -152,18 +138,18 @@ class Retractions:
     async def _record(
         self, caller: Caller, entry: StoredEntry, decision: RetractionMade | RetractionRestored, what: str
     ) -> RetractionAnswer:
-        recorded = await self._journal.record(
-            caller.workspace_id,
+        decided = await self._node.decide(
+            caller,
             decision,
-            summary=f"{entry.id} is {what}",
-            **caller.actor_fields,
+            f"{entry.id} is {what}",
+            STANDINGS_PROJECTION,
             crew_id=entry.record["crew_id"],
             agent_id=caller.principal.agent_id,
         )
-        with contextlib.suppress(ViewsBehind):  # the event is recorded all the same
-            await self._views.wait_for(recorded.seq, self._wait_s, STANDINGS_PROJECTION)
         retracted = isinstance(decision, RetractionMade)
-        return RetractionAnswer(entry_id=entry.id, retracted=retracted, changed=True, seq=recorded.seq)
+        return RetractionAnswer(
+            entry_id=entry.id, retracted=retracted, changed=True, seq=decided.seq, visible=decided.visible
+        )
 
 
 def _only(entry: StoredEntry) -> SequenceSet:
@@ -178,3 +164,6 @@ def _check_authority(caller: Caller, known: RetractionRow) -> None:
             f"{known.target_id} was retracted by {known.actor_id}, whose decision this token may not change",
             hint="ask an OWNER, an ADMIN, or the agent or person that retracted it",
         )
+
+
+ANSWERS: Final[Answers] = ((RETRACT, Retractions.retract), (RESTORE, Retractions.restore))

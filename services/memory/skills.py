@@ -12,6 +12,7 @@ from ...schemas.rules.skills import skill_key, skill_text
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views.learning import ProposalRow
 from ..desk import Caller
+from ..node import Node
 from .documents.addressing import Address
 from .documents.drafts import Draft
 from .documents.journal_store import JournalStore
@@ -32,14 +33,10 @@ def address_of(row: ProposalRow) -> Address:
 
 
 class Skills:
-    """Writes and retracts procedures.
+    """Writes and retracts procedures."""
 
-    Args:
-        store: Where procedures are: the journal, for every workspace.
-    """
-
-    def __init__(self, store: JournalStore) -> None:
-        self._store = store
+    def __init__(self, node: Node) -> None:
+        self._store = node.use(JournalStore)
 
     async def write(self, caller: Caller, row: ProposalRow, evidence: tuple[str, ...]) -> None:
         """Write the procedure.

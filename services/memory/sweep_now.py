@@ -7,22 +7,20 @@ first: a tick that is due now moves the time from which missed ones are counted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Any, Final
 
 import orjson
 
 from ...schemas.errors import Unavailable
 from ...schemas.events.sweeps import SweepFinished
-from ...schemas.operations.sweeps import SweepAnswer, SweepEmbeddingsRequest
+from ...schemas.operations.sweeps import SWEEP, SWEEP_EMBEDDINGS, SweepAnswer, SweepEmbeddingsRequest, SweepRequest
 from ...schemas.ports import ViewReader
-from ...schemas.sweep_list import INDEX, Sweep
+from ...schemas.sweep_list import INDEX, ON_REQUEST, Sweep
 from ...schemas.timestamps import to_ms
 from ...schemas.views import ENTRIES
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
-from ..shown import until_shown
+from ..node import Answers, Node
+from .sweeps import Sweeps
 from .ticks import Tick, publish_tick
 
 WAIT_S: Final = 25.0
@@ -37,27 +35,21 @@ class SweepNow:
     """Runs sweeps on request.
 
     Args:
-        journal: Records the tick.
-        views: Where the end of the sweep shows.
-        clock: The time now, UTC.
-        catch_up: Ticks what a workspace has missed; ``Sweeps.catch_up``.
+        node: What use-cases share.
         wait_s: Seconds to wait for the end.
     """
 
-    def __init__(
-        self,
-        journal: Recorder,
-        views: ViewReader,
-        *,
-        clock: Callable[[], datetime],
-        catch_up: Callable[[str], Awaitable[None]],
-        wait_s: float = WAIT_S,
-    ) -> None:
-        self._journal = journal
-        self._views = views
-        self._clock = clock
-        self._catch_up = catch_up
+    def __init__(self, node: Node, *, wait_s: float = WAIT_S) -> None:
+        self._node = node
+        self._views = node.views
         self._wait_s = wait_s
+
+    async def sweep(self, caller: Caller, asked: SweepRequest) -> SweepAnswer:
+        """Wait for a sweep whose events come before its end; of the others only the tick is awaited."""
+        sweep = ON_REQUEST[asked.sweep]
+        if sweep.on_request == "end":
+            return await self.run(caller.workspace_id, sweep)
+        return await self._node.use(Sweeps).run_now(caller, asked)
 
     async def index(self, caller: Caller, _asked: SweepEmbeddingsRequest) -> SweepAnswer:
         """Run the index sweep and say what it did."""
@@ -72,9 +64,9 @@ class SweepNow:
             BrokerUnavailable: If a tick was not acked.
             Unavailable: If the sweep does not end in time; it goes on all the same.
         """
-        await self._catch_up(workspace_id)
-        tick = Tick(to_ms(self._clock()), workspace_id, sweep.name)
-        ticked = await publish_tick(self._journal, tick)
+        await self._node.use(Sweeps).catch_up(workspace_id)
+        tick = Tick(to_ms(self._node.clock()), workspace_id, sweep.name)
+        ticked = await publish_tick(self._node.journal, tick)
         try:
             async with asyncio.timeout(self._wait_s):
                 answer = await reported(self._views, tick, ticked.seq)
@@ -83,7 +75,7 @@ class SweepNow:
                 f"the {sweep.name} sweep of {tick.due} has not finished within {self._wait_s:g} s",
                 hint="it goes on; ask again later, and see the reactors in `crew-journal status`",
             ) from None
-        await until_shown(self._views, answer.seq, *sweep.views)
+        await self._node.shows(answer.seq, *sweep.views)
         return answer
 
 
@@ -108,3 +100,6 @@ def report_of(views: ViewReader, tick: Tick, after: int) -> SweepAnswer | None:
                 error=said.get("error"),
             )
     return None
+
+
+ANSWERS: Final[Answers] = ((SWEEP, SweepNow.sweep), (SWEEP_EMBEDDINGS, SweepNow.index))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Any, Final
 
 import orjson
@@ -22,7 +21,6 @@ import structlog
 from ...schemas.errors import CrewJournalError
 from ...schemas.events.sweeps import SweepFinished
 from ...schemas.operations.sweeps import SweepAnswer, SweepRequest
-from ...schemas.ports import ViewReader
 from ...schemas.sweep_list import ALL_SWEEPS, DECAY, due_times
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import (
@@ -33,7 +31,7 @@ from ...schemas.views import (
 )
 from ..desk import Caller
 from ..endings import end_task
-from ..journal.intake.recorder import Recorder
+from ..node import Node
 from .ticks import Tick, publish_tick, record_tick
 
 POLL_S: Final = 30.0
@@ -60,25 +58,18 @@ class Sweeps:
     """Keeps time.
 
     Args:
-        journal: Records the ticks.
-        views: The workspaces and their last ticks.
-        clock: The time now, UTC.
+        node: What use-cases share.
         also: Called at each look, for work that needs no tick.
         poll_s: Seconds between looks at the clock.
     """
 
     def __init__(
-        self,
-        journal: Recorder,
-        views: ViewReader,
-        *,
-        clock: Callable[[], datetime],
-        also: Callable[[], Awaitable[None]] | None = None,
-        poll_s: float = POLL_S,
+        self, node: Node, *, also: Callable[[], Awaitable[None]] | None = None, poll_s: float = POLL_S
     ) -> None:
-        self._journal = journal
-        self._views = views
-        self._clock = clock
+        self._node = node
+        self._journal = node.journal
+        self._views = node.views
+        self._clock = node.clock
         self._also = also
         self._poll_s = poll_s
         self._turn = asyncio.Lock()
@@ -124,19 +115,23 @@ class Sweeps:
 
         Raises:
             BrokerUnavailable: If the tick could not be recorded.
-            ViewsBehind: If it was recorded and is not folded in time.
         """
         workspace_id, sweep = caller.workspace_id, asked.sweep
         async with self._turn:
             due_ms = to_ms(self._clock())
             await self._publish_missed(workspace_id, due_ms)
             recorded = await publish_tick(self._journal, Tick(due_ms, workspace_id, sweep))
-            await self._views.wait_for(recorded.seq, FOLD_WAIT_S, *DECAY.views)
-            finished = await self._finish_decays()
+            visible = await self._node.shows(recorded.seq, *DECAY.views, wait_s=FOLD_WAIT_S)
+            finished = await self._finish_decays() if visible else {}
         decayed = finished.get(workspace_id) if sweep == DECAY.name else None
         counts = {} if decayed is None else {"decayed": decayed}
         return SweepAnswer(
-            workspace_id=workspace_id, sweep=sweep, due=format_ms(due_ms), seq=recorded.seq, counts=counts
+            workspace_id=workspace_id,
+            sweep=sweep,
+            due=format_ms(due_ms),
+            seq=recorded.seq,
+            counts=counts,
+            visible=visible,
         )
 
     async def catch_up(self, workspace_id: str) -> None:
@@ -218,7 +213,7 @@ class Sweeps:
             done = await record_tick(self._journal, tick, payload, "sweep_finished", summary)
             last = max(last, done.seq)
         if last:
-            await self._views.wait_for(last, FOLD_WAIT_S, SWEEPS_PROJECTION)
+            await self._node.shows(last, SWEEPS_PROJECTION, wait_s=FOLD_WAIT_S)
         return {workspace_id: decayed for workspace_id, _, decayed in rows}
 
 

@@ -7,34 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any, Final
 
-from ...schemas.entry import ActorType
 from ...schemas.errors import FieldProblem, InvalidRequest
 from ...schemas.events.workspaces import WorkspaceConfigured
+from ...schemas.operations import workspaces as ops
 from ...schemas.operations.operation import is_switch
 from ...schemas.operations.workspaces import (
-    ConfigureWorkspaceRequest,
-    WorkspacesAnswer,
-    WorkspaceSettingsAnswer,
-    WorkspaceSettingsRequest,
-    WorkspaceShown,
-    WorkspacesRequest,
+    WORKSPACE_SETTINGS as READ_SETTINGS,
 )
-from ...schemas.ports import ViewReader
 from ...schemas.recorded_settings import WorkspaceSettings
 from ...schemas.rules.embed_policy import FIRST, embeds_speech
 from ...schemas.rules.nudges import COST_DEFAULT_USD
 from ...schemas.rules.salience import Weights
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.sweep_list import INDEX
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import ENTRIES, ENTRIES_PROJECTION, NUDGES_PROJECTION, TOKENS, WORKSPACE_SETTINGS
 from ...schemas.views.journal import EMBED_POLICIES
 from ..desk import Caller
-from ..journal.intake.recorder import Recorder
+from ..node import Answers, Node
 from ..query.unknown_names import refuse_unknown_workspace
 from .ticks import Tick, publish_tick
 
@@ -52,22 +44,15 @@ _DEFAULT: Final = WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
 
 
 class WorkspaceSettingsService:
-    """Reads and records settings.
+    """Reads and records settings."""
 
-    Args:
-        views: The settings as folded.
-        journal: Records changes.
-        clock: The time now, UTC.
-    """
-
-    def __init__(self, views: ViewReader, journal: Recorder, *, clock: Callable[[], datetime]) -> None:
-        self._views = views
-        self._journal = journal
-        self._clock = clock
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
         self._changing = asyncio.Lock()
         self._last_change = 0
 
-    async def get(self, caller: Caller, _asked: WorkspaceSettingsRequest) -> WorkspaceSettingsAnswer:
+    async def get(self, caller: Caller, _asked: ops.WorkspaceSettingsRequest) -> ops.WorkspaceSettingsAnswer:
         """The settings of a workspace; the defaults if it was not configured."""
         view_seq = self._views.view_seq(NUDGES_PROJECTION)
         configured = await asyncio.to_thread(self._read, caller.workspace_id)
@@ -76,7 +61,7 @@ class WorkspaceSettingsService:
         policy = await asyncio.to_thread(self._policy, caller.workspace_id)
         return _answer(caller.workspace_id, configured or _DEFAULT, policy, view_seq)
 
-    async def put(self, caller: Caller, asked: ConfigureWorkspaceRequest) -> WorkspaceSettingsAnswer:
+    async def put(self, caller: Caller, asked: ops.ConfigureWorkspaceRequest) -> ops.WorkspaceSettingsAnswer:
         """Record new settings and return after the ack; other settings of the workspace stay.
 
         Raises:
@@ -85,7 +70,7 @@ class WorkspaceSettingsService:
         """
         workspace_id = caller.workspace_id
         async with self._changing:
-            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, NUDGES_PROJECTION)
+            await self._views.wait_for(self._last_change, self._node.wait_s, NUDGES_PROJECTION)
             before = await asyncio.to_thread(self._read, workspace_id) or _DEFAULT
             settings = {name: value for name, value in before.settings.items() if name not in asked.reset}
             usd = COST_DEFAULT_USD if _COST in asked.reset else before.cost_nudge_usd
@@ -96,24 +81,19 @@ class WorkspaceSettingsService:
             policy = await asyncio.to_thread(self._policy, workspace_id)
             embeds = embeds_speech(policy, configured.chosen.embed_chat)
             chat = "chat is embedded" if embeds else "chat is not embedded"
-            recorded = await self._journal.record(
-                workspace_id,
-                configured,
-                summary=f"Settings of {workspace_id}: cost nudge above ${usd:g} in 24 h, {chat}",
-                actor_type=ActorType.USER,
-                actor_id=caller.actor,
-            )
-            self._last_change = recorded.seq
+            summary = f"Settings of {workspace_id}: cost nudge above ${usd:g} in 24 h, {chat}"
+            decided = await self._node.decide(caller, configured, summary)
+            self._last_change = decided.seq
         if embeds and not embeds_speech(policy, before.chosen.embed_chat):
-            await publish_tick(self._journal, Tick(to_ms(self._clock()), workspace_id, INDEX.name))
-        return _answer(workspace_id, configured, policy, recorded.seq)
+            await publish_tick(self._node.journal, Tick(to_ms(self._node.clock()), workspace_id, INDEX.name))
+        return _answer(workspace_id, configured, policy, decided.seq)
 
-    async def list(self, caller: Caller, _asked: WorkspacesRequest) -> WorkspacesAnswer:
+    async def list(self, caller: Caller, _asked: ops.WorkspacesRequest) -> ops.WorkspacesAnswer:
         """The workspaces that have entries or tokens: the token's own, or all."""
         view_seq = self._views.view_seq(ENTRIES_PROJECTION)
         rows = await asyncio.to_thread(self._views.rows, _WORKSPACES, [caller.workspace_or_all])
         shown = tuple(
-            WorkspaceShown(
+            ops.WorkspaceShown(
                 workspace_id=name,
                 entries=entries,
                 agents=agents,
@@ -122,7 +102,7 @@ class WorkspaceSettingsService:
             )
             for name, entries, agents, crews, last_ms in rows
         )
-        return WorkspacesAnswer(workspaces=shown, view_seq=view_seq)
+        return ops.WorkspacesAnswer(workspaces=shown, view_seq=view_seq)
 
     def _read(self, workspace_id: str) -> WorkspaceConfigured | None:
         found = self._views.rows(_SETTINGS, [workspace_id])
@@ -136,10 +116,12 @@ class WorkspaceSettingsService:
         return int(found[0][0]) if found else FIRST
 
 
-def _answer(workspace_id: str, configured: WorkspaceConfigured, policy: int, view_seq: int) -> WorkspaceSettingsAnswer:
+def _answer(
+    workspace_id: str, configured: WorkspaceConfigured, policy: int, view_seq: int
+) -> ops.WorkspaceSettingsAnswer:
     settings = {**_OFF, **configured.settings, _COST: configured.cost_nudge_usd}
     settings["embed_chat"] = embeds_speech(policy, configured.chosen.embed_chat)
-    return WorkspaceSettingsAnswer(**settings, workspace_id=workspace_id, view_seq=view_seq)
+    return ops.WorkspaceSettingsAnswer(**settings, workspace_id=workspace_id, view_seq=view_seq)
 
 
 def _check(settings: Mapping[str, Any]) -> None:
@@ -158,3 +140,10 @@ def _check(settings: Mapping[str, Any]) -> None:
     if total is not None and system is not None and system >= total:
         problem = f"reserves {system} of {total} tokens for the system"
         raise InvalidRequest((FieldProblem("context_system_tokens", problem, "give fewer than the whole budget"),))
+
+
+ANSWERS: Final[Answers] = (
+    (READ_SETTINGS, WorkspaceSettingsService.get),
+    (ops.CONFIGURE_WORKSPACE, WorkspaceSettingsService.put),
+    (ops.WORKSPACES, WorkspaceSettingsService.list),
+)

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Final
 
 from ...schemas.errors import BrokerUnavailable, NotFound, RefusedByOneView
-from ...schemas.operations.letters import (
-    DeadLetter,
-    DeadLetterAnswer,
-    DeadLettersAnswer,
-    DeadLettersRequest,
-    DiscardRequest,
-    RetryRequest,
-)
-from ...schemas.ports import ViewReader
+from ...schemas.operations import letters as ops
 from ...schemas.views import BEFORE_VIEWS
 from ..desk import Caller
+from ..node import Answers, Node
 from .letter_stream import DeadLetters
 from .status import LETTERS
 
 _BODY_CHARS = 2_000
 _MOST = 1_000
-_COLUMNS = tuple(name for name in DeadLetter.model_fields if name != "body")
+_COLUMNS = tuple(name for name in ops.DeadLetter.model_fields if name != "body")
 _DEAD_LETTERS = f"""
 SELECT {", ".join(_COLUMNS)} FROM {LETTERS}
 WHERE ($1 IS NULL OR workspace_id = $1) AND ($2 IS NULL OR state = $2)
@@ -37,16 +31,16 @@ ORDER BY seq DESC, projection LIMIT {_MOST}
 class Letters:
     """Lists dead letters from the views, and settles those that DEADLETTER keeps."""
 
-    def __init__(self, views: ViewReader, kept: DeadLetters) -> None:
-        self._views = views
-        self._kept = kept
+    def __init__(self, node: Node) -> None:
+        self._views = node.views
+        self._kept = node.use(DeadLetters)
 
-    async def show(self, caller: Caller, asked: DeadLettersRequest) -> DeadLettersAnswer:
+    async def show(self, caller: Caller, asked: ops.DeadLettersRequest) -> ops.DeadLettersAnswer:
         """Parked events, newest first, at most 1,000, with the beginnings of their bodies."""
         letters = await self._letters(caller, asked.state)
         bodies = await self._bodies() if any(one.state == "parked" for one in letters) else {}
         shown = (one.model_copy(update={"body": bodies.get((one.projection, one.seq))}) for one in letters)
-        return DeadLettersAnswer(dead_letters=tuple(shown))
+        return ops.DeadLettersAnswer(dead_letters=tuple(shown))
 
     async def _bodies(self) -> dict[tuple[str, int], str]:
         """Projection and sequence → beginning of the body, of what DEADLETTER keeps; empty if the broker is away."""
@@ -59,7 +53,7 @@ class Letters:
                     break
         return found
 
-    async def retry(self, caller: Caller, asked: RetryRequest) -> DeadLetterAnswer:
+    async def retry(self, caller: Caller, asked: ops.RetryRequest) -> ops.DeadLetterAnswer:
         """Publish a parked event again as a new one.
 
         Raises:
@@ -74,9 +68,9 @@ class Letters:
                 "this; or discard it; or publish it again with --force",
             )
         new_seq = await self._kept.retry(await self._kept.find(letter.projection, letter.seq), actor_id=caller.actor)
-        return DeadLetterAnswer(seq=asked.seq, state="retried", new_seq=new_seq)
+        return ops.DeadLetterAnswer(seq=asked.seq, state="retried", new_seq=new_seq)
 
-    async def discard(self, caller: Caller, asked: DiscardRequest) -> DeadLetterAnswer:
+    async def discard(self, caller: Caller, asked: ops.DiscardRequest) -> ops.DeadLetterAnswer:
         """Discard a parked event.
 
         Raises:
@@ -86,14 +80,21 @@ class Letters:
             await self._kept.discard(
                 await self._kept.find(letter.projection, letter.seq), reason=asked.reason, actor_id=caller.actor
             )
-        return DeadLetterAnswer(seq=asked.seq, state="discarded")
+        return ops.DeadLetterAnswer(seq=asked.seq, state="discarded")
 
-    async def _letters(self, caller: Caller, state: str | None) -> list[DeadLetter]:
+    async def _letters(self, caller: Caller, state: str | None) -> list[ops.DeadLetter]:
         rows = await asyncio.to_thread(self._views.rows, _DEAD_LETTERS, [caller.workspace_or_all, state])
-        return [DeadLetter.model_validate(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+        return [ops.DeadLetter.model_validate(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
-    async def _parked(self, caller: Caller, seq: int) -> list[DeadLetter]:
+    async def _parked(self, caller: Caller, seq: int) -> list[ops.DeadLetter]:
         letters = [one for one in await self._letters(caller, "parked") if one.seq == seq]
         if not letters:
             raise NotFound(f"no parked event at sequence {seq}", hint="crew-journal dlq list shows them")
         return letters
+
+
+ANSWERS: Final[Answers] = (
+    (ops.DEAD_LETTERS, Letters.show),
+    (ops.RETRY_DEAD_LETTER, Letters.retry),
+    (ops.DISCARD_DEAD_LETTER, Letters.discard),
+)

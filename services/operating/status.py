@@ -99,7 +99,7 @@ def space_trouble(data_dir: Path) -> str | None:
     return f"only {free // 2**20} MiB of disk are free, {floor // 2**20} are needed"
 
 
-class Node:
+class NodeStatus:
     """Status, readiness and gauges of a node.
 
     Args:

@@ -10,14 +10,13 @@ Invariant: only entities whose vector is of the active model are found; without 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...schemas.ports import ViewReader
 from ...schemas.views import CHUNK_VECTORS
 from ...schemas.views.entity_texts import entity_texts
+from ..node import Node
 from ..query.chunks.search import cosine_floor
 from ..query.query_embedding import QueryVector
 
@@ -34,16 +33,11 @@ class Meant(NamedTuple):
 
 
 class EntityFinder:
-    """The search.
+    """The search."""
 
-    Args:
-        views: Where entities and their vectors are read.
-        embed: ``RecallService.embed``.
-    """
-
-    def __init__(self, views: ViewReader, embed: Callable[[str, str], Awaitable[QueryVector | None]]) -> None:
-        self._views = views
-        self._embed = embed
+    def __init__(self, node: Node) -> None:
+        self._views = node.views
+        self._embed = node.recall.embed
 
     async def find(self, workspace_id: str, said: str) -> Meant | None:
         """The nearest entity, if it is near enough."""

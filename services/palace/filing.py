@@ -12,6 +12,7 @@ from typing import Final
 
 from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, NotAllowed, PalaceFull
 from ...schemas.events.drawers import (
+    CONTENT_CHARS,
     MOST_DRAWERS,
     PLACE_CHARS,
     DrawerDeleted,
@@ -25,6 +26,7 @@ from ...schemas.events.drawers import (
 )
 from ...schemas.events.payload import ControlPayload
 from ...schemas.ids import derived_id, mint_entry_id
+from ...schemas.operations import palace_filing as ops
 from ...schemas.operations.palace_answers import (
     AddDrawerAnswer,
     DeleteDrawerAnswer,
@@ -32,25 +34,16 @@ from ...schemas.operations.palace_answers import (
     DrawerAnswer,
     InfoAnswer,
 )
-from ...schemas.operations.palace_filing import (
-    AddDrawerRequest,
-    DeleteDrawerRequest,
-    DiaryWriteRequest,
-    PalaceIngestRequest,
-    PutDrawerRequest,
-    RestoreDrawerRequest,
-    SetIdentityRequest,
-    UpdateDrawerRequest,
-)
 from ...schemas.rules.palace.classifier import classify
 from ...schemas.rules.palace.places import DIARY, agent_slug, drawer_id
 from ...schemas.rules.palace.texts import is_noise
 from ...schemas.rules.palace_graph import GENERAL_ROOM
-from ...schemas.views.drawers import DrawerRow
+from ...schemas.views.drawers import DRAWERS_PROJECTION, DrawerRow
 from ..authorship import Author, check_may_change
 from ..desk import Caller
+from ..journal.intake.secrets import storable
+from ..node import Answers, Node
 from .reading import no_drawer
-from .recording import PalaceRecorder
 from .rows import Drawer, DrawerReader
 
 LEAST_CONFIDENCE: Final = 0.5
@@ -62,19 +55,14 @@ _ID_VERSION: Final = 1
 
 
 class PalaceFiling:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        drawers: Reads drawers.
-        recorder: Records writes.
-    """
-
-    def __init__(self, drawers: DrawerReader, recorder: PalaceRecorder) -> None:
-        self._drawers = drawers
-        self._recorder = recorder
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._drawers = DrawerReader(node.views)
         self.one_at_a_time = asyncio.Lock()
 
-    async def add(self, caller: Caller, asked: AddDrawerRequest) -> AddDrawerAnswer:
+    async def add(self, caller: Caller, asked: ops.AddDrawerRequest) -> AddDrawerAnswer:
         """File a text; one that is there already stays as it is.
 
         Raises:
@@ -86,7 +74,7 @@ class PalaceFiling:
         if is_noise(asked.content):
             raise _noise("content")
         _check_own_name(caller, asked.added_by, "added_by")
-        content = await self._recorder.without_secrets(caller, asked.content, "content")
+        content = await without_secrets(self._node, caller, asked.content, "content")
         found = classify(content, LEAST_CONFIDENCE)
         filed = DrawerFiled(
             drawer_id=drawer_id(asked.wing, asked.room, content),
@@ -104,7 +92,7 @@ class PalaceFiling:
         except EntryConflict:  # another node was first, under another name or place
             return _answer(filed, "already filed")
 
-    async def put(self, caller: Caller, asked: PutDrawerRequest) -> AddDrawerAnswer:
+    async def put(self, caller: Caller, asked: ops.PutDrawerRequest) -> AddDrawerAnswer:
         """File a text under the caller's own id.
 
         Raises:
@@ -117,14 +105,14 @@ class PalaceFiling:
             drawer_id=asked.drawer_id,
             wing=_part(wing) or USER_WING,
             room=_part(room) or GENERAL_ROOM,
-            content=await self._recorder.without_secrets(caller, asked.content, "content"),
+            content=await without_secrets(self._node, caller, asked.content, "content"),
             memory_type="preference",
             added_by="mobile",
             added_by_agent=caller.principal.agent_id or "",
         )
         return await self._file(caller, filed)
 
-    async def write_diary(self, caller: Caller, asked: DiaryWriteRequest) -> DiaryWriteAnswer:
+    async def write_diary(self, caller: Caller, asked: ops.DiaryWriteRequest) -> DiaryWriteAnswer:
         """Write into a diary; an entry that is written twice is kept twice.
 
         Raises:
@@ -151,7 +139,7 @@ class PalaceFiling:
             seq = await self._record(caller, filed, "is filed", filed.drawer_id, entry_id)
         return DiaryWriteAnswer(drawer_id=filed.drawer_id, info=f"written into the diary of {hall}", seq=seq)
 
-    async def delete(self, caller: Caller, asked: DeleteDrawerRequest) -> DeleteDrawerAnswer:
+    async def delete(self, caller: Caller, asked: ops.DeleteDrawerRequest) -> DeleteDrawerAnswer:
         """Delete a drawer; ``deleted`` is false if there is none.
 
         Raises:
@@ -164,7 +152,7 @@ class PalaceFiling:
         seq = await self._record(caller, DrawerDeleted(drawer_id=asked.drawer_id), "is deleted", asked.drawer_id)
         return DeleteDrawerAnswer(deleted=True, info="deleted; it can be restored", seq=seq)
 
-    async def restore(self, caller: Caller, asked: RestoreDrawerRequest) -> DrawerAnswer:
+    async def restore(self, caller: Caller, asked: ops.RestoreDrawerRequest) -> DrawerAnswer:
         """Let a drawer count again; one that failed is classified again.
 
         Raises:
@@ -188,7 +176,7 @@ class PalaceFiling:
                 await self._record(caller, restored, "is restored", asked.drawer_id)
         return await self._shown(caller, asked.drawer_id)
 
-    async def update(self, caller: Caller, asked: UpdateDrawerRequest) -> DrawerAnswer:
+    async def update(self, caller: Caller, asked: ops.UpdateDrawerRequest) -> DrawerAnswer:
         """Move a drawer, or set its type or importance.
 
         Raises:
@@ -208,12 +196,12 @@ class PalaceFiling:
         await self._record(caller, DrawerUpdated.model_validate(given), "is updated", asked.drawer_id)
         return await self._shown(caller, asked.drawer_id)
 
-    async def set_identity(self, caller: Caller, asked: SetIdentityRequest) -> InfoAnswer:
+    async def set_identity(self, caller: Caller, asked: ops.SetIdentityRequest) -> InfoAnswer:
         """Set the identity of the workspace."""
         seq = await self._record(caller, PalaceIdentitySet(content=asked.content), "is set", "the identity")
         return InfoAnswer(info="the identity is set", seq=seq)
 
-    async def ingest(self, caller: Caller, asked: PalaceIngestRequest) -> InfoAnswer:
+    async def ingest(self, caller: Caller, asked: ops.PalaceIngestRequest) -> InfoAnswer:
         """Ask that chat entries that are not filed yet are filed."""
         seq = await self._record(caller, PalaceIngestAsked(since_seq=asked.since_seq), "is asked for", "an ingestion")
         return InfoAnswer(info="the reactor palace_ingest files what is not filed yet", seq=seq)
@@ -249,7 +237,19 @@ class PalaceFiling:
     async def _record(
         self, caller: Caller, payload: ControlPayload, what: str, name: str, entry_id: str | None = None
     ) -> int:
-        return await self._recorder.record(caller, payload, f"{name} {what}", entry_id)
+        decided = await self._node.decide(
+            caller, payload, f"{name} {what}", DRAWERS_PROJECTION, entry_id=entry_id, **caller.author_fields
+        )
+        return decided.seq
+
+
+async def without_secrets(node: Node, caller: Caller, text: str, field: str) -> str:
+    """A text as it may be stored, before its id is made of it.
+
+    Raises:
+        InvalidRequest: If it holds credentials and the workspace refuses those.
+    """
+    return await storable(node.journal, caller.workspace_id, text, field, CONTENT_CHARS)
 
 
 def filing_id(caller: Caller, filed: DrawerFiled, known: Drawer | None) -> str:
@@ -290,3 +290,15 @@ def _check_own_name(caller: Caller, name: str | None, field: str) -> None:
 def _noise(field: str) -> InvalidRequest:
     fix = "file a text that says something, of at least 10 characters"
     return InvalidRequest((FieldProblem(field, "is too short, or only a greeting, thanks or the like", fix),))
+
+
+ANSWERS: Final[Answers] = (
+    (ops.ADD_DRAWER, PalaceFiling.add),
+    (ops.PUT_DRAWER, PalaceFiling.put),
+    (ops.UPDATE_DRAWER, PalaceFiling.update),
+    (ops.DELETE_DRAWER, PalaceFiling.delete),
+    (ops.RESTORE_DRAWER, PalaceFiling.restore),
+    (ops.SET_IDENTITY, PalaceFiling.set_identity),
+    (ops.DIARY_WRITE, PalaceFiling.write_diary),
+    (ops.PALACE_INGEST, PalaceFiling.ingest),
+)

@@ -7,10 +7,9 @@ after the view shows the one before, so a fact without an end is in the graph on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest
@@ -20,17 +19,14 @@ from ...schemas.facts import GENERAL_TYPE, MAX_ENTITIES, MAX_FACTS, before, chec
 from ...schemas.ids import uuid7_hex
 from ...schemas.operations import facts as ops
 from ...schemas.operations.operation import Request
-from ...schemas.ports import ViewReader
 from ...schemas.rules.single_values import declared_single
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.timestamps import format_ms, to_ms
 from ...schemas.views import FACTS_PROJECTION
 from ...schemas.views.facts import EntityRow, FactRow
 from ..authorship import Author, check_may_change, may_change
 from ..desk import Caller, Q
-from ..journal.intake.recorder import ScrubbingRecorder
 from ..journal.intake.secrets import storable
-from ..shown import until_shown
+from ..node import Answers, Node
 from .entity_finder import EntityFinder
 from .facts import BY_START, LATEST_FIRST, FactReader
 
@@ -53,30 +49,18 @@ class KnowledgeGraph:
     """The use-cases.
 
     Args:
-        views: The views.
-        journal: Records assertions.
-        clock: The time now, UTC.
+        node: What use-cases share.
         max_entities: Most entities of a workspace.
         max_facts: Most facts of a workspace.
-
-    Attributes:
-        finder: Finds entities by meaning; None where nothing embeds.
     """
 
-    def __init__(
-        self,
-        views: ViewReader,
-        journal: ScrubbingRecorder,
-        *,
-        clock: Callable[[], datetime],
-        max_entities: int = MAX_ENTITIES,
-        max_facts: int = MAX_FACTS,
-    ) -> None:
-        self.finder: EntityFinder | None = None
-        self._views = views
-        self._read = FactReader(views)
-        self._journal = journal
-        self._clock = clock
+    def __init__(self, node: Node, *, max_entities: int = MAX_ENTITIES, max_facts: int = MAX_FACTS) -> None:
+        self._node = node
+        self._views = node.views
+        self._read = FactReader(node.views)
+        self._journal = node.journal
+        self._clock = node.clock
+        self._finder = EntityFinder(node)
         self._max_entities = max_entities
         self._max_facts = max_facts
         self._writing = asyncio.Lock()
@@ -200,10 +184,15 @@ class KnowledgeGraph:
             )
             await self._check_limits(workspace_id, int(known is None), facts=0)
             seq = await self._record(caller, said, f"entity {given.name} is named")
-        await until_shown(self._views, seq, FACTS_PROJECTION)
+        visible = await self._node.shows(seq, FACTS_PROJECTION)
         aliases = await self._read.aliases(workspace_id, root)
         return ops.KgEntityAnswer(
-            entity_id=root, name=given.name, type=given.type, aliases=tuple(row.name for row in aliases), seq=seq
+            entity_id=root,
+            name=given.name,
+            type=given.type,
+            aliases=tuple(row.name for row in aliases),
+            seq=seq,
+            visible=visible,
         )
 
     async def query(self, caller: Caller, asked: ops.KgQueryRequest) -> ops.KgQueryAnswer:
@@ -212,8 +201,8 @@ class KnowledgeGraph:
         entity = await self._read.entity(workspace_id, asked.entity, asked.as_of_seq)
         found_by: ops.FoundBy = "name" if _is_named(entity, asked.entity) else "alias"
         similarity: float | None = None
-        if entity is None and asked.as_of_seq is None and self.finder is not None:
-            meant = await self.finder.find(workspace_id, asked.entity)
+        if entity is None and asked.as_of_seq is None:
+            meant = await self._finder.find(workspace_id, asked.entity)
             if meant is not None:
                 entity = await self._read.of_id(workspace_id, meant.entity_id)
                 found_by, similarity = "meaning", round(meant.cosine, 4)
@@ -275,7 +264,7 @@ class KnowledgeGraph:
     @asynccontextmanager
     async def _one_write(self) -> AsyncIterator[None]:
         async with self._writing:
-            await self._views.wait_for(self._last_write, MIN_SEQ_WAIT_S, FACTS_PROJECTION)
+            await self._views.wait_for(self._last_write, self._node.wait_s, FACTS_PROJECTION)
             yield
 
     async def _storable(self, caller: Caller, asked: Q, *fields: str) -> Q:
@@ -321,14 +310,9 @@ class KnowledgeGraph:
             )
 
     async def _record(self, caller: Caller, said: ControlPayload, summary: str) -> int:
-        recorded = await self._journal.record(
-            caller.workspace_id,
-            said,
-            summary=summary,
-            **caller.author_fields,
-        )
-        self._last_write = max(self._last_write, recorded.seq)
-        return recorded.seq
+        decided = await self._node.decide(caller, said, summary, **caller.author_fields)
+        self._last_write = max(self._last_write, decided.seq)
+        return decided.seq
 
 
 def _refused(field: str, problem: str, fix: str) -> InvalidRequest:
@@ -369,3 +353,13 @@ def fact_fields(fact: FactRow, subject: str, object_: str) -> dict[str, Any]:
         "ended_by": fact.ended_by,
         "end_reason": fact.end_reason,
     }
+
+
+ANSWERS: Final[Answers] = (
+    (ops.KG_ADD, KnowledgeGraph.add),
+    (ops.KG_QUERY, KnowledgeGraph.query),
+    (ops.KG_INVALIDATE, KnowledgeGraph.invalidate),
+    (ops.KG_TIMELINE, KnowledgeGraph.timeline),
+    (ops.KG_STATS, KnowledgeGraph.stats),
+    (ops.KG_ENTITY, KnowledgeGraph.name),
+)

@@ -6,35 +6,30 @@ classified, merged or superseded here stays as it is while its text is the same.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
+from typing import Final
 
 from ...schemas.errors import EntryConflict
 from ...schemas.events.drawers import MOST_DRAWERS, DrawerDeleted, DrawerFiled
 from ...schemas.operations.palace_answers import ImportDrawersAnswer, ImportedDrawerAnswer
-from ...schemas.operations.palace_filing import ImportDrawersRequest, ImportedDrawer
+from ...schemas.operations.palace_filing import IMPORT_DRAWERS, ImportDrawersRequest, ImportedDrawer
 from ...schemas.rules.palace.classifier import classify
 from ...schemas.rules.palace.texts import is_noise
 from ...schemas.timestamps import parse_ts, to_ms
+from ...schemas.views.drawers import DRAWERS_PROJECTION
 from ..desk import Caller
+from ..node import Answers, Node
 from . import filing
-from .recording import PalaceRecorder
 from .rows import Drawer, DrawerReader
 
 
 class PalaceImport:
-    """The use-case.
+    """The use-case."""
 
-    Args:
-        drawers: Reads drawers.
-        recorder: Records writes.
-        one_at_a_time: Held while drawers are counted and filed.
-    """
-
-    def __init__(self, drawers: DrawerReader, recorder: PalaceRecorder, one_at_a_time: asyncio.Lock) -> None:
-        self._drawers = drawers
-        self._recorder = recorder
-        self._one_at_a_time = one_at_a_time
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._drawers = DrawerReader(node.views)
+        self._one_at_a_time = node.use(filing.PalaceFiling).one_at_a_time
 
     async def run(self, caller: Caller, asked: ImportDrawersRequest) -> ImportDrawersAnswer:
         """File drawers, or answer the outcome of each without filing.
@@ -47,7 +42,7 @@ class PalaceImport:
         async with self._one_at_a_time:
             left = max(0, MOST_DRAWERS - await self._drawers.count(caller.workspace_id))
             for given in asked.drawers:
-                content = await self._recorder.without_secrets(caller, given.content, "drawers")
+                content = await filing.without_secrets(self._node, caller, given.content, "drawers")
                 one = given if content == given.content else given.model_copy(update={"content": content})
                 known = await self._drawers.latest(caller.workspace_id, one.drawer_id)
                 outcome = _outcome(one, known, asked.restore)
@@ -61,7 +56,7 @@ class PalaceImport:
                 said = ImportedDrawerAnswer(drawer_id=one.drawer_id, outcome=outcome)
                 outcomes.setdefault(one.drawer_id, said)
             if seq is not None:
-                await self._recorder.shown(seq)
+                await self._node.shows(seq, DRAWERS_PROJECTION)
         return ImportDrawersAnswer(drawers=tuple(outcomes.values()), room_left=left, seq=seq)
 
     async def _file(
@@ -69,16 +64,17 @@ class PalaceImport:
     ) -> int | None:
         if replace:
             gone = DrawerDeleted(drawer_id=one.drawer_id)
-            removed = await self._recorder.record(caller, gone, f"{one.drawer_id} is replaced", wait=False)
+            removed = await self._node.decide(caller, gone, f"{one.drawer_id} is replaced", **caller.author_fields)
             assert known is not None
-            known = dataclasses.replace(known, row=known.row._replace(until_seq=removed))
+            known = dataclasses.replace(known, row=known.row._replace(until_seq=removed.seq))
         filed = _filed(caller, one, source)
         try:
-            return await self._recorder.record(
-                caller, filed, f"{one.drawer_id} is imported", filing.filing_id(caller, filed, known), wait=False
-            )
+            entry_id = filing.filing_id(caller, filed, known)
+            summary = f"{one.drawer_id} is imported"
+            decided = await self._node.decide(caller, filed, summary, entry_id=entry_id, **caller.author_fields)
         except EntryConflict:  # another node was first
             return None
+        return decided.seq
 
 
 def _outcome(one: ImportedDrawer, known: Drawer | None, restore: bool) -> str:
@@ -107,3 +103,6 @@ def _filed(caller: Caller, one: ImportedDrawer, source: str) -> DrawerFiled:
         filed_ms=None if one.filed_at is None else to_ms(parse_ts(one.filed_at)),
         imported_from=source,
     )
+
+
+ANSWERS: Final[Answers] = ((IMPORT_DRAWERS, PalaceImport.run),)

@@ -6,35 +6,27 @@ Invariant: nothing is cached, so an answer contains every drawer that the view c
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from ...schemas.errors import NotFound
 from ...schemas.operations import palace_graph as ops
-from ...schemas.operations.tunnels import ExplicitTunnel
-from ...schemas.rules.palace_graph import NODES_SHOWN, PlaceCount, Room, graph_counts, rooms_of, tunnels, walk
+from ...schemas.rules.palace_graph import NODES_SHOWN, Room, graph_counts, rooms_of, tunnels, walk
 from ..desk import Caller
+from ..node import Answers, Node
+from .rows import DrawerReader
+from .tunnels import Tunnels
 
-Places = Callable[[str], Awaitable[Sequence[PlaceCount]]]
-"""The places of a workspace that hold drawers."""
-Explicit = Callable[..., Awaitable[tuple[ExplicitTunnel, ...]]]
-"""The explicit tunnels, as a caller may read them, with an end in each of the wings."""
 _SUGGESTED: Final = 5
 _CUTOFF: Final = 0.4
 """Least similarity of a suggested name (``difflib``); 0.6, its default, misses ``auth`` for ``authentication``."""
 
 
 class Navigation:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        places: Reads the places of a workspace.
-        explicit: Reads the explicit tunnels of a caller's workspace between some wings.
-    """
-
-    def __init__(self, places: Places, explicit: Explicit) -> None:
-        self._places = places
-        self._explicit = explicit
+    def __init__(self, node: Node) -> None:
+        self._places = DrawerReader(node.views).places
+        self._explicit = node.use(Tunnels).explicit
 
     async def traverse(self, caller: Caller, asked: ops.TraverseRequest) -> ops.TraverseAnswer:
         """The rooms around a room.
@@ -77,3 +69,10 @@ class Navigation:
 
 def _fields(room: Room) -> dict[str, Any]:
     return {"room": room.name, "wings": room.wings, "halls": room.halls, "count": room.drawers}
+
+
+ANSWERS: Final[Answers] = (
+    (ops.TRAVERSE, Navigation.traverse),
+    (ops.FIND_TUNNELS, Navigation.tunnels),
+    (ops.PALACE_GRAPH, Navigation.figures),
+)

@@ -12,21 +12,7 @@ from typing import Final
 
 from ...schemas.errors import NotFound
 from ...schemas.events.memory import MemorySearched
-from ...schemas.operations.palace import (
-    DUPLICATE_THRESHOLD,
-    CheckDuplicateRequest,
-    DiaryReadRequest,
-    DrawerRequest,
-    DrawersRequest,
-    PalaceRecallRequest,
-    PalaceRecipe,
-    PalaceRoomsRequest,
-    PalaceSearchRequest,
-    PalaceStatusRequest,
-    PalaceTaxonomyRequest,
-    PalaceWingsRequest,
-    WakeUpRequest,
-)
+from ...schemas.operations import palace as ops
 from ...schemas.operations.palace_answers import (
     CheckDuplicateAnswer,
     DiaryEntry,
@@ -44,7 +30,12 @@ from ...schemas.operations.palace_answers import (
     WingCount,
     WingRooms,
 )
-from ...schemas.operations.palace_context import PalaceContextRequest, PalaceRenderRequest
+from ...schemas.operations.palace_context import (
+    PALACE_CONTEXT,
+    PALACE_RENDER,
+    PalaceContextRequest,
+    PalaceRenderRequest,
+)
 from ...schemas.rules.palace.layers import (
     ESSENTIAL_DRAWERS,
     ChatMessage,
@@ -59,7 +50,7 @@ from ...schemas.rules.palace.layers import (
 from ...schemas.rules.palace.places import DIARY, agent_slug
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
-from ..query.chunks.documents import RecordSearch
+from ..node import Answers, Node
 from .ranking import Ranked
 from .rows import Drawer, DrawerReader, shown_text
 from .searching import DrawerSearch
@@ -70,40 +61,34 @@ RECIPE: Final = "palace"
 
 
 class PalaceReading:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        drawers: Reads drawers.
-        search: Searches them.
-        record: Records searches that found something.
-    """
+    def __init__(self, node: Node) -> None:
+        self._drawers = DrawerReader(node.views)
+        self._search = node.use(DrawerSearch)
+        self._record = node.record_search
 
-    def __init__(self, drawers: DrawerReader, search: DrawerSearch, record: RecordSearch) -> None:
-        self._drawers = drawers
-        self._search = search
-        self._record = record
-
-    async def status(self, caller: Caller, _asked: PalaceStatusRequest) -> PalaceStatusAnswer:
+    async def status(self, caller: Caller, _asked: ops.PalaceStatusRequest) -> PalaceStatusAnswer:
         """Numbers of drawers."""
         rooms = await self._rooms(caller)
         return PalaceStatusAnswer(total_drawers=sum(one.count for one in rooms), wings=_wings(rooms), rooms=rooms)
 
-    async def wings(self, caller: Caller, _asked: PalaceWingsRequest) -> PalaceWingsAnswer:
+    async def wings(self, caller: Caller, _asked: ops.PalaceWingsRequest) -> PalaceWingsAnswer:
         """The wings."""
         return PalaceWingsAnswer(wings=_wings(await self._rooms(caller)))
 
-    async def rooms(self, caller: Caller, asked: PalaceRoomsRequest) -> PalaceRoomsAnswer:
+    async def rooms(self, caller: Caller, asked: ops.PalaceRoomsRequest) -> PalaceRoomsAnswer:
         """The rooms, of one wing or all."""
         return PalaceRoomsAnswer(rooms=await self._rooms(caller, asked.wing))
 
-    async def taxonomy(self, caller: Caller, _asked: PalaceTaxonomyRequest) -> PalaceTaxonomyAnswer:
+    async def taxonomy(self, caller: Caller, _asked: ops.PalaceTaxonomyRequest) -> PalaceTaxonomyAnswer:
         """Wings with their rooms."""
         inside: dict[str, dict[str, int]] = {}
         for one in await self._rooms(caller):
             inside.setdefault(one.wing, {})[one.room] = one.count
         return PalaceTaxonomyAnswer(taxonomy={wing: WingRooms(rooms=rooms) for wing, rooms in inside.items()})
 
-    async def search(self, caller: Caller, asked: PalaceSearchRequest) -> PalaceSearchAnswer:
+    async def search(self, caller: Caller, asked: ops.PalaceSearchRequest) -> PalaceSearchAnswer:
         """Drawers that answer the query, best first."""
         found, receipt = await self._found(caller, asked)
         hits = await asyncio.to_thread(_hits, caller, found)
@@ -126,7 +111,7 @@ class PalaceReading:
         ]
         return _text(render_search(asked.query, shown), receipt)
 
-    async def _found(self, caller: Caller, asked: PalaceSearchRequest) -> tuple[list[Ranked], str | None]:
+    async def _found(self, caller: Caller, asked: ops.PalaceSearchRequest) -> tuple[list[Ranked], str | None]:
         """Hits, best first, and the receipt of the search."""
         found, model = await self._search.search(
             caller.workspace_id,
@@ -140,14 +125,14 @@ class PalaceReading:
         )
         return found, self._recorded(caller, asked, found, model) if found else None
 
-    async def duplicates(self, caller: Caller, asked: CheckDuplicateRequest) -> CheckDuplicateAnswer:
+    async def duplicates(self, caller: Caller, asked: ops.CheckDuplicateRequest) -> CheckDuplicateAnswer:
         """Drawers that say almost the same."""
-        least = float(asked.threshold) if asked.threshold > 0 else DUPLICATE_THRESHOLD
+        least = float(asked.threshold) if asked.threshold > 0 else ops.DUPLICATE_THRESHOLD
         found = await self._search.alike(caller.workspace_id, asked.content, least, MOST_DUPLICATES, asked.min_seq or 0)
         hits = await asyncio.to_thread(_hits, caller, found)
         return CheckDuplicateAnswer(duplicates=hits, has_duplicate=bool(found))
 
-    async def get(self, caller: Caller, asked: DrawerRequest) -> DrawerAnswer:
+    async def get(self, caller: Caller, asked: ops.DrawerRequest) -> DrawerAnswer:
         """One drawer.
 
         Raises:
@@ -158,7 +143,7 @@ class PalaceReading:
             raise no_drawer(asked.drawer_id)
         return await asyncio.to_thread(found.answer, caller)
 
-    async def drawers(self, caller: Caller, asked: DrawersRequest) -> DrawersAnswer:
+    async def drawers(self, caller: Caller, asked: ops.DrawersRequest) -> DrawersAnswer:
         """Drawers of a place, newest first."""
         found = await self._drawers.listed(
             caller.workspace_id,
@@ -175,14 +160,14 @@ class PalaceReading:
         drawers = await asyncio.to_thread(lambda: tuple(one.answer(caller) for one in found))
         return DrawersAnswer(drawers=drawers, total=total)
 
-    async def diary(self, caller: Caller, asked: DiaryReadRequest) -> DiaryReadAnswer:
+    async def diary(self, caller: Caller, asked: ops.DiaryReadRequest) -> DiaryReadAnswer:
         """An agent's diary, newest first."""
         hall = agent_slug(asked.agent_name)
         found = await self._drawers.listed(caller.workspace_id, DIARY, hall=hall, limit=asked.last_n)
         entries = await asyncio.to_thread(lambda: tuple(_diary_entry(caller, one) for one in found))
         return DiaryReadAnswer(entries=entries, count=len(entries))
 
-    async def wake_up(self, caller: Caller, asked: WakeUpRequest) -> PalaceTextAnswer:
+    async def wake_up(self, caller: Caller, asked: ops.WakeUpRequest) -> PalaceTextAnswer:
         """Identity and essential story."""
         identity, told = await self._standing(caller, asked)
         return _text(wake_up(identity, told))
@@ -199,7 +184,7 @@ class PalaceReading:
         return _text(render_context(memory, heard))
 
     async def _standing(
-        self, caller: Caller, asked: WakeUpRequest | PalaceContextRequest
+        self, caller: Caller, asked: ops.WakeUpRequest | PalaceContextRequest
     ) -> tuple[WorkspaceIdentity | None, list[LayerDrawer]]:
         """The identity, and the most important drawers."""
         found = await self._search.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS, asked.min_seq or 0)
@@ -209,7 +194,7 @@ class PalaceReading:
         ]
         return await self._drawers.identity(caller.workspace_id), told
 
-    async def recall(self, caller: Caller, asked: PalaceRecallRequest) -> PalaceTextAnswer:
+    async def recall(self, caller: Caller, asked: ops.PalaceRecallRequest) -> PalaceTextAnswer:
         """Drawers of a place as a text."""
         found = await self._drawers.listed(caller.workspace_id, asked.wing, asked.room, limit=asked.limit)
         return _text(render_recall([_told(one) for one in found], asked.wing, asked.room))
@@ -219,13 +204,13 @@ class PalaceReading:
         return tuple(RoomCount(wing=one, room=room, count=count) for one, room, count in rooms)
 
     def _recorded(
-        self, caller: Caller, asked: PalaceSearchRequest, found: list[Ranked], model: str | None
+        self, caller: Caller, asked: ops.PalaceSearchRequest, found: list[Ranked], model: str | None
     ) -> str | None:
         entries = tuple(one.drawer.entry_id for one in found)
         searched = MemorySearched(
             query=asked.query,
             scope="workspace",
-            recipe=RECIPE if asked.recipe is PalaceRecipe.DEFAULT else asked.recipe.value,
+            recipe=RECIPE if asked.recipe is ops.PalaceRecipe.DEFAULT else asked.recipe.value,
             model=model,
             hit_ids=entries,
             scores=tuple(round(one.score, 6) for one in found),
@@ -292,3 +277,20 @@ def _told(drawer: Drawer) -> LayerDrawer:
 
 def _text(text: str, receipt: str | None = None) -> PalaceTextAnswer:
     return PalaceTextAnswer(text=text, chars=len(text), receipt=receipt)
+
+
+ANSWERS: Final[Answers] = (
+    (ops.PALACE_STATUS, PalaceReading.status),
+    (ops.PALACE_WINGS, PalaceReading.wings),
+    (ops.PALACE_ROOMS, PalaceReading.rooms),
+    (ops.PALACE_TAXONOMY, PalaceReading.taxonomy),
+    (ops.PALACE_SEARCH, PalaceReading.search),
+    (ops.CHECK_DUPLICATE, PalaceReading.duplicates),
+    (ops.DRAWERS, PalaceReading.drawers),
+    (ops.DRAWER, PalaceReading.get),
+    (ops.DIARY_READ, PalaceReading.diary),
+    (ops.WAKE_UP, PalaceReading.wake_up),
+    (ops.PALACE_RECALL, PalaceReading.recall),
+    (PALACE_RENDER, PalaceReading.render),
+    (PALACE_CONTEXT, PalaceReading.context),
+)

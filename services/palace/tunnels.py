@@ -6,20 +6,18 @@ Invariant: strength is computed at reading, from what the events say and the tim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 from ...schemas.errors import FieldProblem, InvalidRequest, NotFound, PalaceFull
+from ...schemas.events.payload import ControlPayload
 from ...schemas.events.tunnels import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
 from ...schemas.operations import tunnels as ops
-from ...schemas.ports import ViewReader
 from ...schemas.rules.palace.tunnels import Use, strength_at, tunnel_id
 from ...schemas.rules.palace_graph import NODES_SHOWN
 from ...schemas.timestamps import format_ms, to_ms
-from ...schemas.views.tunnels import TUNNELS, TunnelRow
+from ...schemas.views.tunnels import TUNNELS, TUNNELS_PROJECTION, TunnelRow, new_row
 from ..desk import Caller
-from .recording import PalaceRecorder
+from ..node import Answers, Decided, Node
 from .rows import Drawer, DrawerReader, shown_text
 
 MOST_TUNNELS: Final = 1_000
@@ -29,22 +27,12 @@ _READ: Final = f"SELECT {', '.join(TunnelRow._fields)} FROM {TUNNELS} WHERE work
 
 
 class Tunnels:
-    """The use-cases.
+    """The use-cases."""
 
-    Args:
-        views: The views.
-        drawers: Reads drawers.
-        recorder: Records writes.
-        clock: The time now, UTC.
-    """
-
-    def __init__(
-        self, views: ViewReader, drawers: DrawerReader, recorder: PalaceRecorder, clock: Callable[[], datetime]
-    ) -> None:
-        self._views = views
-        self._drawers = drawers
-        self._recorder = recorder
-        self._clock = clock
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._views = node.views
+        self._drawers = DrawerReader(node.views)
 
     async def create(self, caller: Caller, asked: ops.CreateTunnelRequest) -> ops.TunnelAnswer:
         """Connect two rooms.
@@ -70,11 +58,12 @@ class Tunnels:
                 hint="delete tunnels that are no longer needed",
             )
         made = TunnelCreated(tunnel_id=name, source=source, target=target, label=asked.label)
-        seq = await self._recorder.record(caller, made, f"{name} is created")
+        decided = await self._decide(caller, made, f"{name} is created")
         shown = next((one for one in await self.explicit(caller) if one.id == name), None)
-        if shown is None:
-            raise _no_tunnel(name)
-        return ops.TunnelAnswer(tunnel=shown, created=is_new, seq=seq)
+        if shown is None:  # the views do not show it yet
+            row = new_row(caller.workspace_id, made, decided.seq, to_ms(self._node.clock()))
+            shown = await asyncio.to_thread(_shown, caller, row, row.created_ms)
+        return ops.TunnelAnswer(tunnel=shown, created=is_new, seq=decided.seq)
 
     async def shown(self, caller: Caller, asked: ops.ListTunnelsRequest) -> ops.TunnelListAnswer:
         """The explicit tunnels."""
@@ -87,7 +76,7 @@ class Tunnels:
         name = asked.tunnel_id
         if all(row.tunnel_id != name for row in await self._rows(caller.workspace_id)):
             return ops.TunnelDeletedAnswer(deleted=False, info=f"there is no tunnel {name}")
-        seq = await self._recorder.record(caller, TunnelDeleted(tunnel_id=name), f"{name} is deleted")
+        seq = (await self._decide(caller, TunnelDeleted(tunnel_id=name), f"{name} is deleted")).seq
         return ops.TunnelDeletedAnswer(deleted=True, info="deleted", seq=seq)
 
     async def follow(self, caller: Caller, asked: ops.FollowTunnelsRequest) -> ops.FollowTunnelsAnswer:
@@ -102,17 +91,20 @@ class Tunnels:
         found = [await self._connection(caller, *end) for end in ends[:NODES_SHOWN]]
         if found:
             followed = TunnelFollowed(tunnel_ids=tuple(one.tunnel_id for one in found))
-            await self._recorder.record(caller, followed, f"{len(found)} tunnels of {asked.wing}/{asked.room} followed")
+            await self._decide(caller, followed, f"{len(found)} tunnels of {asked.wing}/{asked.room} followed")
         return ops.FollowTunnelsAnswer(connections=tuple(found), count=len(found))
 
     async def explicit(self, caller: Caller, *wings: str) -> tuple[ops.ExplicitTunnel, ...]:
         """The explicit tunnels with an end in each of these wings, the strongest first."""
-        now = to_ms(self._clock())
+        now = to_ms(self._node.clock())
         rows = [
             row for row in await self._rows(caller.workspace_id) if set(wings) <= {row.source_wing, row.target_wing}
         ]
         shown = await asyncio.to_thread(lambda: [_shown(caller, row, now) for row in rows])
         return tuple(sorted(shown, key=lambda one: (-one.strength, one.id)))
+
+    async def _decide(self, caller: Caller, payload: ControlPayload, summary: str) -> Decided:
+        return await self._node.decide(caller, payload, summary, TUNNELS_PROJECTION, **caller.author_fields)
 
     async def _rows(self, workspace_id: str) -> list[TunnelRow]:
         rows = await asyncio.to_thread(self._views.rows, _READ, [workspace_id])
@@ -167,5 +159,9 @@ def _shown(caller: Caller, row: TunnelRow, now_ms: int) -> ops.ExplicitTunnel:
     )
 
 
-def _no_tunnel(name: str) -> NotFound:
-    return NotFound(f"no tunnel {name}", hint="list the tunnels to see their ids", field="tunnel_id")
+ANSWERS: Final[Answers] = (
+    (ops.CREATE_TUNNEL, Tunnels.create),
+    (ops.LIST_TUNNELS, Tunnels.shown),
+    (ops.DELETE_TUNNEL, Tunnels.delete),
+    (ops.FOLLOW_TUNNELS, Tunnels.follow),
+)

@@ -1,4 +1,4 @@
-"""Starts the memory documents of a node: search, providers, the block for prompts, the palace and layered memory.
+"""The memory documents of a node: search, stores, the block for prompts.
 
 Invariant: the node's stack stops everything that is started here, before the journal.
 """
@@ -7,116 +7,80 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from datetime import datetime
 
-from ...schemas.ports import ViewReader
-from ...schemas.rules.text import Analyzer
-from ...schemas.settings import Settings
-from ..journal.intake.append import Journal
-from ..layered.tokenizer import tokenizer_of
-from ..layered.use_cases import Layered
+from ..journal.intake.secrets import MODE_OF_SETTING
+from ..memory.agents import Agents
 from ..memory.block import MemoryBlocks
+from ..memory.bundles import Bundles
+from ..memory.documents.administration import Administration
+from ..memory.documents.journal_store import JournalStore
 from ..memory.documents.owned import PromptDocuments
-from ..memory.documents.use_cases import Documents
-from ..memory.providers.choosing import DocumentStores, read_choices
+from ..memory.documents.reading import Reading
+from ..memory.documents.use_cases import Documents, JournalDocuments
+from ..memory.files import Files
+from ..memory.operators import Operators
+from ..memory.providers.choosing import Choices, DocumentStores, read_choices
 from ..memory.providers.prompts import StoredPrompts
+from ..memory.registry import Registry
+from ..memory.stores import MemoryStores
+from ..node import Node
 from ..operating.status import as_json
-from ..palace.entity_finder import EntityFinder
-from ..palace.searching import DrawerSearch
-from ..palace.use_cases import Palace
 from ..parts import Parts
 from ..query.chunks.cache import CHUNKS_SHARE, ChunkCache
 from ..query.chunks.combined import MemorySearch
 from ..query.chunks.documents import DocumentSearch
-from ..query.entries.queries import JournalQueries
-from ..query.recall import RecallService
-from .memory import Memory
-
-
-@dataclass(frozen=True, slots=True)
-class ServedDocuments:
-    """The use-cases of one node."""
-
-    search: DocumentSearch
-    memory_search: MemorySearch
-    stores: DocumentStores
-    documents: Documents
-    blocks: MemoryBlocks
-    palace: Palace
-    layered: Layered
 
 
 async def start_documents(
-    stack: AsyncExitStack,
-    parts: Parts,
-    memory: Memory,
-    recall: RecallService,
-    analyzer: Analyzer,
-    journal: Journal,
-    queries: JournalQueries,
-    views: ViewReader,
-    settings: Settings,
-    clock: Callable[[], datetime],
-    trouble: Callable[[], str | None],
-) -> ServedDocuments:
+    node: Node, parts: Parts, trouble: Callable[[], str | None], choices: Choices | None = None
+) -> None:
     """Make and start them.
 
     Args:
-        stack: Closes them.
+        node: What use-cases share; has them afterwards.
         parts: Shows the search index in ``status``.
-        memory: The use-cases over the journal.
-        recall: Embeds queries and answers recalls.
-        analyzer: Cuts queries into terms.
-        journal: Records refusals.
-        queries: Reads entries.
-        views: The views of documents.
-        settings: Name the document stores.
-        clock: The time, UTC.
         trouble: Why the broker cannot take a write; None if it can.
+        choices: The store of each workspace; those of the settings if absent.
 
     Raises:
         InvalidQuery: If a document store is not configured completely.
     """
+    if choices is None:
+        choices = await asyncio.to_thread(read_choices, node.settings)
+    views, clock, settings, ends = node.views, node.clock, node.settings, node.ends
+    agents = node.use(Agents)
+    journal = node.put(
+        JournalStore, JournalStore(views, node.writer, node.journal, agents, settings.data_dir, clock=clock)
+    )
+    ends.callback(journal.close)
+    node.put(Reading, journal.reading)
+    in_journal = node.put(JournalDocuments, JournalDocuments(journal, clock=clock))
+    scrubber = MODE_OF_SETTING[settings.secrets]
+    node.put(Administration, Administration(views, node.journal, clock=clock, scrubber=scrubber))
+    node.put(Files, Files(views, journal, clock=clock))
+    node.put(MemoryStores, MemoryStores(views, journal, node.use(Registry)))
+    node.put(Bundles, Bundles(views, in_journal, node.use(Operators)))
     chunks = ChunkCache(views, (settings.hot_index_mb << 20) // CHUNKS_SHARE, clock)
-    stack.callback(chunks.close)
+    ends.callback(chunks.close)
     parts.show("document_index", lambda: as_json(chunks.figures()))
-    search = DocumentSearch(
-        chunks, recall.queries, analyzer=analyzer, memory_on=memory.agents.memory_enabled, record=memory.record_search
+    search = node.put(
+        DocumentSearch,
+        DocumentSearch(
+            chunks,
+            node.recall.queries,
+            analyzer=node.analyzer,
+            memory_on=agents.memory_enabled,
+            record=node.record_search,
+        ),
     )
-    choices = await asyncio.to_thread(read_choices, settings)
-    memory.document_store.serve(search.search, trouble)
-    stores = DocumentStores(choices, memory.document_store, clock=clock)
-    stack.push_async_callback(stores.close)
-    documents = Documents(stores.of, memory.document_store, clock=clock)
+    journal.serve(search.search, trouble)
+    node.put(MemorySearch, MemorySearch(search, node.recall, node.record_search))
+    stores = node.put(DocumentStores, DocumentStores(choices, journal, clock=clock))
+    ends.push_async_callback(stores.close)
+    node.put(Documents, Documents(stores.of, journal, clock=clock))
     prompts = PromptDocuments(views)
-    stack.callback(prompts.close)
-    owned = StoredPrompts(prompts, stores)
-    blocks = MemoryBlocks(views, memory.registry, owned, search, memory.operators.opener, clock=clock)
-    stack.callback(blocks.close)
-    drawers = DrawerSearch(views, analyzer, recall.queries, budget_bytes=settings.hot_index_mb << 20, clock=clock)
-    stack.callback(drawers.close)
-    parts.show("drawer_index", lambda: as_json(drawers.figures()))
-    palace = Palace.over(views, journal, drawers, memory.record_search, clock)
-    memory.knowledge.finder = EntityFinder(views, recall.embed)
-    combined = MemorySearch(search, recall, memory.record_search)
-    layered = Layered.over(
-        views,
-        journal,
-        memory.knowledge,
-        palace,
-        memory.documents,
-        owned,
-        memory.registry,
-        queries,
-        recall,
-        analyzer,
-        memory.record_search,
-        settings,
-        clock,
-        tokenizer_of(settings.context_tokenizer),
-    )
-    stack.callback(layered.close)
-    parts.show("context", lambda: dict(layered.assembling.figures()))
-    return ServedDocuments(search, combined, stores, documents, blocks, palace, layered)
+    ends.callback(prompts.close)
+    owned = node.put(StoredPrompts, StoredPrompts(prompts, stores))
+    opener = node.use(Operators).opener
+    blocks = node.put(MemoryBlocks, MemoryBlocks(views, node.use(Registry), owned, search, opener, clock=clock))
+    ends.callback(blocks.close)

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Any, Final
 
-from ...consumers.adapters.choose import EmbedderChoice, choose_embedder, kind_of, make_embedder, ollama_host_of
+from ...consumers.adapters.choose import (
+    EmbedderChoice,
+    choose_embedder,
+    kind_of,
+    make_embedder,
+    ollama_host_of,
+    runnable_models,
+)
+from ...consumers.adapters.minilm_weights import MODEL_ID
 from ...consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
 from ...consumers.adapters.served import Endpoint
+from ...consumers.reactors.embed import EmbedReactor
 from ...schemas.active_models import read_active_models
 from ...schemas.errors import (
     CrewJournalError,
@@ -23,6 +32,7 @@ from ...schemas.errors import (
     EmbedderModelMissing,
     EmbedderUnavailable,
 )
+from ...schemas.events.embeddings import ModelKind
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.ports import Embedder, ViewReader
 from ...schemas.rules.health import EmbedderFailure
@@ -34,6 +44,7 @@ from ..journal.intake.append import Journal
 from ..memory.activation import activate_embeddings
 from ..operating.status import as_json
 from ..query.hot.active_models import ActiveModels
+from .figures import statuses
 
 _RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
 """What the journal knows of a model: one that changed under the same name must not mix its vectors in."""
@@ -68,6 +79,7 @@ class Embedding:
         self._running: dict[str, ObservedEmbedder] = {}
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._probes = False
+        self.reactors: Callable[[], Mapping[str, EmbedReactor]] = dict
         self.active = ActiveModels(views)
         self.choice = EmbedderChoice(None, "none", "not chosen yet")
 
@@ -113,6 +125,24 @@ class Embedding:
     def chosen(self) -> ObservedEmbedder | None:
         """The choice at the start."""
         return self._running.get(self.choice.embedder.model_id) if self.choice.embedder is not None else None
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Short names of models."""
+        return {"minilm": MODEL_ID}
+
+    @property
+    def runnable(self) -> Collection[str]:
+        """Models that this node would run as it is set up."""
+        return runnable_models(self._settings)
+
+    def kind_of(self, model: str) -> ModelKind:
+        """The adapter that runs a model."""
+        return kind_of(model)
+
+    async def filling(self) -> Mapping[str, Mapping[str, Any]]:
+        """Model → status of the reactor that fills it."""
+        return await statuses(self.reactors())
 
     def running(self, model: str) -> Embedder | None:
         """The embedder of a model, made if there is none yet; None if the node does not embed."""

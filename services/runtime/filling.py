@@ -76,6 +76,7 @@ class Filling(Part):
     async def start(self) -> None:
         """Start a reactor for every wanted model, and follow decisions from here on."""
         self._unsubscribe = self._views.subscribe(self._on_commit)
+        self._embedding.reactors = lambda: self.reactors
         await self._reconcile()
         self._following = asyncio.create_task(self._follow(), name="embedding-models")
 

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from ...schemas.operations.tokens import BrokerAnswer
+from ...schemas.operations.tokens import BROKER, BrokerAnswer, BrokerRequest
 from ...schemas.settings import Settings
+from ..desk import Caller
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.connection import Connection, connect
 from ..journal.broker.nats_binary import find_nats_server
+from ..node import Answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class BrokerLink:
         stack.push_async_callback(client.close)
         return client
 
-    def answer(self) -> BrokerAnswer:
+    async def answer(self, _caller: Caller, _asked: BrokerRequest) -> BrokerAnswer:
         """The broker's address for reactors in other processes."""
         return BrokerAnswer(url=self.url, user=self.user, password=self.password)
 
@@ -69,3 +72,6 @@ async def open_link(
     stack.push_async_callback(broker.stop)
     say(f"broker: nats-server {broker.status().version} at {broker.url}, {settings.durability}")
     return BrokerLink(broker, broker.url, broker.user, broker.password)
+
+
+ANSWERS: Final[Answers] = ((BROKER, BrokerLink.answer),)

@@ -18,17 +18,13 @@ from functools import partial
 from importlib.metadata import version as distribution_version
 from typing import Final
 
-import Stemmer
 import structlog
 
-from ...consumers.adapters.choose import kind_of, runnable_models
-from ...consumers.adapters.minilm_weights import MODEL_ID
 from ...consumers.host.damage import damage_behind
 from ...consumers.host.giving_back import share_one_heap
 from ...consumers.host.opening import PutAside, put_damaged_aside
 from ...consumers.reactor import ReactorContext
 from ...schemas.errors import CrewJournalError, ViewsDamaged
-from ...schemas.rules.text import Analyzer
 from ...schemas.settings import Settings
 from ...schemas.views import ADMISSION_PROJECTION
 from ..access.nats_access import NatsUsers
@@ -37,40 +33,25 @@ from ..access.tokens import TokenRegistry
 from ..budgets import BudgetLimits, Budgets
 from ..client.trust import claim_journal, note_token
 from ..data_dir import announce, lock, subject_key
-from ..desk import Desk
 from ..endings import end_task
-from ..http.ports import AppServices, HttpLimits
+from ..http.ports import HttpLimits
 from ..journal.broker.streams import stream_head
 from ..journal.intake.ingest import Ingest
-from ..memory.calibration import Calibration
-from ..memory.compare import ModelComparison
-from ..memory.conversation import Conversations
-from ..memory.health import MemoryHealth
-from ..memory.models import EmbeddingModels
-from ..memory.remembering import remember
+from ..memory.sweeps import Sweeps
 from ..operating.backup import backup_records
-from ..operating.letters import Letters
-from ..operating.status import Node
+from ..operating.letter_stream import DeadLetters
 from ..parts import Parts
 from ..query.arms.similar import SimilarEntries
-from ..query.entries.graph import GraphQueries
 from ..query.entries.live_tail import LiveTail
-from ..query.entries.queries import JournalQueries
-from ..query.evidence.calibrating import Calibrations
-from ..query.model_search import ModelSearch
-from ..query.recall import RecallService
-from ..query.render import RenderService
-from .bindings import Handlers, bind_operations
-from .documents import start_documents
+from .composition import make_node, make_services
 from .embedding import Embedding
-from .figures import connection_trouble, statuses
+from .figures import connection_trouble
 from .filling import Filling
 from .journal_side import JournalSide
 from .link import BrokerLink, open_link
-from .memory import start_memory
 from .reactors import Reactors
 from .resting import Resting
-from .serving import start_http, start_mcp
+from .serving import start_http
 from .static_table import StaticTable
 from .views import VIEWS_FILE, aside_text
 
@@ -200,38 +181,21 @@ class Runtime:
         static_table = StaticTable(settings.models_dir, self._say)
         await static_table.start(stack, compute=embedding.choice.kind == "minilm")
 
-        queries = JournalQueries(store)
-        stack.callback(queries.close)
-        memory = await start_memory(
-            stack, journal, writer, queries, store, settings, utc_now, lambda: client.is_connected
-        )
-        analyzer = Analyzer(Stemmer.Stemmer)
-        recall = RecallService(
-            store,
-            embedding.running,
-            analyzer=analyzer,
-            budget_bytes=settings.hot_index_mb << 20,
-            clock=utc_now,
-            punctuality=embedding.punctuality,
-            record=memory.record,
-            static_table=static_table.current,
-            calibrations=Calibrations(embedding.running),
-        )
-        stack.callback(recall.close)
-        parts.show("hot_index", recall.figures)
-        documents = await start_documents(
+        node = await make_node(
             stack,
             parts,
-            memory,
-            recall,
-            analyzer,
-            journal,
-            queries,
-            store,
-            settings,
-            utc_now,
-            lambda: connection_trouble(client),
+            views=store,
+            journal=journal,
+            writer=writer,
+            settings=settings,
+            clock=utc_now,
+            subject_key=subject_key(data_dir),
+            embedding=embedding,
+            static_table=static_table.current,
+            trouble=lambda: connection_trouble(client),
         )
+        node.put(BrokerLink, link)
+        node.put(DeadLetters, views.desk)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -240,107 +204,36 @@ class Runtime:
             utc_now,
             settings,
             views=store,
-            similar=SimilarEntries(store, recall.indexes),
+            similar=SimilarEntries(store, node.recall.indexes),
             embedder_for=embedding.running,
             embedder_trouble=embedding.trouble,
-            subject_key=subject_key(data_dir),
+            subject_key=node.subject_key,
         )
         filling = await parts.begin("filling", Filling(embedding, context, store, self._say))
         context = replace(context, embed_unsettled=filling.unsettled)
         reactors = parts.keep("reactors", Reactors(context, filling, self._say))
-        models = EmbeddingModels(
-            journal,
-            store,
-            running=embedding.running,
-            release=embedding.release,
-            wanted=embedding.wanted,
-            kind_of=kind_of,
-            aliases={"minilm": MODEL_ID},
-            outcomes=embedding.outcomes,
-            filling=lambda: statuses(filling.reactors),
-            settled=recall.settled,
-            comparison=ModelComparison(
-                store, ModelSearch(recall.indexes, embedding.running, analyzer, static_table.current)
-            ),
-            runnable=runnable_models(settings),
-        )
-        health = MemoryHealth(store, memory.sweep_now, embedding.state, clock=utc_now)
-        tail = LiveTail(store, queries, head=lambda: stream_head(client), per_token=settings.tails_per_token)
-        node = Node(
-            store,
+        parts.show("ingest", ingest.figures)
+        operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
+        tail = LiveTail(store, node.queries, head=lambda: stream_head(client), per_token=settings.tails_per_token)
+        services = await make_services(
+            node,
             parts,
+            tail=tail,
+            tokens=tokens,
+            operations=operations,
             projections={projection.name: projection.version for projection in host.projections},
-            memory=memory.figures,
-            provider=documents.stores.health,
             about={
                 "version": distribution_version("crew-journal"),
                 "started_at": self._started_at,
                 "views_put_aside": views.aside or self._aside,
             },
-            clock=utc_now,
-        )
-        parts.show("ingest", ingest.figures)
-        await node.gauges()  # reads most views: damage shows before the node is announced
-        operations = views.operations(
-            base.gap_watch, partial(backup_records, link.connect, utc_now, subject_key(data_dir))
-        )
-        desk = Desk(store, documents.stores.require_journal)
-        bind_operations(
-            desk,
-            Handlers(
-                recall=recall,
-                render=RenderService(recall),
-                receipts=memory.receipts,
-                remember=partial(remember, journal),
-                conversations=Conversations(journal, recall),
-                priorities=memory.priorities,
-                health=health,
-                letters=Letters(store, views.desk),
-                nudges=memory.nudges,
-                workspace_settings=memory.workspace_settings,
-                calibration=Calibration(store),
-                tokens=tokens,
-                broker=link.answer,
-                models=models,
-                timekeeper=memory.timekeeper,
-                sweeps=memory.sweep_now,
-                learning=memory.learning,
-                proposals=memory.proposals,
-                operators=memory.operators,
-                bundles=memory.bundles,
-                reindexing=memory.reindexing,
-                relations=memory.relations,
-                retractions=memory.retractions,
-                graph=GraphQueries(store, queries),
-                agents=memory.agents,
-                document_search=documents.search,
-                memory_search=documents.memory_search,
-                documents=documents.documents,
-                administration=memory.administration,
-                blocks=documents.blocks,
-                files=memory.files,
-                knowledge=memory.knowledge,
-                palace=documents.palace,
-                layered=documents.layered,
-            ),
-        )
-        services = AppServices(
-            journal=journal,
-            queries=queries,
-            tail=tail,
-            desk=desk,
-            tokens=tokens,
-            status=node,
-            operations=operations,
-            models=models,
-            mcp=await start_mcp(parts, desk, journal, settings, can_write=lambda: client.is_connected),
-            stores=memory.stores,
             budgets=budgets,
             limits=HttpLimits.of(settings),
         )
+        await services.status.gauges()  # reads most views: damage shows before the node is announced
         server = await start_http(parts, services, settings)
         await parts.begin("ingest", ingest)
-        await memory.timekeeper.start()
+        await node.use(Sweeps).start()
         store.refuse_damage()  # a part that works in the background may have met some
         resting = asyncio.create_task(Resting(store.give_back).run(), name="resting")
         stack.push_async_callback(end_task, resting)

@@ -18,7 +18,7 @@ async def caught_up(node: MemoryNode) -> None:
 
 
 async def test_a_completed_run_is_consolidated_once_in_thirty_minutes(live: MemoryNode) -> None:
-    after = AfterRuns(live.journal, live.store, clock=live.clock)
+    after = AfterRuns(live.shared)
     await plant(live)
     assert await after.check() == 0
     await live.append("r1", "Run failed", "run.failed")

@@ -27,7 +27,7 @@ LEAD = Principal(token_id="t", role=Role.LEAD, workspace_id=WORKSPACE, agent_id=
 
 @pytest.fixture
 def settings(live: MemoryNode) -> WorkspaceSettingsService:
-    return WorkspaceSettingsService(live.store, live.journal, clock=live.clock)
+    return WorkspaceSettingsService(live.shared)
 
 
 async def configure(settings: WorkspaceSettingsService, **given: Any) -> WorkspaceSettingsAnswer:

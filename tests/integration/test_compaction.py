@@ -211,7 +211,7 @@ async def test_a_priority_on_an_archived_entry_is_set_and_can_be_read(live: Memo
     await compact(live)
     [(archived,)] = live.store.rows("SELECT count(*) FROM journal_entries_archived WHERE id = 'old-3'")
     assert archived == 1
-    priorities = Priorities(live.journal, live.store)
+    priorities = Priorities(live.shared)
     asked = PriorityRequest(entry_id="old-3", priority=Priority.PIN, reason="it explains the outage")
     assert (await priorities.set(Caller.of(ADMIN), asked)).changed
     assert not (await priorities.set(Caller.of(ADMIN), asked)).changed

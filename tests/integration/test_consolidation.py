@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode
@@ -23,6 +24,7 @@ from crew_journal.schemas.timestamps import format_ts
 from crew_journal.services.desk import Caller, parse
 from crew_journal.services.memory.learned import Learned
 from crew_journal.services.memory.learning import Learning
+from crew_journal.services.memory.sweeps import Sweeps
 
 SYLLABLES = ("ka", "lo", "mi", "ru", "te", "vo", "za", "ne", "pi", "shu", "dra", "gel")
 PLANTED = tuple(f"p{n}" for n in range(5))
@@ -133,7 +135,9 @@ async def test_a_run_on_request_says_why_it_skipped_a_crew_and_what_it_did_other
     async def nothing_missed(_workspace: str) -> None:
         return
 
-    learning = Learning(live.journal, live.store, clock=live.clock, catch_up=nothing_missed, wait_s=20.0)
+    node = live.shared
+    node.put(Sweeps, cast(Sweeps, SimpleNamespace(catch_up=nothing_missed)))
+    learning = Learning(node, wait_s=20.0)
     few = await learning.consolidate(Caller.of(ADMIN), ConsolidateRequest(crew_id="red", since="8w"))
     assert few.finished
     assert few.skipped == f"{few.counts['candidates']} candidates within the look-back, {FEW}"

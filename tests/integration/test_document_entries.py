@@ -13,6 +13,7 @@ from support.events import document, entry
 from support.recall import ANALYZER
 from support.recalling import AGENT, NOW, Fixture, recalling
 
+from bench.nodes import node_of
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.operations.workspaces import NudgesRequest
 from crew_journal.schemas.principal import Principal, Role
@@ -101,7 +102,7 @@ class OfferLog:
     """Records offers nowhere; each is the first."""
 
     async def record(self, *_: Any, **__: Any) -> Any:
-        return SimpleNamespace(duplicate=False)
+        return SimpleNamespace(id="n1", seq=1, duplicate=False)
 
 
 @pytest.mark.parametrize(("owner", "offered"), [("a-a1", []), ("a-a2", ["memory"]), ("c-a1", ["memory"])])
@@ -109,7 +110,7 @@ async def test_a_write_of_the_agents_document_resets_its_nudge(
     at_work: Fixture, owner: str, offered: list[str]
 ) -> None:
     await at_work.fold(*(entry(f"e{i}") for i in range(40)))
-    nudges = NudgeService(at_work.store, OfferLog(), clock=lambda: NOW)
+    nudges = NudgeService(node_of(at_work.store, journal=OfferLog(), clock=lambda: NOW))
     caller = Caller.of(AGENT)
     before = await nudges.offer(caller, NudgesRequest(session_id="s1"))
     assert [nudge.kind for nudge in before.nudges] == ["memory"]

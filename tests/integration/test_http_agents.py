@@ -15,10 +15,8 @@ from crew_journal.schemas.errors import InvalidEntry, NotAllowed, NotFound, Regi
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.views.table import as_of
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.journal.intake.recorder import Recorder
 from crew_journal.services.memory.agents import Agents
 from crew_journal.services.memory.documents.provision import Provision
-from crew_journal.services.memory.registry import Registry
 
 PROVISION = cast(Provision, None)  # where nothing is registered through the use-case
 
@@ -133,21 +131,18 @@ async def test_turning_memory_on_creates_the_documents_that_were_never_written(w
 async def test_whether_memory_is_on_follows_commits_after_the_first_question(world: World) -> None:
     made = await world.admin.register_agent("ada", memory_enabled=True)
     await world.stack.store.wait_for(made.seq, DEADLINE_S)
-    registry = Registry(world.stack.store)
-    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry, PROVISION)
+    agents = Agents(world.stack.shared)
     assert [await agents.memory_enabled("acme", name) for name in ("ada", "bruno")] == [True, None]
     assert await agents.memory_enabled("globex", "ada") is None
     off = await world.admin.update_agent("ada", memory_enabled=False)
     await world.stack.store.wait_for(off.seq, DEADLINE_S)
     assert await agents.memory_enabled("acme", "ada") is False
-    registry.close()
 
 
 async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_one_alone(world: World) -> None:
     off = await world.admin.register_agent("ada", crew_id="core")
     await world.stack.store.wait_for(off.seq, DEADLINE_S)
-    registry = Registry(world.stack.store)
-    agents = Agents(world.stack.store, cast(Recorder, world.stack.services.journal), registry, PROVISION)
+    agents = Agents(world.stack.shared)
     ada, bruno = (
         Principal(token_id="t", role=role, workspace_id="acme", crew_id=crew, agent_id=name)
         for role, crew, name in ((Role.AGENT, "core", "ada"), (Role.LEAD, "edge", "bruno"))
@@ -161,7 +156,6 @@ async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_
         ("ada", False, "core", "agent"),
         ("bruno", True, "edge", "lead"),
     ]
-    registry.close()
 
 
 async def test_two_updates_of_a_crew_at_once_both_count(world: World) -> None:

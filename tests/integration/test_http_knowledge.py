@@ -222,9 +222,7 @@ async def test_a_fact_about_an_alias_is_a_fact_about_its_entity(stack: Stack) ->
 
 async def test_a_fact_beyond_the_limits_is_refused_and_known_entities_stay_usable(stack: Stack) -> None:
     principal = stack.tokens.authenticate((await stack.token(Role.OWNER, "kg-full")).plaintext)
-    graph = KnowledgeGraph(
-        stack.store, cast(Any, stack.services.journal), clock=lambda: datetime.now(UTC), max_entities=2, max_facts=2
-    )
+    graph = KnowledgeGraph(stack.shared, max_entities=2, max_facts=2)
     caller = Caller.of(principal)
 
     async def add(subject: str, predicate: str, object_: str) -> bool:

@@ -252,7 +252,7 @@ async def test_after_a_reindex_a_refused_text_is_tried_again(live: MemoryNode, t
     themes.refuse = lambda _text: None
     assert (await sweep(live, hours=6))["proposed"] == 0
     live.advance(seconds=1)
-    asked = await Reindexing(live.journal, live.store, clock=live.clock).request(
+    asked = await Reindexing(live.shared).request(
         Caller.of(ADMIN, WORKSPACE), ReindexRequest(model="themes", reason="mended")
     )
     assert (asked.refused, asked.missing) == (1, 0)

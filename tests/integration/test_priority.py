@@ -92,8 +92,8 @@ async def test_of_changes_made_at_once_each_finds_what_the_one_before_left(stack
     """On one node and on two: the previous priorities form one chain."""
     await append(stack, "w7")
     caller = Caller.of(stack.tokens.authenticate(stack.owner), "w7")
-    one_node = Priorities(cast(Recorder, stack.services.journal), stack.store)
-    other_node = Priorities(cast(Recorder, stack.services.journal), stack.store)
+    one_node = Priorities(stack.shared)
+    other_node = Priorities(stack.shared)
     wanted = [Priority.PIN, Priority.HIGH, Priority.PERMANENT, Priority.NORMAL] * 2
     done = await asyncio.gather(
         *(
@@ -117,14 +117,14 @@ async def test_a_change_whose_id_another_entry_has_is_made_with_the_next_one(sta
     journal = cast(Recorder, stack.services.journal)
     await journal.record("w10", other, summary="s", entry_id=derived_id("priority", 1, f"w10/e1/{seq}"))
     caller = Caller.of(stack.tokens.authenticate(stack.owner), "w10")
-    done = await Priorities(journal, stack.store).set(caller, _wanted(Priority.PIN, "r"))
+    done = await Priorities(stack.shared).set(caller, _wanted(Priority.PIN, "r"))
     assert (done.changed, done.previous_priority) == (True, "normal")
 
 
 async def test_a_lost_answer_asked_again_is_one_change(stack: Stack) -> None:
     await append(stack, "w8")
     caller = Caller.of(stack.tokens.authenticate(stack.owner), "w8")
-    priorities = Priorities(cast(Recorder, stack.services.journal), stack.store)
+    priorities = Priorities(stack.shared)
     once = await priorities.set(caller, _wanted(Priority.PIN, "r"))
     again = await priorities.set(caller, _wanted(Priority.PIN, "r"))
     assert once.changed
@@ -140,7 +140,7 @@ async def test_an_entry_that_was_only_just_written_is_found_with_its_sequence(st
             done = await client.set_priority(receipt.id, "pin", "r", min_seq=receipt.seq)
             assert (done.changed, done.previous_priority) == (True, "normal")
     hasty = Desk(stack.store, wait_s=0.01)
-    hasty.bind(SET_PRIORITY, Priorities(cast(Recorder, stack.services.journal), stack.store).set)
+    hasty.bind(SET_PRIORITY, Priorities(stack.shared).set)
     raw = {"entry_id": "n0", "priority": "high", "reason": "r", "min_seq": 2**40}
     with pytest.raises(ViewsBehind):
         await hasty.run(SET_PRIORITY, stack.tokens.authenticate(token.plaintext), raw)

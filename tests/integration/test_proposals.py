@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,15 @@ from support.stack import DEADLINE_S, Stack, running_stack
 from crew_journal.schemas.errors import EvidenceGone, NotAllowed, NotFound, ProposalNotPending
 from crew_journal.schemas.events.proposals import RuleProposed
 from crew_journal.schemas.ids import derived_id
+from crew_journal.schemas.operations.learning import AddLessonRequest
+from crew_journal.schemas.operations.proposals import ApproveProposalRequest, RejectProposalRequest
+from crew_journal.schemas.operations.tunnels import CreateTunnelRequest
 from crew_journal.schemas.principal import Role
+from crew_journal.services.desk import Caller
+from crew_journal.services.memory.documents.use_cases import Documents
+from crew_journal.services.memory.learning import Learning
+from crew_journal.services.memory.proposals import Proposals
+from crew_journal.services.palace.tunnels import Tunnels
 
 
 async def propose(stack: Stack, name: str, pattern: str, *evidence: str, skill_of: str | None = None) -> str:
@@ -145,3 +154,48 @@ async def test_what_operators_pinned_is_the_topic_pins_and_feedback_is_a_lesson(
         lessons = (await ada.document_read("lessons", scope="crew", min_seq=said.seq)).content
         assert 'id: "feedback_f1"\n  kind: negative\n' in lessons
         assert 'source: negative_learning\n  author: "user"\n  rule: "Show net prices"\n' in lessons
+
+
+_DECIDED = "SELECT count(*) FROM journal_entries WHERE workspace_id = 'acme' AND entry_type = ?"
+
+
+async def test_a_decision_the_views_do_not_show_yet_is_answered_and_a_repeated_one_is_the_same(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack:
+        token = await stack.token(Role.ADMIN, "acme")
+        admin = stack.client(token.plaintext)
+        for n in (1, 2):
+            sent = await admin.append({"id": f"e{n}", "entry_type": "peer.escalation", "summary": f"Deploy {n} denied"})
+        await stack.store.wait_for(sent.seq, DEADLINE_S)
+        good = await propose(stack, "good", "Deploys need a plan", "e1", "e2")
+        bad = await propose(stack, "bad", "Never deploy", "e1", "e2")
+        caller = Caller.of(stack.tokens.authenticate(token.plaintext), "acme")
+        hasty = replace(stack.shared, wait_s=0.05)
+        hasty.put(Documents, stack.shared.use(Documents))
+        proposals, learning = hasty.use(Proposals), hasty.use(Learning)
+        lesson = AddLessonRequest(rule="Ask first", lesson_id="l1", crew_id="core")
+        tunnel = CreateTunnelRequest(source_wing="a", source_room="x", target_wing="b", target_room="y")
+        for wing, room in (("a", "x"), ("b", "y")):
+            filed = await admin.add_drawer(wing, room, "The fiscal archive has moved to the north wing")
+            await stack.store.wait_for(filed.seq or 0, DEADLINE_S)
+        async with stack.host.paused():
+            for decide in (
+                lambda: proposals.approve(caller, ApproveProposalRequest(proposal_id=good)),
+                lambda: proposals.reject(caller, RejectProposalRequest(proposal_id=bad, reason="no")),
+                lambda: learning.add_lesson(caller, lesson),
+            ):
+                first, again = await decide(), await decide()
+                assert not first.visible
+                assert first.seq > stack.store.view_seq()
+                assert again == first
+            made = await hasty.use(Tunnels).create(caller, tunnel)
+            assert (made.tunnel.source_room, made.tunnel.target_room, made.created) == ("x", "y", True)
+        await stack.store.wait_for(made.seq, DEADLINE_S)
+        for entry_type in ("rule.learned", "proposal.decided", "lesson.recorded"):
+            assert stack.store.rows(_DECIDED, [entry_type]) == [(1,)], entry_type
+        shown = await learning.add_lesson(caller, lesson)
+        assert (shown.seq, shown.visible) == (first.seq, True)
+        other = await learning.add_lesson(caller, lesson.model_copy(update={"rule": "Do not ask"}))
+        assert other.seq > made.seq
+        assert (await learning.add_lesson(caller, lesson)).seq > other.seq
+        explicit = await admin.list_tunnels()
+        assert [(one.id, one.strength) for one in explicit.tunnels] == [(made.tunnel.id, made.tunnel.strength)]

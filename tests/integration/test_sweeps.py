@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -57,11 +58,7 @@ async def begin(stack: Stack, *workspaces: str) -> Clock:
 
 
 def keeper(stack: Stack, clock: Clock) -> Sweeps:
-    return Sweeps(cast(Recorder, stack.services.journal), stack.store, clock=clock, poll_s=0.01)
-
-
-async def no_catch_up(workspace: str) -> None:
-    """Nothing was missed."""
+    return Sweeps(replace(stack.shared, clock=clock), poll_s=0.01)
 
 
 def ticks(stack: Stack, workspace: str, sweep: str | None = None) -> list[tuple[str, str]]:
@@ -92,9 +89,9 @@ async def test_a_sweep_on_request_before_the_catching_up_passes_over_no_missed_d
     day = clock.now
     clock.now += timedelta(days=3)
     restarted = keeper(stack, clock)
-    now = SweepNow(
-        cast(Recorder, stack.services.journal), stack.store, clock=clock, catch_up=restarted.catch_up, wait_s=0.2
-    )
+    node = replace(stack.shared, clock=clock)
+    node.put(Sweeps, restarted)
+    now = SweepNow(node, wait_s=0.2)
     with pytest.raises(Unavailable):  # no reactor here works it off
         await now.run("w1", HEALTH)
     nights = [f"{day + timedelta(days=n):%Y-%m-%d}T03:30" for n in (1, 2, 3)]
@@ -132,7 +129,7 @@ async def test_a_sweep_that_is_due_and_asked_for_at_the_same_millisecond_has_one
     clock.now = (clock.now + timedelta(days=1)).replace(hour=3, minute=30, second=0, microsecond=0)
     await keeper(stack, clock).check()
     before = ticks(stack, "w1", "health")
-    asked = SweepNow(cast(Recorder, stack.services.journal), stack.store, clock=clock, catch_up=no_catch_up, wait_s=0.2)
+    asked = SweepNow(replace(stack.shared, clock=clock), wait_s=0.2)
     with pytest.raises(Unavailable):  # no reactor here works it off
         await asked.run("w1", HEALTH)
     assert before[-1] == ("health", f"{clock.now:%Y-%m-%dT%H:%M}")

@@ -15,6 +15,7 @@ from support.embedding import QUICK, until
 from support.folded_journal import folded_journal
 from support.stack import DEADLINE_S, HOT_INDEX_BYTES, SUBJECT_KEY
 
+from bench.nodes import node_of
 from crew_journal.consumers.adapters.outcome import ObservedEmbedder
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
@@ -41,6 +42,7 @@ from crew_journal.services.desk import parse
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.node import Node
 from crew_journal.services.query.recall import RecallService
 
 Kind = TypeVar("Kind", bound=ViewsReactor)
@@ -153,6 +155,13 @@ class MemoryNode:
     recall_service: RecallService
     received: dict[str, int]
     reactors: list[Reactor] = field(default_factory=list)
+
+    @property
+    def shared(self) -> Node:
+        """What use-cases share."""
+        return node_of(
+            self.store, journal=self.journal, writer=self.writer, recall=self.recall_service, clock=self.clock
+        )
 
     def clock(self) -> datetime:
         return self.now

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from Stemmer import Stemmer
 from support.events import EPOCH_MS, at, control, document, entry, vector
 from support.views import node
 
+from bench.nodes import node_of
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.drawers import DrawerFiled, PalaceIdentitySet
@@ -27,14 +27,12 @@ from crew_journal.schemas.ports import Embedder
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.sequence_set import SequenceSet
-from crew_journal.schemas.settings import Settings
 from crew_journal.services.desk import Caller
-from crew_journal.services.layered.use_cases import Layered
+from crew_journal.services.layered.assembling import Assembling
 from crew_journal.services.memory.documents.owned import PromptDocuments
+from crew_journal.services.memory.providers.prompts import StoredPrompts
 from crew_journal.services.memory.registry import Registry
 from crew_journal.services.palace.searching import DrawerSearch
-from crew_journal.services.palace.use_cases import Palace
-from crew_journal.services.query.chunks.documents import no_record
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
 
@@ -46,9 +44,8 @@ DAY_MS = 86_400_000
 @asynccontextmanager
 async def layered_memory(
     path: Path, messages: Sequence[OutgoingMessage], embedder: Embedder | None = None
-) -> AsyncIterator[Layered]:
+) -> AsyncIterator[Assembling]:
     """Layered memory over these messages."""
-    unused: Any = SimpleNamespace()
     analyzer = Analyzer(Stemmer)
     async with node(path / "views.duckdb", discover_projections()) as live:
         await live.host.fold([at(seq, message) for seq, message in enumerate(messages, 1)])
@@ -57,22 +54,23 @@ async def layered_memory(
         recall = RecallService(store, lambda _: embedder, analyzer=analyzer, budget_bytes=1 << 24, clock=lambda: NOW)
         owned, registry, queries = PromptDocuments(store), Registry(store), JournalQueries(store)
         drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=1 << 24, clock=lambda: NOW)
-        palace = Palace.over(store, unused, drawers, no_record, lambda: NOW)
-        layered = Layered.over(
-            store, unused, unused, palace, unused, owned, registry, queries, recall, analyzer, no_record, Settings(),
-            lambda: NOW,
-        )  # fmt: skip
-        yield layered
-        for part in (layered, drawers, owned, registry, queries, recall):
+        shared = node_of(store, queries=queries, recall=recall, analyzer=analyzer, clock=lambda: NOW)
+        shared.put(DrawerSearch, drawers)
+        shared.put(Registry, registry)
+        shared.put(StoredPrompts, cast(StoredPrompts, owned))
+        assembling = shared.use(Assembling)
+        yield assembling
+        await shared.ends.aclose()
+        for part in (drawers, owned, registry, queries, recall):
             part.close()
 
 
 async def context_of(
     path: Path, messages: Sequence[OutgoingMessage], prompt: str, embedder: Embedder | None = None, **asked: Any
 ) -> ContextAnswer:
-    async with layered_memory(path, messages, embedder) as layered:
+    async with layered_memory(path, messages, embedder) as assembling:
         request = ContextRequest(prompt=prompt, record=False, agent_id="a1", **asked)
-        return await layered.assembling.assemble(Caller.of(OWNER, "w1"), request)
+        return await assembling.assemble(Caller.of(OWNER, "w1"), request)
 
 
 def said(name: str, text: str, day: int = 0, **also: Any) -> OutgoingMessage:

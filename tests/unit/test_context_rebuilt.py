@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 from Stemmer import Stemmer
 from support.events import at, control, document, entry
 from support.views import node
 
+from bench.nodes import node_of
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.events.derived import OutgoingMessage
 from crew_journal.schemas.events.drawers import DrawerFiled, PalaceIdentitySet
@@ -20,14 +20,12 @@ from crew_journal.schemas.facts import entity_id
 from crew_journal.schemas.operations.context import ContextRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.text import Analyzer
-from crew_journal.schemas.settings import Settings
 from crew_journal.services.desk import Caller
-from crew_journal.services.layered.use_cases import Layered
+from crew_journal.services.layered.assembling import Assembling
 from crew_journal.services.memory.documents.owned import PromptDocuments
+from crew_journal.services.memory.providers.prompts import StoredPrompts
 from crew_journal.services.memory.registry import Registry
 from crew_journal.services.palace.searching import DrawerSearch
-from crew_journal.services.palace.use_cases import Palace
-from crew_journal.services.query.chunks.documents import no_record
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
 
@@ -61,7 +59,6 @@ def journal() -> Iterator[OutgoingMessage]:
 
 async def assembled(path: Path, batch: int) -> str:
     stream = [at(seq, message) for seq, message in enumerate(journal(), 1)]
-    unused: Any = SimpleNamespace()
     analyzer = Analyzer(Stemmer)
     async with node(path, discover_projections()) as live:
         for first in range(0, len(stream), batch):
@@ -71,11 +68,11 @@ async def assembled(path: Path, batch: int) -> str:
         recall = RecallService(store, lambda _: None, analyzer=analyzer, budget_bytes=1 << 24, clock=lambda: NOW)
         owned, registry, queries = PromptDocuments(store), Registry(store), JournalQueries(store)
         drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=1 << 24, clock=lambda: NOW)
-        palace = Palace.over(store, unused, drawers, no_record, lambda: datetime.now(UTC))
-        layered = Layered.over(
-            store, unused, unused, palace, unused, owned, registry, queries, recall, analyzer, no_record, Settings(),
-            lambda: NOW,
-        )  # fmt: skip
+        shared = node_of(store, queries=queries, recall=recall, analyzer=analyzer, clock=lambda: NOW)
+        shared.put(DrawerSearch, drawers)
+        shared.put(Registry, registry)
+        shared.put(StoredPrompts, cast(StoredPrompts, owned))
+        assembling = shared.use(Assembling)
         request = ContextRequest(
             prompt="Where was the fiscal archive moved?",
             budget_tokens=700,
@@ -83,10 +80,11 @@ async def assembled(path: Path, batch: int) -> str:
             agent_id="a1",
             run_id="run-7",
         )
-        made = await layered.assembling.assemble(Caller.of(OWNER, "w1"), request)
-        again = await layered.assembling.assemble(Caller.of(OWNER, "w1"), request)
+        made = await assembling.assemble(Caller.of(OWNER, "w1"), request)
+        again = await assembling.assemble(Caller.of(OWNER, "w1"), request)
         assert again.model_dump_json() == made.model_dump_json()
-        for part in (layered, drawers, owned, registry, queries, recall):
+        await shared.ends.aclose()
+        for part in (drawers, owned, registry, queries, recall):
             part.close()
     assert {item.kind for item in made.items} == {"working", "semantic", "procedural", "episodic"}
     assert {item.source for item in made.items} == {"fact", "entry", "drawer", "document", "identity"}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from bench.nodes import node_of
 from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.operations.palace_graph import PalaceGraphRequest, TraverseRequest, TunnelsRequest
 from crew_journal.schemas.operations.tunnels import ExplicitTunnel
+from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.palace_graph import PlaceCount
 from crew_journal.services.desk import Caller
 from crew_journal.services.palace.navigation import Navigation
+from crew_journal.services.palace.tunnels import Tunnels
 
 PLACES = {
     "acme": [
@@ -24,15 +28,18 @@ PLACES = {
 }
 
 
-async def places(workspace_id: str) -> Sequence[PlaceCount]:
-    return PLACES[workspace_id]
-
-
 async def no_tunnels(*_: str) -> tuple[ExplicitTunnel, ...]:
     return ()
 
 
-NAVIGATION = Navigation(places, no_tunnels)
+def navigation() -> Navigation:
+    views = SimpleNamespace(rows=lambda _sql, params: PLACES[params[0]])
+    node = node_of(cast(ViewReader, views))
+    node.put(Tunnels, cast(Tunnels, SimpleNamespace(explicit=no_tunnels)))
+    return Navigation(node)
+
+
+NAVIGATION = navigation()
 CALLER = Caller.of(Principal(token_id="t", role=Role.OWNER, workspace_id="acme"))
 
 

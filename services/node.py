@@ -1,0 +1,178 @@
+"""What all use-cases of a node share, and the one way in which they record a decision.
+
+Invariant: what is stored is not answered with an error. A decision that the views do not show in time is answered with its
+sequence and ``visible`` false; a later request can pass the sequence as ``min_seq``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeVar, Unpack, cast
+
+from ..schemas.errors import ViewsBehind
+from ..schemas.events.embeddings import ModelKind
+from ..schemas.events.payload import ControlPayload
+from ..schemas.operations.operation import Operation
+from ..schemas.ports import Embedder, ViewReader
+from ..schemas.rules.text import Analyzer
+from ..schemas.settings import MIN_SEQ_WAIT_S, Settings
+from .desk import Caller
+from .journal.intake.append import Journal
+from .journal.intake.decisions import DecisionFields
+from .journal.publishing.writer import Writer
+from .query.chunks.documents import RecordSearch
+from .query.entries.queries import JournalQueries
+from .query.recall import RecallService
+
+Answers = tuple[tuple[Operation[Any, Any], Callable[..., Awaitable[Any]]], ...]
+"""The operations of a family, each with the method that answers it; the class of the method is made from the node."""
+T = TypeVar("T")
+
+
+class Embedders(Protocol):
+    """The embedding models of a node."""
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Short names of models."""
+        ...
+
+    @property
+    def runnable(self) -> Collection[str]:
+        """Models that this node would run as it is set up."""
+        ...
+
+    def running(self, model: str) -> Embedder | None:
+        """The embedder of a model, made if there is none yet; None if the node does not embed."""
+        ...
+
+    async def release(self, model: str) -> None:
+        """Close a model that is not wanted any more."""
+        ...
+
+    def wanted(self) -> Mapping[str, int]:
+        """Models to be filled, each with the sequence of its last drop (0 if none); blocking."""
+        ...
+
+    def kind_of(self, model: str) -> ModelKind:
+        """The adapter that runs a model."""
+        ...
+
+    def state(self, workspace_id: str) -> Mapping[str, Any]:
+        """The state of the embedder of a workspace's active model, for every token."""
+        ...
+
+    def outcomes(self) -> Mapping[str, Mapping[str, Any]]:
+        """Model → how its last call ended."""
+        ...
+
+    async def filling(self) -> Mapping[str, Mapping[str, Any]]:
+        """Model → status of the reactor that fills it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision that is in the journal.
+
+    Attributes:
+        id: The id of its entry.
+        seq: Its sequence.
+        visible: Whether the views that were waited for show it; false if none was.
+        duplicate: Whether the same decision was recorded before; ``seq`` is then the first one's.
+    """
+
+    id: str
+    seq: int
+    visible: bool
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Node:
+    """The shared parts of a node.
+
+    Attributes:
+        views: The views.
+        journal: Appends entries and records decisions.
+        writer: Publishes messages that are not entries.
+        queries: Reads entries with the rights of a token.
+        recall: The hot indexes, the embedders of queries, and recall.
+        embedders: The embedding models.
+        analyzer: Turns texts into terms.
+        record_search: Records a search as a receipt.
+        settings: Of the node.
+        clock: The time now, UTC.
+        subject_key: The key of the hash that names people.
+        ends: Closes what use-cases open.
+        wait_s: Seconds to wait until the views show a decision.
+    """
+
+    views: ViewReader
+    journal: Journal
+    writer: Writer
+    queries: JournalQueries
+    recall: RecallService
+    embedders: Embedders
+    analyzer: Analyzer
+    record_search: RecordSearch
+    settings: Settings
+    clock: Callable[[], datetime]
+    subject_key: bytes = field(repr=False)
+    ends: AsyncExitStack
+    wait_s: float = MIN_SEQ_WAIT_S
+    _made: dict[type[Any], Any] = field(default_factory=dict, init=False, repr=False)
+
+    def use(self, kind: type[T]) -> T:
+        """The use-case of a class: the one that the node has, made from the node at the first call."""
+        if kind not in self._made:
+            self._made[kind] = cast("Callable[[Node], T]", kind)(self)
+        return cast("T", self._made[kind])
+
+    def put(self, kind: type[T], part: T) -> T:
+        """Let ``use`` return a part that is made of more than the node."""
+        self._made[kind] = part
+        return part
+
+    async def decide(
+        self,
+        caller: Caller | None,
+        payload: ControlPayload,
+        summary: str,
+        *projections: str,
+        workspace_id: str | None = None,
+        **fields: Unpack[DecisionFields],
+    ) -> Decided:
+        """Record a decision, and wait until the views show it.
+
+        Args:
+            caller: Who decides; None for the service itself.
+            payload: What is decided.
+            summary: One line for the reader of the journal.
+            *projections: The views that are waited for; not waited if none is named.
+            workspace_id: The workspace; the caller's if absent.
+            **fields: Further fields of the entry.
+
+        Raises:
+            EntryConflict: If ``entry_id`` is taken by another decision.
+            InvalidEntry: If a text of it holds credentials which the workspace refuses.
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        if caller is not None:
+            workspace_id = workspace_id or caller.workspace_id
+            fields = {**caller.actor_fields, **fields}
+        assert workspace_id is not None  # the service itself names it
+        recorded = await self.journal.record(workspace_id, payload, summary=summary, **fields)
+        visible = bool(projections) and await self.shows(recorded.seq, *projections)
+        return Decided(recorded.id, recorded.seq, visible, recorded.duplicate)
+
+    async def shows(self, seq: int, *projections: str, wait_s: float | None = None) -> bool:
+        """Whether the projections (all if none is named) have passed a sequence, or pass it within ``wait_s``."""
+        with contextlib.suppress(ViewsBehind):
+            await self.views.wait_for(seq, self.wait_s if wait_s is None else wait_s, *projections)
+            return True
+        return False

@@ -35,7 +35,7 @@ async def test_reading_without_a_snapshot_says_so_and_computes_no_figures(stack:
             assert answer.json()["status"] == "no snapshot yet"
             assert answer.json()["band"] is None
             assert "--recompute" in answer.json()["hint"]
-            assert answer.json()["embedder"] == {"mode": "sparse-only"}
+            assert answer.json()["embedder"]["mode"] == "sparse-only"
 
 
 async def test_a_measurement_on_request_is_a_snapshot_that_reading_returns(

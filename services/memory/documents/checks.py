@@ -53,7 +53,7 @@ class Checks:
         Raises:
             WriteRefused: If the content holds credentials and the workspace blocks those.
         """
-        workspace_id, reason, said = draft.address.workspace_id, draft.reason, draft.said
+        workspace_id, reason, end = draft.address.workspace_id, draft.reason, draft.compared_end
         scrubbed = await self._scrubs.scrubbed(workspace_id, draft.content)
         if scrubbed.mode == "block" and scrubbed.kinds:
             named = ", ".join(scrubbed.kinds)
@@ -63,7 +63,7 @@ class Checks:
         if reason:
             reason = (await self._scrubs.scrubbed(workspace_id, reason)).text
         content = scrubbed.text
-        changed = replace(draft, content=content, reason=reason, said=said and content[-len(said) :])
+        changed = replace(draft, content=content, reason=reason, compared_end=end and content[-len(end) :])
         return changed, scrubbed.warning
 
     async def check_text(self, caller: Caller, draft: Draft, document: WrittenDocument) -> None:

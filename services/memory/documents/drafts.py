@@ -43,7 +43,8 @@ class Draft:
         given_id: Whether the write id is the caller's.
         expected_seq: The version that a replace is for; None for the present one.
         expected_sha256: SHA-256 of the text that a replace is for; None for the present one.
-        said: The end of the content, if two writes are the same when it is: without the time before it.
+        compared_end: The end of the content by which two writes of an id are compared, without the time before it; None
+            to compare all of it.
     """
 
     address: Address
@@ -57,7 +58,7 @@ class Draft:
     data_subject_id: str | None = None
     derived_from: tuple[str, ...] = ()
     reason: str = ""
-    said: str | None = None
+    compared_end: str | None = None
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -109,8 +110,8 @@ class Draft:
         address = self.address
         if (version.owner, version.tier, version.action) != (address.owner, address.tier, self.action.value):
             return False
-        if self.said is not None:
-            return version.piece is None or version.piece.endswith(self.said)
+        if self.compared_end is not None:
+            return version.piece is None or version.piece.endswith(self.compared_end)
         return version.doc_key == address.key and version.piece in (None, self.content)
 
 

@@ -20,7 +20,7 @@ from .drafts import Draft
 
 
 class DocumentStore(Protocol):
-    """Where documents are: in the journal, in files, behind another service, or in somebody's own code.
+    """Where documents are: in the journal, in files, behind another service, or in the code of another package.
 
     Every method may be called concurrently. Errors are ``DocumentError``, ``NotAllowed``, ``Unavailable`` and what is
     derived from them; the journal also raises ``NotFound`` and ``VersionGone``.
@@ -31,7 +31,7 @@ class DocumentStore(Protocol):
     ) -> DocumentAnswer:
         """The present text, empty if it was never written; or that of a version, or the one as of a sequence.
 
-        A text that the scanners block is a notice for all but operators; a store without versions gives nobody the text.
+        A text that the scanners block is replaced by a notice; the journal shows it to operators.
         """
         ...
 

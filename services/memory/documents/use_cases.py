@@ -110,7 +110,7 @@ class Documents:
         entry = " ".join(text_of(asked.entry, "entry").split())
         stamp = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         line = f"- {stamp} — {entry}\n"
-        draft = drafted(address, "append", line, _API, asked.write_id, said=f" — {entry}\n")
+        draft = drafted(address, "append", line, _API, asked.write_id, compared_end=f" — {entry}\n")
         return await self._store_of(caller.workspace_id).write(caller, draft)
 
     async def restore(self, caller: Caller, asked: RestoreDocumentRequest) -> DocumentWrittenAnswer:

@@ -251,7 +251,7 @@ def _path(workspace_id: str, owner: str) -> tuple[str, ...]:
 
 
 def check_expected(address: Address, expected_sha256: str | None, before: str) -> None:
-    """Check that a replace knows what it replaces: a text that is blocked was not read by whoever replaces it.
+    """Check that a replace knows what it replaces; its author has not read a text that is blocked.
 
     Raises:
         DocumentConflict: If the text is another than the expected one, or is blocked and none is expected.

@@ -1,4 +1,4 @@
-"""Documents outside of the journal: what the service adds to a store in files, behind another service, or of others' code.
+"""Documents outside of the journal: what the service adds to a store on disk, behind another service, or of another package.
 
 Invariants: rights, secrets and refusals are treated as in the journal; a call is bounded in time and fails with named errors
 alone; what only the journal can answer is refused, never answered from the journal.
@@ -184,7 +184,7 @@ class OutsideStore:
 
 
 class ProvidedStore:
-    """The store that somebody's own memory provider is; ``ports.DocumentStore``.
+    """A memory provider of another package as a store; ``ports.DocumentStore``.
 
     Args:
         factory: Binds the provider to a scope.

@@ -5,8 +5,9 @@ Invariant: a durable is read back after its declaration; a difference from the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -17,6 +18,8 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 from ...schemas.errors import BrokerUnavailable, StreamMismatch
 from ...schemas.subjects import JOURNAL_STREAM
 from ..feed.jetstream import API_TIMEOUT_S, FILTERS_SINCE, UNLIMITED
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +130,21 @@ async def info_of(client: Client, durable: str, timeout_s: float = API_TIMEOUT_S
     Raises:
         BrokerUnavailable: If the broker does not answer within ``timeout_s`` seconds.
     """
+    return await answered(client.jetstream(timeout=timeout_s).consumer_info(JOURNAL_STREAM, durable))
+
+
+async def answered(request: Awaitable[T]) -> T | None:
+    """The answer to a request to the broker; None if there is nothing of what it names.
+
+    Raises:
+        BrokerUnavailable: If the broker does not answer.
+    """
     try:
-        info: ConsumerInfo = await client.jetstream(timeout=timeout_s).consumer_info(JOURNAL_STREAM, durable)
+        return await request
     except NotFoundError:
         return None
     except (NatsError, TimeoutError) as error:
         raise unavailable(error) from error
-    return info
 
 
 async def remaining(client: Client, durable: str) -> Remaining:

@@ -24,7 +24,6 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.js.api import RawStreamMsg
-from nats.js.errors import NotFoundError
 
 from ...schemas.errors import BrokerUnavailable
 from ...schemas.subjects import JOURNAL_STREAM
@@ -42,7 +41,7 @@ from ..feed.jetstream import (
 )
 from ..feed.positions import headers_of, status_of
 from ..feed.replay import Diverting, end_subscription
-from .durable import Durable, declare, info_of, unavailable
+from .durable import Durable, answered, declare, info_of, unavailable
 
 _ACK_PREFIX: Final = "$JS.ACK."
 _log = structlog.get_logger(__name__)
@@ -131,15 +130,9 @@ class PullConsumer:
         return (info.num_pending or 0) + (info.num_ack_pending or 0)
 
     async def last_seq(self) -> int:
-        """The stream's last sequence.
-
-        Raises:
-            BrokerUnavailable: If the broker does not answer or has no JOURNAL.
-        """
-        try:
-            return int((await self._client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM)).state.last_seq)
-        except (NatsError, TimeoutError) as error:
-            raise unavailable(error) from error
+        """The stream's last sequence, 0 if there is no JOURNAL; raises as ``subject_at``."""
+        info = await answered(self._client.jetstream(timeout=API_TIMEOUT_S).stream_info(JOURNAL_STREAM))
+        return 0 if info is None else int(info.state.last_seq)
 
     async def subject_at(self, seq: int) -> str | None:
         """The subject of the message at ``seq``; None if it was deleted.
@@ -147,25 +140,12 @@ class PullConsumer:
         Raises:
             BrokerUnavailable: If the broker does not answer.
         """
-        try:
-            return (await self._client.jetstream(timeout=API_TIMEOUT_S).get_msg(JOURNAL_STREAM, seq)).subject
-        except NotFoundError:
-            return None
-        except (NatsError, TimeoutError) as error:
-            raise unavailable(error) from error
+        message = await answered(self._client.jetstream(timeout=API_TIMEOUT_S).get_msg(JOURNAL_STREAM, seq))
+        return None if message is None else message.subject
 
     async def last_on(self, subject: str) -> RawStreamMsg | None:
-        """The last message on a subject; None if absent.
-
-        Raises:
-            BrokerUnavailable: If the broker does not answer.
-        """
-        try:
-            return await self._client.jetstream(timeout=API_TIMEOUT_S).get_last_msg(JOURNAL_STREAM, subject)
-        except NotFoundError:
-            return None
-        except (NatsError, TimeoutError) as error:
-            raise unavailable(error) from error
+        """The last message on a subject; None if there is none; raises as ``subject_at``."""
+        return await answered(self._client.jetstream(timeout=API_TIMEOUT_S).get_last_msg(JOURNAL_STREAM, subject))
 
     async def close(self) -> None:
         """Stop listening and return the messages that were not taken. The durable stays."""

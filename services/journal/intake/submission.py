@@ -73,15 +73,18 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
         rest = _problems_beside_the_workspace(principal, others, now, prefix)
         reserved = FieldProblem(f"{prefix}id", "is of the form d_… that only the service derives", _ID_FIX)
         raise InvalidEntry((reserved, *rest))
-    if record.get("entry_type") == AGENT_RESPONSE and (answered := strip_record(record)) is not record:
+    entry_type = record.get("entry_type")
+    if entry_type == AGENT_RESPONSE and (answered := strip_record(record)) is not record:
         # nudges and recalled memory that a model repeats are stripped (seed 1; contract §10);
         # the hash is that of what was submitted, so a retry of it is the same entry whatever was stripped
         return _accept_checked(principal, dict(answered), now, prefix, content_hash(record, prefix))
     by, name = record.get("actor_type"), record.get("actor_id")
-    default = default_actor(principal, record.get("entry_type")) if by is None else _NOT_NEEDED
+    default = default_actor(principal, entry_type) if by is None else _NOT_NEEDED
     actor_type = default[0] if by is None else by
-    if (by is None and name is None) or may_speak(principal, record.get("entry_type"), actor_type, name):
-        vouched = vouches(principal, actor_type, default[1] if by is None and name is None else name)
+    if (by is None and name is None) or may_speak(principal, entry_type, actor_type, name):
+        vouched = bool(principal.speaks_for) and vouches(
+            principal, actor_type, default[1] if by is None and name is None else name
+        )
         accepted = accept_plain(record, now, *default, publisher_of(principal), vouched=vouched)
         if accepted is not None:
             return accepted

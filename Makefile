@@ -24,7 +24,8 @@ help:
 	@echo "make nightly  the full-size fault and property runs"
 	@echo "make bench    the benchmarks; figures as JSON, see bench/README.md"
 	@echo "make lint     ruff, mypy (strict), import rules"
-	@echo "make generate the client's methods, docs/operations.md, docs/events.md and the JSON Schemas"
+	@echo "make generate what follows from the declarations: client methods, docs/operations.md, docs/events.md,"
+	@echo "              the tables of settings and sweeps, JSON Schemas"
 	@echo "make setup    only set up what running needs: $(VENV), nats-server, MiniLM weights"
 	@echo "make lock     bring the locks in deploy/ in line with pyproject.toml; UPGRADE=1 takes the newest releases"
 

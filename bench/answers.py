@@ -131,51 +131,53 @@ class Scores:
 
 def sources(folder: Path = SHARED) -> list[Source]:
     """The sets that are there."""
-    made = []
+    sources_ = []
     for name in ("everyday_dev", "updates_dev", "palace_dev"):
         at = folder / "own" / name
         if not at.is_dir():
             say(f"{at} is absent: left out")
             continue
         records, questions = lines_of(at / "journal.jsonl"), _questions(at)
-        made.append(Source(f"own/{name}", name.replace("_", "-"), records, questions))
+        sources_.append(Source(f"own/{name}", name.replace("_", "-"), records, questions))
         if name == "updates_dev":
             known = _with_changes(records, lines_of(at / "facts.jsonl"))
-            made.append(Source("own/updates_dev, changes known", "updates-known", known, questions))
+            sources_.append(Source("own/updates_dev, changes known", "updates-known", known, questions))
         if name == "palace_dev":
             drawers, facts = _palace(at, records)
-            made.append(Source("own/palace_dev, palace filled", "palace-full", records, questions, drawers, facts))
+            sources_.append(Source("own/palace_dev, palace filled", "palace-full", records, questions, drawers, facts))
     if (at := folder / "locomo_dev").is_dir():
         records = lines_of(at / "journal.jsonl")
         last: dict[str, datetime] = {}
-        for one in records:
-            last[one["agent_id"]] = max(parse_ts(one["ts"]), last.get(one["agent_id"], _START.replace(year=1970)))
-        texts = {one["id"]: one["summary"] for one in records}
-        asked = [
+        for record in records:
+            last[record["agent_id"]] = max(
+                parse_ts(record["ts"]), last.get(record["agent_id"], _START.replace(year=1970))
+            )
+        texts = {record["id"]: record["summary"] for record in records}
+        locomo_questions = [
             Question(
                 q["query"],
                 q["category"],
                 q["agent_id"],
                 format_ts(last[q["agent_id"]] + timedelta(hours=1)),
-                tuple(texts[one] for one in q["relevant_ids"]),
+                tuple(texts[entry_id] for entry_id in q["relevant_ids"]),
             )
             for q in lines_of(at / "queries.jsonl")
             if q["relevant_ids"]
         ]
-        made.append(Source("locomo_dev", "locomo-dev", records, asked))
-    return made
+        sources_.append(Source("locomo_dev", "locomo-dev", records, locomo_questions))
+    return sources_
 
 
 def _questions(at: Path) -> list[Question]:
-    texts = {one["id"]: one["summary"] for one in lines_of(at / "journal.jsonl")}
+    texts = {record["id"]: record["summary"] for record in lines_of(at / "journal.jsonl")}
     return [
         Question(
             q["query"],
             q["kind"],
             q["agent_id"],
             q["asked_at"],
-            tuple(texts[one] for one in q["relevant_ids"]),
-            tuple(texts[one] for one in (*q.get("old_ids", ()), *q.get("later_ids", ()))),
+            tuple(texts[entry_id] for entry_id in q["relevant_ids"]),
+            tuple(texts[entry_id] for entry_id in (*q.get("old_ids", ()), *q.get("later_ids", ()))),
             (tuple(q.get("must_contain", ())), tuple(q.get("must_not_contain", ()))),
         )
         for q in lines_of(at / "queries.jsonl")
@@ -186,15 +188,15 @@ def _questions(at: Path) -> list[Question]:
 def _with_changes(records: Sequence[Mapping[str, Any]], facts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The journal with ``supersedes`` where a statement replaces or withdraws another."""
     replaces = {
-        one["id"]: [*one["replaces"]]
+        statement["id"]: [*statement["replaces"]]
         for fact in facts
-        for one in fact["statements"]
-        if one["replaces"] and one["effect"] != "amends"
+        for statement in fact["statements"]
+        if statement["replaces"] and statement["effect"] != "amends"
     }
     one_author = {"actor_type": "user", "actor_id": "author"}
     return [
-        {**one, **one_author, **({"supersedes": replaces[one["id"]]} if one["id"] in replaces else {})}
-        for one in records
+        {**record, **one_author, **({"supersedes": replaces[record["id"]]} if record["id"] in replaces else {})}
+        for record in records
     ]
 
 
@@ -202,11 +204,11 @@ def _palace(
     at: Path, records: Sequence[Mapping[str, Any]]
 ) -> tuple[list[tuple[DrawerFiled, datetime]], list[tuple[FactAsserted, datetime]]]:
     """Each message worth storing as the palace files an exchange, and each value of the timeline as a fact."""
-    labels = {one["id"]: one for one in lines_of(at / "labels.jsonl")}
-    times = {one["id"]: parse_ts(one["ts"]) for one in records}
+    labels = {label["id"]: label for label in lines_of(at / "labels.jsonl")}
+    times = {record["id"]: parse_ts(record["ts"]) for record in records}
     drawers = []
-    for one in records:
-        label, text = labels[one["id"]], exchange(one["summary"], [])
+    for record in records:
+        label, text = labels[record["id"]], exchange(record["summary"], [])
         if label["store"] and text is not None:
             filed = DrawerFiled(
                 drawer_id=f"drawer_conversations_{label['type']}_{hash64(text):016x}",
@@ -215,7 +217,7 @@ def _palace(
                 content=text,
                 memory_type=label["type"],
             )
-            drawers.append((filed, times[one["id"]]))
+            drawers.append((filed, times[record["id"]]))
     facts = []
     for topic, known in json.loads((at / "timeline.json").read_text("utf-8")).items():
         subject, values = known["subject"], known["values"]
@@ -259,19 +261,19 @@ async def answering(folder: Path, sets: Sequence[Source]) -> AsyncIterator[Node]
     for source in sets:
         events = recorded(source.records, source.workspace, host.checkpoint + 1)
         texts = [embedded_text(event.entry.summary, event.entry.payload) for event in events]
-        made = await embedder.embed_documents_tokens(texts)
+        vectors_and_tokens = await embedder.embed_documents_tokens(texts)
         await fold_all(host, [entry_message(event.entry, f"{event.seq:032x}") for event in events])
         derived: list[OutgoingMessage] = []
-        for event, (vector, tokens) in zip(events, made, strict=True):
-            one = event.entry
+        for event, (vector, tokens) in zip(events, vectors_and_tokens, strict=True):
+            entry = event.entry
             fact = VectorDerived(
-                0, source.workspace, one.id, event.seq, MODEL_ID, DIM, vector, f"{event.seq:032x}", one.entry_type,
-                one.severity.value, one.priority.value, one.crew_id, one.agent_id, event.ts_ms, 0, "embed@1",
+                0, source.workspace, entry.id, event.seq, MODEL_ID, DIM, vector, f"{event.seq:032x}", entry.entry_type,
+                entry.severity.value, entry.priority.value, entry.crew_id, entry.agent_id, event.ts_ms, 0, "embed@1",
             )  # fmt: skip
             derived.append(encode_vector(fact, 1))
             if tokens is not None and tokens.bits:
                 bits = TokenBitsDerived(
-                    0, source.workspace, one.id, event.seq, MODEL_ID, tokens.quantiser, tokens.dim, tokens.bits,
+                    0, source.workspace, entry.id, event.seq, MODEL_ID, tokens.quantiser, tokens.dim, tokens.bits,
                     tokens.first_passage, 0, "embed@1",
                 )  # fmt: skip
                 derived.append(encode_token_bits(bits, 1))
@@ -332,7 +334,7 @@ async def measured(node: Node, source: Source, size: int) -> dict[str, Scores]:
     """The scores by kind of question, and of all under ``all``."""
     layered = node.layered
     caller = Caller.of(OWNER, source.workspace)
-    found: dict[str, Scores] = {}
+    by_kind: dict[str, Scores] = {}
     for question in source.questions:
         request = ContextRequest(
             prompt=question.text,
@@ -342,39 +344,39 @@ async def measured(node: Node, source: Source, size: int) -> dict[str, Scores]:
             workspace_id=source.workspace,
             budget_tokens=size,
         )
-        made = await layered.assembling.assemble(caller, request)
-        asked = RecallRequest(
+        context = await layered.assembling.assemble(caller, request)
+        recall_request = RecallRequest(
             query=question.text,
             k=K,
             asked_at=question.now,
             agent_id=question.agent_id,
             workspace_id=source.workspace,
         )
-        hits = (await node.recall.answer(OWNER, asked)).response.hits
+        hits = (await node.recall.answer(OWNER, recall_request)).response.hits
         for kind in (question.kind, "all"):
-            _score(found.setdefault(kind, Scores()), question, made, hits, size)
-    return found
+            _score(by_kind.setdefault(kind, Scores()), question, context, hits, size)
+    return by_kind
 
 
-def _score(into: Scores, question: Question, made: ContextAnswer, hits: Sequence[RecallHit], size: int) -> None:
-    memory = made.memory
-    relevant = [_plain_text(one) for one in question.relevant]
+def _score(into: Scores, question: Question, context: ContextAnswer, hits: Sequence[RecallHit], size: int) -> None:
+    memory = context.memory
+    relevant = [_plain_text(text) for text in question.relevant]
     into.share.append(_held(memory, relevant))
     into.plain.append(_held(_within(hits, size), relevant))
     into.rendered.append(_held(_rendered(hits, size), relevant))
-    into.same.append(_held(_within(hits, made.tokens["memory"]), relevant))
-    into.used.append(made.tokens["total"] / size)
-    if any(drop.part == "memory" and drop.reason.startswith("no room") for drop in made.drops):
-        into.full.append(made.tokens["total"] / size)
-    into.lines.append(len(made.items))
-    outdated = [_plain_text(one) for one in question.outdated]
+    into.same.append(_held(_within(hits, context.tokens["memory"]), relevant))
+    into.used.append(context.tokens["total"] / size)
+    if any(drop.part == "memory" and drop.reason.startswith("no room") for drop in context.drops):
+        into.full.append(context.tokens["total"] / size)
+    into.lines.append(len(context.items))
+    outdated = [_plain_text(text) for text in question.outdated]
     if question.kind == "now":
-        places = [at for one in relevant if (at := memory.find(one)) >= 0]
-        old = [at for one in outdated if (at := memory.find(one)) >= 0]
+        places = [at for text in relevant if (at := memory.find(text)) >= 0]
+        old = [at for text in outdated if (at := memory.find(text)) >= 0]
         into.first.append(float(len(places) == len(relevant) and all(max(places) < at for at in old)))
         right, wrong = question.values
-        named = [at for one in right if (at := memory.casefold().find(one.casefold())) >= 0]
-        stale = [at for one in wrong if (at := memory.casefold().find(one.casefold())) >= 0]
+        named = [at for text in right if (at := memory.casefold().find(text.casefold())) >= 0]
+        stale = [at for text in wrong if (at := memory.casefold().find(text.casefold())) >= 0]
         into.named.append(float(bool(named) and len(named) == len(right) and all(min(named) < at for at in stale)))
 
 
@@ -383,7 +385,7 @@ def _plain_text(text: str) -> str:
 
 
 def _held(memory: str, texts: Sequence[str]) -> float:
-    return sum(one in memory for one in texts) / len(texts)
+    return sum(text in memory for text in texts) / len(texts)
 
 
 def _within(hits: Sequence[RecallHit], tokens: int) -> str:
@@ -411,8 +413,8 @@ def _rendered(hits: Sequence[RecallHit], tokens: int) -> str:
     return unescape(lines)
 
 
-def _figures(report: Report, source: Source, size: int, found: Mapping[str, Scores]) -> None:
-    for kind, scores in found.items():
+def _figures(report: Report, source: Source, size: int, by_kind: Mapping[str, Scores]) -> None:
+    for kind, scores in by_kind.items():
         name = f"{source.name}, {kind} ({len(scores.share)}), {size:,} tokens"
         report.figure(
             f"{name}: context", _mean(scores.share), "of the relevant texts", at_least(_mean(scores.rendered))
@@ -439,7 +441,7 @@ def _mean(values: Sequence[float]) -> float:
 async def run(quick: bool, folder: Path) -> Report:
     """All sets and sizes; ``quick`` leaves ``locomo_dev`` and the other sizes out."""
     report = Report("answers", quick)
-    sets = [one for one in sources() if not quick or one.name != "locomo_dev"]
+    sets = [source for source in sources() if not quick or source.name != "locomo_dev"]
     async with answering(folder, sets) as node:
         for size in SIZES[:1] if quick else SIZES:
             for source in sets:

@@ -64,9 +64,9 @@ def _text(corpus: Corpus, first: int, size: int) -> str:
 
 
 def _write(workspace: str, number: int, owner: str, tier: str, key: str | None, text: str) -> OutgoingMessage:
-    whole = "replace" if tier != "daily" else "append"
+    action = "replace" if tier != "daily" else "append"
     return encode_document(
-        DocumentWritten(0, workspace, owner, tier, key, whole, text, "api", f"w{number}", "agent", 0, actor_id="ada")
+        DocumentWritten(0, workspace, owner, tier, key, action, text, "api", f"w{number}", "agent", 0, actor_id="ada")
     )
 
 
@@ -108,8 +108,8 @@ def _read_all(store: ViewStore, workspace: str) -> float:
 
 async def run(quick: bool, folder: Path) -> Report:
     """Measure."""
-    entries, asked = (10_000, 60) if quick else (100_000, 600)
-    report = Report("block", quick, {"entries": entries, "blocks": asked})
+    entries, query_count = (10_000, 60) if quick else (100_000, 600)
+    report = Report("block", quick, {"entries": entries, "blocks": query_count})
     corpus = Corpus(entries)
     today = datetime.now(UTC)
     documents = _documents(corpus, today)
@@ -134,29 +134,29 @@ async def run(quick: bool, folder: Path) -> Report:
 
         async def build(query: str | None) -> float:
             began = time.perf_counter()
-            made = await blocks.build(caller, MemoryBlockRequest(query=query))
+            block = await blocks.build(caller, MemoryBlockRequest(query=query))
             took = time.perf_counter() - began
-            if made.usage["total"] < made.usage["budget"] - 100:
-                raise RuntimeError(f"the block is not full: {made.usage}")
+            if block.usage["total"] < block.usage["budget"] - 100:
+                raise RuntimeError(f"the block is not full: {block.usage}")
             return took
 
         read = [await asyncio.to_thread(_read_all, store, workspace) for _ in range(20)]
         report.baseline("reading these documents from DuckDB, idle, p50", percentile(read, 0.5) * MS, "ms")
         report.figure("the first block: documents read", await build(None) * MS, "ms")
         report.figure("the first block with a query: chunks read", await build("the parser") * MS, "ms")
-        queries = corpus.queries(asked, seed=7)
-        for name, wanted in (("idle", [None] * asked), ("idle, with a query that ranks topics", queries)):
+        queries = corpus.queries(query_count, seed=7)
+        for name, wanted in (("idle", [None] * query_count), ("idle, with a query that ranks topics", queries)):
             began = time.thread_time()
             latencies(report, name, [await build(query) for query in wanted], None, None)
-            report.figure(f"{name}, CPU of the event loop", (time.thread_time() - began) / asked * MS, "ms")
-        seconds = 2 * asked / ASKED_PER_S
+            report.figure(f"{name}, CPU of the event loop", (time.thread_time() - began) / query_count * MS, "ms")
+        seconds = 2 * query_count / ASKED_PER_S
         batches = list(_batches(corpus, today, int(seconds * WRITES_PER_S) + 1_000))
         writing = asyncio.create_task(_write_into(host, batches))
         plain: list[float] = []
         ranked: list[float] = []
         loop = asyncio.get_running_loop()
         start = loop.time()
-        for number, moment in enumerate(moments_of(2 * asked)):
+        for number, moment in enumerate(moments_of(2 * query_count)):
             await asyncio.sleep(max(0.0, start + moment - loop.time()))
             into, query = (ranked, queries[number // 2]) if number % 2 else (plain, None)
             into.append(await build(query))

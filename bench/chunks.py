@@ -155,7 +155,7 @@ async def _write(host: Host, seconds: float) -> None:
         await host.fold(raw(batch, host.checkpoint + 1))
 
 
-async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, asked: int) -> None:
+async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, query_count: int) -> None:
     embedder = ReadyEmbedder()
     queries = QueryEmbedder(lambda _: embedder)
     cache = ChunkCache(store, Settings().hot_index_mb << 20, lambda: datetime.now(UTC))
@@ -191,14 +191,18 @@ async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, 
         report.baseline(f"cosine over {scope:,} vectors in numpy, best 100, p50", percentile(dense, 0.5) * MS, "ms")
         cpu.clear()
         latencies(
-            report, "search of agent and crew, idle", [await ask(q) for q in corpus.queries(asked, seed=6)], None, None
+            report,
+            "search of agent and crew, idle",
+            [await ask(q) for q in corpus.queries(query_count, seed=6)],
+            None,
+            None,
         )
         report.figure("CPU of a search, idle, p50", percentile(cpu, 0.5) * MS, "ms")
-        writing = asyncio.create_task(_write(host, asked / ASKED_PER_S + 2))
+        writing = asyncio.create_task(_write(host, query_count / ASKED_PER_S + 2))
         loop = asyncio.get_running_loop()
         await asyncio.sleep(1)  # so that batches are made before the first search
         start, busy = loop.time(), list[float]()
-        for moment, query in zip(moments_of(asked), corpus.queries(asked, seed=7), strict=True):
+        for moment, query in zip(moments_of(query_count), corpus.queries(query_count, seed=7), strict=True):
             await asyncio.sleep(max(0.0, start + moment - loop.time()))
             busy.append(await ask(query))
         await writing
@@ -210,13 +214,13 @@ async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, 
 
 async def run(quick: bool, folder: Path) -> Report:
     """Measure."""
-    chunks, asked = (10_000, 40) if quick else (100_000, 400)
-    report = Report("chunks", quick, {"chunks": chunks, "vectors": chunks, "queries": asked})
+    chunks, query_count = (10_000, 40) if quick else (100_000, 400)
+    report = Report("chunks", quick, {"chunks": chunks, "vectors": chunks, "queries": query_count})
     corpus = Corpus(chunks, seed=2, prefix="k")
     path = folder / "views.duckdb"
     async with _views(path) as (_, host):
         await host.fold(raw([activation()], 1))
     await asyncio.to_thread(_fill, path, corpus, chunks)
     async with _views(path) as (store, host):
-        await _search(report, store, host, corpus, asked)
+        await _search(report, store, host, corpus, query_count)
     return report

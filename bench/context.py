@@ -75,7 +75,7 @@ def _facts(corpus: Corpus, count: int) -> Iterator[OutgoingMessage]:
     words = corpus.words
     for n in range(count):
         subject, value = f"service {n % 900}", f"{chance.choice(words)} {n % 2_000}"
-        said = FactAsserted(
+        payload = FactAsserted(
             fact_id=f"t_{n:08d}",
             subject=FactEntity(entity_id=entity_id(subject), name=subject),
             predicate=f"uses {n // 900}",
@@ -83,7 +83,7 @@ def _facts(corpus: Corpus, count: int) -> Iterator[OutgoingMessage]:
             text=str(corpus.submission(n % corpus.entries)["summary"])[:200],
             confidence=chance.random(),
         )
-        yield _decision(said, f"fact-{n}", corpus.workspace(0))
+        yield _decision(payload, f"fact-{n}", corpus.workspace(0))
 
 
 def layered_over(
@@ -105,8 +105,8 @@ def layered_over(
 
 
 async def _latency(report: Report, folder: Path, quick: bool) -> None:
-    entries, drawers, facts, asked = (10_000, 1_000, 500, 40) if quick else (100_000, 10_000, 5_000, 400)
-    report.sizes |= {"entries": entries, "drawers": drawers, "facts": facts, "contexts": asked}
+    entries, drawers, facts, query_count = (10_000, 1_000, 500, 40) if quick else (100_000, 10_000, 5_000, 400)
+    report.sizes |= {"entries": entries, "drawers": drawers, "facts": facts, "contexts": query_count}
     corpus = Corpus(entries)
     async with folded_views(folder / "views.duckdb", corpus) as (store, host, seqs):
         chosen = {n: seq for n, seq in list(seqs.items())[: entries // 5] if corpus.is_embedded(n)}
@@ -128,9 +128,9 @@ async def _latency(report: Report, folder: Path, quick: bool) -> None:
         async def build(query: str) -> float:
             request = ContextRequest(prompt=query, record=False, workspace_id=corpus.workspace(0))
             began = time.perf_counter()
-            made = await layered.assembling.assemble(caller, request)
+            context = await layered.assembling.assemble(caller, request)
             took = time.perf_counter() - began
-            if not made.items or made.tokens["total"] > made.tokens["budget"]:
+            if not context.items or context.tokens["total"] > context.tokens["budget"]:
                 raise RuntimeError("the context is empty or too large")
             return took
 
@@ -138,8 +138,8 @@ async def _latency(report: Report, folder: Path, quick: bool) -> None:
         for query in corpus.queries(20, seed=5):
             await build(query)
         spent = time.process_time()
-        took = [await build(query) for query in corpus.queries(asked, seed=6)]
-        report.figure("CPU of a context, all threads", (time.process_time() - spent) / asked * MS, "ms")
+        took = [await build(query) for query in corpus.queries(query_count, seed=6)]
+        report.figure("CPU of a context, all threads", (time.process_time() - spent) / query_count * MS, "ms")
         latencies(report, "a context of 8,000 tokens, in process", took, P50_MS, None, "query vector given, no receipt")
         queries.close()
         for part in (owned, recall):

@@ -207,14 +207,14 @@ class Corpus:
     def queries(self, count: int, seed: int = 1) -> list[str]:
         """Questions of three to six words out of one entry each, leaving out the most frequent and the rarest."""
         rng = random.Random(seed)
-        words, made = self.words, []
-        while len(made) < count:
+        words, queries = self.words, []
+        while len(queries) < count:
             ranks = self.ranks(rng.randrange(self.entries)).tolist()
             fitting = sorted({rank for rank in ranks if COMMON <= rank < RARE})
             if len(fitting) >= 3:
                 chosen = rng.sample(fitting, min(len(fitting), rng.randint(3, 6)))
-                made.append(" ".join(words[rank] for rank in chosen))
-        return made
+                queries.append(" ".join(words[rank] for rank in chosen))
+        return queries
 
 
 def random_units(count: int, dim: int, seed: int) -> npt.NDArray[np.float32]:

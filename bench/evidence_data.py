@@ -77,22 +77,26 @@ async def reference() -> Set:
     The small ones are there because confidence must hold for a person with a dozen notes as well.
     """
     texts = reference_texts()
-    records, asked = list[dict[str, Any]](), list[Asked]()
+    records, questions = list[dict[str, Any]](), list[Asked]()
     for journal, chosen in enumerate(_journals(len(texts.memories))):
         agent = f"reference{journal}"
-        for at, one in enumerate(texts.memories):
+        for at, memory in enumerate(texts.memories):
             ids = frozenset({f"{agent}-{at}"}) if at in chosen else frozenset[str]()
-            prompts = [("question", one.question), ("paraphrase", one.paraphrase), ("situation", one.situation)]
+            prompts = [
+                ("question", memory.question),
+                ("paraphrase", memory.paraphrase),
+                ("situation", memory.situation),
+            ]
             if ids:
                 records.append(
-                    {"id": f"{agent}-{at}", "agent_id": agent, "entry_type": REMEMBERED, "summary": one.text}
+                    {"id": f"{agent}-{at}", "agent_id": agent, "entry_type": REMEMBERED, "summary": memory.text}
                 )
-                asked += [Asked(text, own(agent), agent, name, ids) for name, text in prompts]
-                asked.append(Asked(one.beside, own(agent), agent, "beside", frozenset()))
+                questions += [Asked(text, own(agent), agent, name, ids) for name, text in prompts]
+                questions.append(Asked(memory.beside, own(agent), agent, "beside", frozenset()))
             elif at % ABSENT == journal:
-                asked += [Asked(text, own(agent), agent, "absent", frozenset()) for _, text in prompts]
-        asked += [Asked(text, own(agent), agent, "unrelated", frozenset()) for text in texts.unrelated]
-    return await embedded_set(recorded(records, "reference"), asked)
+                questions += [Asked(text, own(agent), agent, "absent", frozenset()) for _, text in prompts]
+        questions += [Asked(text, own(agent), agent, "unrelated", frozenset()) for text in texts.unrelated]
+    return await embedded_set(recorded(records, "reference"), questions)
 
 
 def _journals(count: int) -> list[range]:
@@ -103,7 +107,7 @@ def _journals(count: int) -> list[range]:
 async def conversations() -> Set:
     """The development conversations with their own questions first, then each one's put to the others."""
     records = lines_of(LOCOMO / "journal.jsonl")
-    asked = [
+    questions = [
         Asked(q["query"], own(q["agent_id"]), q["agent_id"], q["category"], frozenset(q["relevant_ids"]))
         for q in lines_of(LOCOMO / "queries.jsonl")
     ]
@@ -112,12 +116,12 @@ async def conversations() -> Set:
         heard.setdefault(record["agent_id"], Counter())[record["actor_id"]] += 1
     names = {agent: [name for name, _ in count.most_common(SPEAKERS)] for agent, count in heard.items()}
     foreign = [
-        Asked(_renamed(one.text, names[one.cluster], names[other]), own(other), other, "foreign", frozenset())
-        for one in asked
+        Asked(_renamed(question.text, names[question.cluster], names[other]), own(other), other, "foreign", frozenset())
+        for question in questions
         for other in names
-        if other != one.cluster
+        if other != question.cluster
     ]
-    return await embedded_set(recorded(records, "precision"), [*asked, *foreign])
+    return await embedded_set(recorded(records, "precision"), [*questions, *foreign])
 
 
 async def unrelated() -> Set:
@@ -125,32 +129,33 @@ async def unrelated() -> Set:
     records = lines_of(LOCOMO / "journal.jsonl")
     agents = dict.fromkeys(record["agent_id"] for record in records)
     texts = reference_texts().unrelated
-    asked = [Asked(text, own(agent), agent, "unrelated", frozenset()) for agent in agents for text in texts]
-    return await embedded_set(recorded(records, "unrelated"), asked)
+    questions = [Asked(text, own(agent), agent, "unrelated", frozenset()) for agent in agents for text in texts]
+    return await embedded_set(recorded(records, "unrelated"), questions)
 
 
 async def situations() -> Set:
     """The histories of ``vehicle_dev`` with their own situations first, then each one's put to the next history."""
-    asked = [
+    questions = [
         Asked(q["query"], own(q["agent_id"]), q["agent_id"], q["category"], frozenset(q["relevant_ids"]))
         for q in lines_of(VEHICLE / "queries.jsonl")
     ]
-    agents = list(dict.fromkeys(one.cluster for one in asked))
+    agents = list(dict.fromkeys(question.cluster for question in questions))
     following = dict(zip(agents, agents[1:] + agents[:1], strict=True))
     foreign = [
-        Asked(one.text, own(following[one.cluster]), following[one.cluster], "foreign", frozenset()) for one in asked
+        Asked(question.text, own(following[question.cluster]), following[question.cluster], "foreign", frozenset())
+        for question in questions
     ]
-    return await embedded_set(recorded(lines_of(VEHICLE / "journal.jsonl"), "situations"), [*asked, *foreign])
+    return await embedded_set(recorded(lines_of(VEHICLE / "journal.jsonl"), "situations"), [*questions, *foreign])
 
 
 async def sample_journal(foreign: Sequence[str]) -> Set:
     """The sample journal with our questions about it, and with foreign ones."""
     scope = Scope(ScopeKind.WORKSPACE)
-    asked = [
+    questions = [
         Asked(q["query"], scope, "sample", "mixed", frozenset(q["relevant_ids"])) for q in lines_of(SAMPLE_QUESTIONS)
     ]
-    asked += [Asked(text, scope, "sample", "foreign", frozenset()) for text in foreign]
-    return await embedded_set(recorded(lines_of(SAMPLE), "sample"), asked)
+    questions += [Asked(text, scope, "sample", "foreign", frozenset()) for text in foreign]
+    return await embedded_set(recorded(lines_of(SAMPLE), "sample"), questions)
 
 
 def cases(journal: Set, recipe: Recipe | None = None, *, vectors: bool = True) -> list[Case]:
@@ -164,12 +169,12 @@ def cases(journal: Set, recipe: Recipe | None = None, *, vectors: bool = True) -
     index = index_of(journal, None if vectors else np.zeros(len(journal.events), bool))
     calibration = known_calibration(index.model) if vectors else None
     entries = {event.entry.id: event.entry for event in journal.events}
-    found = []
-    for asked, query in zip(journal.questions, journal.queries, strict=True):
+    all_cases = []
+    for question, query in zip(journal.questions, journal.queries, strict=True):
         if not vectors:
             query = replace(query, vector=None, late=None if query.late is None else replace(query.late, tokens=None))
-        chosen = recipe or default_recipe(index.scoped(asked.scope).turn_count)
-        result = searched(index, asked.scope, query, chosen, K)
+        chosen = recipe or default_recipe(index.scoped(question.scope).turn_count)
+        result = searched(index, question.scope, query, chosen, K)
         docs = result.docs[result.order]
         hits = [entries[index.documents.id_of(doc)] for doc in docs.tolist()]
         figures = figures_of(index, query, result, [hit.summary for hit in hits], calibration)
@@ -177,8 +182,8 @@ def cases(journal: Set, recipe: Recipe | None = None, *, vectors: bool = True) -
             turn and meaning >= NEAR_DECISION and decides(hit.summary, hit.actor_id)
             for hit, turn, meaning in zip(hits, figures.turns, figures.hits["meaning"], strict=True)
         ]
-        found.append(Case(asked, figures, _relevant(index, asked, docs), np.array(decided, bool)))
-    return found
+        all_cases.append(Case(question, figures, _relevant(index, question, docs), np.array(decided, bool)))
+    return all_cases
 
 
 def record_of(event: EntryRecorded) -> EntryRecord:
@@ -203,10 +208,10 @@ def record_of(event: EntryRecorded) -> EntryRecord:
     )
 
 
-def _relevant(index: HotIndex, asked: Asked, docs: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    return np.array([index.documents.id_of(int(doc)) in asked.relevant for doc in docs], bool)
+def _relevant(index: HotIndex, question: Asked, docs: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    return np.array([index.documents.id_of(int(doc)) in question.relevant for doc in docs], bool)
 
 
 def _renamed(text: str, names: Sequence[str], others: Sequence[str]) -> str:
     other_of = dict(zip(names, others, strict=True))
-    return re.sub("|".join(map(re.escape, names)), lambda found: other_of[found[0]], text)
+    return re.sub("|".join(map(re.escape, names)), lambda match: other_of[match[0]], text)

@@ -64,9 +64,9 @@ class Kind:
 
     def applies(self, case: Case) -> npt.NDArray[np.bool_]:
         """(n,) bool: which hits of a case it judges."""
-        shares = np.array([bool(held) for held in case.figures.shared], bool)
-        own: npt.NDArray[np.bool_] = np.array(case.figures.turns, bool) == self.turns
-        return own if self.shares is None else own & (shares == self.shares)
+        shares = np.array([bool(is_shared) for is_shared in case.figures.shared], bool)
+        applies: npt.NDArray[np.bool_] = np.array(case.figures.turns, bool) == self.turns
+        return applies if self.shares is None else applies & (shares == self.shares)
 
 
 _NEAR: Final = ("words_near", "near_squared")
@@ -114,11 +114,11 @@ def fit(kind: Kind, training: Sequence[Sequence[Case]]) -> Fitted:
             figures.append(x[known])
             labels.append(case.relevant[known])
             weights.append(np.full(int(known.sum()), 1.0 if case.own or not kind.turns else FOREIGN))
-        total = sum(len(one) for one in weights[first:])
+        total = sum(len(rows) for rows in weights[first:])
         for at in range(first, len(weights)):
             weights[at] *= 1_000.0 / total
-    own, bias = logistic(np.concatenate(figures), np.concatenate(labels), np.concatenate(weights), RIDGE)
-    return Fitted(kind, own, bias)
+    fitted_weights, bias = logistic(np.concatenate(figures), np.concatenate(labels), np.concatenate(weights), RIDGE)
+    return Fitted(kind, fitted_weights, bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +142,20 @@ def left_out(kind: Kind, source: Sequence[Case], others: Sequence[Sequence[Case]
     for cluster in dict.fromkeys(case.asked.cluster for case in source):
         fitted = fit(kind, [[case for case in source if case.asked.cluster != cluster], *others])
         held += [Held(case, fitted.confidence(case)) for case in source if case.asked.cluster == cluster]
-    return [one for one in held if kind.asks in (None, is_question(one.case.asked.text))]
+    return [item for item in held if kind.asks in (None, is_question(item.case.asked.text))]
 
 
 def gate_of(held: Sequence[Held], share: float = SILENCED) -> float:
     """The confidence of the best hit below which ``share`` of the answered prompts lie."""
-    return float(np.quantile([one.best for one in held if one.case.answered], share))
+    return float(np.quantile([item.best for item in held if item.case.answered], share))
 
 
 def floor_of(held: Sequence[Held], gate: float, hits: float = TURNS) -> float:
     """The confidence that keeps so many hits an own prompt in the mean."""
-    own = [one for one in held if one.case.own]
-    values = np.concatenate([one.confidence for one in own if one.best >= gate])
+    own_rows = [item for item in held if item.case.own]
+    values = np.concatenate([item.confidence for item in own_rows if item.best >= gate])
     values = np.sort(values[~np.isnan(values)])[::-1]
-    return float(values[min(int(hits * len(own)), len(values) - 1)])
+    return float(values[min(int(hits * len(own_rows)), len(values) - 1)])
 
 
 def recall_kept(held: Sequence[Held], gate: float, floor: float) -> float:
@@ -163,11 +163,11 @@ def recall_kept(held: Sequence[Held], gate: float, floor: float) -> float:
     return float(
         np.mean(
             [
-                (one.case.relevant & (one.confidence >= floor)).sum() / len(one.case.asked.relevant)
-                if one.best >= gate
+                (item.case.relevant & (item.confidence >= floor)).sum() / len(item.case.asked.relevant)
+                if item.best >= gate
                 else 0.0
-                for one in held
-                if one.case.own
+                for item in held
+                if item.case.own
             ]
         )
     )
@@ -175,16 +175,20 @@ def recall_kept(held: Sequence[Held], gate: float, floor: float) -> float:
 
 def summary(name: str, held: Sequence[Held], gate: float, floor: float) -> str:
     """What a gate and a floor reach."""
-    answered = [one for one in held if one.case.answered]
-    emptied = np.mean([one.best < max(gate, floor) for one in answered])
+    answered = [item for item in held if item.case.answered]
+    emptied = np.mean([item.best < max(gate, floor) for item in answered])
     kinds = {}
-    for category in dict.fromkeys(one.case.asked.category for one in held if not one.case.own):
+    for category in dict.fromkeys(item.case.asked.category for item in held if not item.case.own):
         kinds[category] = np.mean(
-            [one.best < max(gate, floor) for one in held if not one.case.own and one.case.asked.category == category]
+            [
+                item.best < max(gate, floor)
+                for item in held
+                if not item.case.own and item.case.asked.category == category
+            ]
         )
     silent = ", ".join(f"{category} {share:.2f}" for category, share in kinds.items())
-    kept = sum(int((one.confidence >= floor).sum()) for one in held if one.best >= gate and one.case.own)
-    right = sum(int((one.case.relevant & (one.confidence >= floor)).sum()) for one in held if one.best >= gate)
+    kept = sum(int((item.confidence >= floor).sum()) for item in held if item.best >= gate and item.case.own)
+    right = sum(int((item.case.relevant & (item.confidence >= floor)).sum()) for item in held if item.best >= gate)
     return (
         f"{name}: own emptied {emptied:.3f}, silent: {silent}; recall {recall_kept(held, gate, floor):.3f}, "
         f"precision {right / max(1, kept):.2f}"
@@ -225,7 +229,7 @@ def row_of(kind: Kind, source: Sequence[Case], others: Sequence[Sequence[Case]] 
         "turns": kind.turns,
         "asks": kind.asks,
         "shares": kind.shares,
-        "weights": {name: round(float(one), 4) for name, one in zip(kind.figures, fitted.weights, strict=True)},
+        "weights": {name: round(float(weight), 4) for name, weight in zip(kind.figures, fitted.weights, strict=True)},
         "bias": round(fitted.bias, 4),
         "floor": round(floor, 4),
         "gate": round(gate, 4),

@@ -114,9 +114,9 @@ class Report:
             "figures": [f.as_dict() for f in self.figures],
         }
 
-    def _say(self, figure: Figure, what: str) -> None:
+    def _say(self, figure: Figure, prefix: str) -> None:
         verdict = "" if figure.target is None else " ok" if figure.target.met(figure.value) else " FALLS SHORT"
-        say(f"{self.bench}: {what}{figure.name}: {figure.value:,.3f} {figure.unit}{verdict}")
+        say(f"{self.bench}: {prefix}{figure.name}: {figure.value:,.3f} {figure.unit}{verdict}")
 
 
 def at_least(value: float) -> Target:

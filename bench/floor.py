@@ -40,10 +40,10 @@ def chat_records() -> list[dict[str, object]]:
     """The lines of our own chat as turns; the n-th has the id ``chat-<n>``."""
     records: list[dict[str, object]] = []
     for number, line in enumerate(CHAT.read_text("utf-8").splitlines(), 1):
-        who, _, said = line.partition(": ")
-        kind = "chat.agent_response" if who == "Assistant" else "chat.user_message"
-        speaker = {"actor_type": "agent" if who == "Assistant" else "user", "actor_id": who}
-        records.append({"id": f"chat-{number}", "entry_type": kind, "summary": said, "agent_id": "chat", **speaker})
+        name, _, text = line.partition(": ")
+        kind = "chat.agent_response" if name == "Assistant" else "chat.user_message"
+        speaker = {"actor_type": "agent" if name == "Assistant" else "user", "actor_id": name}
+        records.append({"id": f"chat-{number}", "entry_type": kind, "summary": text, "agent_id": "chat", **speaker})
     return records
 
 
@@ -66,9 +66,9 @@ def figures(report: Report, sample: Sequence[dict[str, object]], questions: Sequ
     lines = [str(record["summary"]) for record in chat]
     for floor in FLOORS:
         ours = _brought_up(chat, questions, words, floor)
-        theirs = _brought_up(turns, lines, words, floor)
-        found = _brought_up(chat, [str(one["query"]) for one in related], words, floor)
-        right = sum(f"chat-{one['line']}" in ids for one, ids in zip(related, found, strict=True))
+        line_hits = _brought_up(turns, lines, words, floor)
+        prompt_hits = _brought_up(chat, [str(prompt["query"]) for prompt in related], words, floor)
+        right = sum(f"chat-{prompt['line']}" in ids for prompt, ids in zip(related, prompt_hits, strict=True))
         chosen = CONVERSATIONAL.turns
         note = "the floor as it stands" if chosen is not None and chosen.alone_floor == floor else ""
         name = f"late interaction alone, floor {floor:g}"
@@ -76,9 +76,9 @@ def figures(report: Report, sample: Sequence[dict[str, object]], questions: Sequ
             f"{name}: the journal's questions to the chat", sum(map(bool, ours)), f"of {len(ours)}", None, note
         )
         report.figure(
-            f"{name}: the chat's lines to the journal", sum(map(bool, theirs)), f"of {len(theirs)}", None, note
+            f"{name}: the chat's lines to the journal", sum(map(bool, line_hits)), f"of {len(line_hits)}", None, note
         )
-        report.figure(f"{name}: paraphrases that find their line", right, f"of {len(found)}", None, note)
+        report.figure(f"{name}: paraphrases that find their line", right, f"of {len(prompt_hits)}", None, note)
 
 
 def _with_floor(floor: float) -> Recipe:
@@ -97,8 +97,8 @@ def _brought_up(
     for text in questions:
         query = query_of(text, ANALYZER, None, None, words)
         with_it, without = (
-            {index.documents.id_of(hit.doc) for hit in search(index, EVERYTHING, query, _with_floor(one), K)}
-            for one in (floor, NEVER)
+            {index.documents.id_of(hit.doc) for hit in search(index, EVERYTHING, query, _with_floor(floor_), K)}
+            for floor_ in (floor, NEVER)
         )
         answers.append(with_it - without)
     return answers

@@ -57,7 +57,7 @@ class Folded:
 
     def get(self, table: Table[Any], **values: Any) -> list[Any]:
         """See ``FoldTransaction``."""
-        return [row for row in self.whole(table) if all(getattr(row, name) == one for name, one in values.items())]
+        return [row for row in self.whole(table) if all(getattr(row, name) == value for name, value in values.items())]
 
     def find(self, table: Table[Any], keys: Sequence[int]) -> list[Any]:
         """See ``FoldTransaction``."""

@@ -39,14 +39,14 @@ class _TimedCache(HotCache):
 async def _commits(
     report: Report, name: str, host: Host, cache: _TimedCache, parts: Sequence[Sequence[OutgoingMessage]]
 ) -> None:
-    whole: list[float] = []
+    times: list[float] = []
     cache.took = []
     for part in parts:
         messages = raw(part, host.checkpoint + 1)
         began = time.process_time()
         await host.fold(messages)
-        whole.append(time.process_time() - began)
-    report.figure(f"{name}, fold and follow, CPU p50", median(whole[WARM:]) * MS, "ms")
+        times.append(time.process_time() - began)
+    report.figure(f"{name}, fold and follow, CPU p50", median(times[WARM:]) * MS, "ms")
     report.figure(f"{name}, follow, CPU p50", median(cache.took[WARM:]) * MS, "ms")
 
 
@@ -65,8 +65,8 @@ async def run(quick: bool, folder: Path) -> Report:
             await cache.get(corpus.workspace(0))
             for size in (1, 20):
                 more = Corpus(commits * size, seed=2, prefix=f"g{size}")
-                made = ready_made(more, 0, more.entries)
-                parts = [made[first : first + size] for first in range(0, len(made), size)]
+                events = ready_made(more, 0, more.entries)
+                parts = [events[first : first + size] for first in range(0, len(events), size)]
                 await _commits(report, f"commits of {size} entries", host, cache, parts)
             await _commits(report, "commits of 1 vector", host, cache, [[fact] for fact in facts[vectors:]])
         finally:

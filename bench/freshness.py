@@ -45,9 +45,9 @@ async def _found(client: httpx.AsyncClient, word: str, entry_id: str, min_seq: i
 async def _measure(client: httpx.AsyncClient, corpus: Corpus, *, with_min_seq: bool) -> list[tuple[float, float]]:
     """Seconds from before the publish until found, and the publish's own share, one entry every tenth of a second."""
     loop = asyncio.get_running_loop()
-    taken: list[tuple[float, float]] = []
+    times: list[tuple[float, float]] = []
 
-    async def one(n: int) -> None:
+    async def measure_append(n: int) -> None:
         word = f"zq{corpus.prefix}{n:06d}"
         entry = corpus.submission(n)
         entry |= {
@@ -61,19 +61,19 @@ async def _measure(client: httpx.AsyncClient, corpus: Corpus, *, with_min_seq: b
         acked = time.perf_counter()
         seq = answer.json()["entries"][0]["seq"]
         await _found(client, word, entry["id"], seq if with_min_seq else None)
-        taken.append((time.perf_counter() - began, acked - began))
+        times.append((time.perf_counter() - began, acked - began))
 
     start = loop.time()
     async with asyncio.TaskGroup() as group:
         for n in range(corpus.entries):
             await asyncio.sleep(max(0.0, start + n / RATE - loop.time()))  # the load's own rhythm
-            group.create_task(one(n))
-    return taken
+            group.create_task(measure_append(n))
+    return times
 
 
 async def _raw(client: Client, entries: int) -> list[float]:
     """Publish to delivery through JetStream, with nothing of ours."""
-    taken: list[float] = []
+    times: list[float] = []
     arrived: asyncio.Queue[float] = asyncio.Queue()
 
     async def on_message(message: Msg) -> None:
@@ -84,10 +84,10 @@ async def _raw(client: Client, entries: int) -> list[float]:
     for message in ready_made(Corpus(entries, prefix="raw"), 0, entries):
         began = time.perf_counter()
         await stream.publish(message.subject, message.body, headers=message.headers)
-        taken.append(await arrived.get() - began)
+        times.append(await arrived.get() - began)
         await asyncio.sleep(1 / RATE / 10)
     await subscription.unsubscribe()
-    return taken
+    return times
 
 
 async def run(quick: bool, folder: Path) -> Report:

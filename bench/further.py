@@ -46,12 +46,12 @@ class Exam:
 
     def answers(self, recipe: Recipe) -> list[Answered]:
         """The recipe's best hits of each question."""
-        found = []
-        for asked, query in zip(self.journal.questions, self.journal.queries, strict=True):
-            hits = search(self.index, asked.scope, query, recipe, DEPTH)
+        answered = []
+        for question, query in zip(self.journal.questions, self.journal.queries, strict=True):
+            hits = search(self.index, question.scope, query, recipe, DEPTH)
             docs, scores = np.array([hit.doc for hit in hits], np.int32), np.array([hit.score for hit in hits])
-            found.append(Answered(asked, query, docs, scores))
-        return found
+            answered.append(Answered(question, query, docs, scores))
+        return answered
 
     def recalls(self, answers: Sequence[Answered], scores: Sequence[Floats] | None = None) -> Floats:
         """(q, 2) recall@10 and recall@5, in the order of ``scores`` if given."""
@@ -100,16 +100,18 @@ def joined(
             rest = {"text": text[MAX_SUMMARY:]} if len(text) > MAX_SUMMARY else {}
             messages.append({**run_of[0], "summary": text[:MAX_SUMMARY], "payload": rest})
             message_of |= {turn["id"]: run_of[0]["id"] for turn in run_of}
-    asked = [{**q, "relevant_ids": sorted({message_of[one] for one in q["relevant_ids"]})} for q in questions]
-    return messages, asked
+    joined_questions = [
+        {**q, "relevant_ids": sorted({message_of[turn_id] for turn_id in q["relevant_ids"]})} for q in questions
+    ]
+    return messages, joined_questions
 
 
 async def _exam(turns: Sequence[Mapping[str, Any]], questions: Sequence[Mapping[str, Any]]) -> Exam:
-    asked = [
+    exam_questions = [
         Asked(q["query"], own(q["agent_id"]), q["agent_id"], q["category"], frozenset(q["relevant_ids"]))
         for q in questions
     ]
-    journal = await embedded_set(recorded(turns, "further"), asked)
+    journal = await embedded_set(recorded(turns, "further"), exam_questions)
     index = index_of(journal)
     return Exam(journal, index, Memory.of(journal, index))
 
@@ -148,9 +150,9 @@ def held_out(tried: Sequence[Floats], clusters: npt.NDArray[np.str_]) -> Floats:
     """(q, 2) gains on each conversation with the weight that is best on the others."""
     gains = np.zeros_like(tried[0])
     for cluster in np.unique(clusters):
-        out = clusters == cluster
-        best = max(range(len(tried)), key=lambda at: float(tried[at][~out].sum()))
-        gains[out] = tried[best][out]
+        is_held_out = clusters == cluster
+        best = max(range(len(tried)), key=lambda at: float(tried[at][~is_held_out].sum()))
+        gains[is_held_out] = tried[best][is_held_out]
     return gains
 
 
@@ -159,7 +161,7 @@ def _figure(report: Report, name: str, tried: Sequence[Floats], long: Floats, ex
     gains = held_out(tried, clusters)
     drawn = np.random.default_rng(SEED).integers(0, len(gains), (DRAWS, len(gains)))
     low, high = np.quantile(gains[drawn].mean(axis=1), (0.025, 0.975), axis=0)
-    each = ", ".join(f"{gains[clusters == one, 0].mean():+.3f}" for one in np.unique(clusters))
+    each = ", ".join(f"{gains[clusters == cluster, 0].mean():+.3f}" for cluster in np.unique(clusters))
     note = f"95 % [{low[0]:+.3f}, {high[0]:+.3f}]; by conversation {each}; recall@5 {gains[:, 1].mean():+.3f}"
     note += f" [{low[1]:+.3f}, {high[1]:+.3f}]; eight turns joined {long[:, 0].mean():+.3f} / {long[:, 1].mean():+.3f}"
     report.figure(name, float(gains[:, 0].mean()), "gain in recall@10", None, note)

@@ -45,13 +45,13 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _process(command: list[str], given: str, env: Mapping[str, str]) -> bytes:
-    return subprocess.run(command, input=given.encode(), env=env, capture_output=True, check=True).stdout
+def _process(command: list[str], text: str, env: Mapping[str, str]) -> bytes:
+    return subprocess.run(command, input=text.encode(), env=env, capture_output=True, check=True).stdout
 
 
 def _hooks(report: Report, folder: Path, corpus: Corpus, env: Mapping[str, str], rounds: int) -> None:
     transcript = folder / "session.jsonl"
-    given = {"session_id": "bench", "transcript_path": str(transcript), "cwd": str(folder)}
+    session_fields = {"session_id": "bench", "transcript_path": str(transcript), "cwd": str(folder)}
     queries = corpus.queries(rounds)
     bare: list[float] = []
     for event in ("SessionStart", "UserPromptSubmit", "Stop"):
@@ -60,14 +60,14 @@ def _hooks(report: Report, folder: Path, corpus: Corpus, env: Mapping[str, str],
             with transcript.open("a") as lines:
                 message = {"role": "user", "content": prompt}
                 lines.write(json.dumps({"type": "user", "uuid": f"{event}-{turn}", "message": message}) + "\n")
-            told = json.dumps({**given, "hook_event_name": event, "prompt": prompt})
+            body = json.dumps({**session_fields, "hook_event_name": event, "prompt": prompt})
             before = _cpu()
             bare.append(_seconds(lambda: _process(BARE, "", env)))
             began, between = time.perf_counter(), _cpu()
-            said = _process([str(COMMAND), "hook", event], told, env)
+            output = _process([str(COMMAND), "hook", event], body, env)
             above.append(time.perf_counter() - began - bare[-1])
             cpu.append(_cpu() - between - (between - before))
-            failed += b"systemMessage" in said
+            failed += b"systemMessage" in output
         note = f"above the bare import before it; n={rounds}, {failed} without memory"
         report.figure(f"hook {event}, p50", percentile(above, 0.5) * MS, "ms", at_most(P50_MS), note)
         report.figure(f"hook {event}, p95", percentile(above, 0.95) * MS, "ms", at_most(P95_MS), note)
@@ -101,7 +101,7 @@ def _calls(report: Report, url: str, token: str, query: dict[str, str], corpus: 
             lines.flush()
             return answers.readline()
 
-        taken: dict[Callable[[bytes], bytes], list[float]] = {directly: [], through: []}
+        times: dict[Callable[[bytes], bytes], list[float]] = {directly: [], through: []}
         for number, prompt in enumerate(corpus.queries(rounds + 10, seed=2)):
             for ask in (directly, through) if number % 2 else (through, directly):
                 sent = json.dumps(message(number, prompt)).encode()
@@ -110,10 +110,10 @@ def _calls(report: Report, url: str, token: str, query: dict[str, str], corpus: 
                 took = time.perf_counter() - began
                 assert not answer["result"].get("isError"), answer
                 if number >= 10:
-                    taken[ask].append(took)
+                    times[ask].append(took)
         lines.close()
-    report.baseline("call of recall to the service, p50", percentile(taken[directly], 0.5) * MS, "ms", f"n={rounds}")
-    added = median(taken[through]) - median(taken[directly])
+    report.baseline("call of recall to the service, p50", percentile(times[directly], 0.5) * MS, "ms", f"n={rounds}")
+    added = median(times[through]) - median(times[directly])
     report.figure("mcp adds to a call", added * MS, "ms", at_most(ADDED_MS), f"difference of the medians; n={rounds}")
 
 

@@ -90,7 +90,13 @@ class Memory:
         return cls(
             [entry.summary for entry in entries],
             terms,
-            np.array([np.frombuffer(made[0], np.float32) for made in journal.made if made is not None]),
+            np.array(
+                [
+                    np.frombuffer(vector_and_tokens[0], np.float32)
+                    for vector_and_tokens in journal.made
+                    if vector_and_tokens is not None
+                ]
+            ),
             index.documents.session[:n].copy(),
             index.documents.ts_ms[:n].copy(),
             np.split(index.turns.pieces.values[runs.at], np.cumsum(runs.counts)[:-1]),
@@ -134,8 +140,8 @@ def _greedy(hits: Answered, gain: Callable[[int, list[int]], float]) -> Floats:
 
 def _lists(hits: Answered) -> bool:
     """Whether the question asks for many things: a plural behind its question word."""
-    found = _LIST.match(hits.asked.text)
-    asks = found is not None and found[0].split()[-1].lower() not in _VERBS
+    match = _LIST.match(hits.asked.text)
+    asks = match is not None and match[0].split()[-1].lower() not in _VERBS
     return asks and not question_of(hits.asked.text).asks_when
 
 
@@ -174,11 +180,13 @@ def _answers(memory: Memory, hits: Answered, docs: Docs) -> tuple[Floats, Floats
     late = hits.query.late
     assert late is not None
     assert late.table is not None
-    asked = late.table[late.pieces]
-    best = np.zeros((len(asked), len(docs)))
+    query_bits = late.table[late.pieces]
+    best = np.zeros((len(query_bits), len(docs)))
     for at, doc in enumerate(docs):
         if len(memory.pieces[doc]):
-            best[:, at] = 1.0 - distances(asked, late.table[memory.pieces[doc]]).min(axis=1) / (asked.shape[1] * 32.0)
+            best[:, at] = 1.0 - distances(query_bits, late.table[memory.pieces[doc]]).min(axis=1) / (
+                query_bits.shape[1] * 32.0
+            )
     frequency, size = memory.frequency[hits.asked.cluster], len(memory.rows[hits.asked.cluster])
     weights = np.sqrt([idf_of(frequency[term], size) for term in late.terms])
     return best, weights / weights.sum()
@@ -225,10 +233,10 @@ def proper_noun(memory: Memory, hits: Answered, weight: float) -> Floats:
 def rarest(memory: Memory, hits: Answered, weight: float) -> Floats:
     """Whether the entry contains the rarest of the query's terms that occur at all."""
     frequency = memory.frequency[hits.asked.cluster]
-    said = [term for term in hits.query.terms if frequency[term]]
-    if not said:
+    indexed = [term for term in hits.query.terms if frequency[term]]
+    if not indexed:
         return hits.scores
-    rare = min(said, key=lambda term: frequency[term])
+    rare = min(indexed, key=lambda term: frequency[term])
     return hits.scores + weight * np.array([rare in memory.terms[doc] for doc in hits.docs])
 
 
@@ -238,8 +246,8 @@ def asks_name(memory: Memory, hits: Answered, weight: float) -> Floats:
         return hits.scores
 
     def has(doc: int) -> bool:
-        found = (word for word in _CAPITAL.findall(memory.texts[doc]) if _NO_NAME.match(word) is None)
-        return any(word.lower() not in memory.speakers for word in found)
+        words = (word for word in _CAPITAL.findall(memory.texts[doc]) if _NO_NAME.match(word) is None)
+        return any(word.lower() not in memory.speakers for word in words)
 
     return hits.scores + weight * np.array([has(int(doc)) for doc in hits.docs])
 
@@ -288,7 +296,7 @@ def _cosines(hits: Answered, sums: npt.NDArray[np.float32]) -> Floats:
 def session_centroid(memory: Memory, hits: Answered, weight: float) -> Floats:
     """Cosine with the mean vector of the session."""
     session = memory.session[hits.docs]
-    means = np.array([memory.vectors[memory.session == one].sum(axis=0) for one in session])
+    means = np.array([memory.vectors[memory.session == session_id].sum(axis=0) for session_id in session])
     return hits.scores + weight * z_scores(_cosines(hits, means))
 
 
@@ -302,7 +310,7 @@ def session_late(memory: Memory, hits: Answered, weight: float) -> Floats:
     """Late interaction with all that was found of a session as one document."""
     best, words = _answers(memory, hits, hits.docs)
     session = memory.session[hits.docs]
-    value = np.array([words @ best[:, session == one].max(axis=1) for one in session])
+    value = np.array([words @ best[:, session == session_id].max(axis=1) for session_id in session])
     return hits.scores + weight * z_scores(value)
 
 

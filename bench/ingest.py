@@ -37,7 +37,7 @@ _HEAD: Final = (
 async def _measure(
     report: Report,
     stack: Stack,
-    what: str,
+    name: str,
     bodies: Sequence[bytes],
     each: int,
     callers: int,
@@ -57,8 +57,8 @@ async def _measure(
     await asyncio.gather(*(caller() for _ in range(callers)))
     took = time.perf_counter() - began
     entries = len(bodies) * each
-    report.figure(what, entries / took, "entries/s")
-    report.figure(f"CPU of up and nats-server for it: {what}", (cpu() - before) / entries * 1e6, "µs/entry")
+    report.figure(name, entries / took, "entries/s")
+    report.figure(f"CPU of up and nats-server for it: {name}", (cpu() - before) / entries * 1e6, "µs/entry")
 
 
 async def run(quick: bool, folder: Path) -> Report:
@@ -67,8 +67,8 @@ async def run(quick: bool, folder: Path) -> Report:
     report = Report("ingest", quick, {"singles": singles, "listed": listed})
     with Stack(folder / "data", ("--embedder", "none", "--durability", "interval")) as stack:
         ready = await asyncio.to_thread(stack.up)
-        made = (await asyncio.to_thread(stack.run, "token", "create", "--agent", "ada", "--nats", "--json")).document
-        access = made["nats_access"]
+        token = (await asyncio.to_thread(stack.run, "token", "create", "--agent", "ada", "--nats", "--json")).document
+        access = token["nats_access"]
         client = await nats.connect(access["address"], user=access["user"], password=access["password"])
         host, port = ready.http.removeprefix("http://").split(":")
         idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -78,7 +78,7 @@ async def run(quick: bool, folder: Path) -> Report:
 
         async def over_http(body: bytes) -> bytes:
             reader, writer = stream = idle.pop() if idle else await asyncio.open_connection(host, int(port))
-            writer.write(_HEAD % (made["token"].encode(), len(body)) + body)
+            writer.write(_HEAD % (token["token"].encode(), len(body)) + body)
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
             answer = await reader.readexactly(length)
@@ -88,12 +88,12 @@ async def run(quick: bool, folder: Path) -> Report:
         ways = (("NATS", over_nats, CALLERS), ("HTTP", over_http, CONNECTIONS)) * 2
         for seed, (way, send, callers) in enumerate(ways):
             turn = f"{way}{'' if seed < 2 else ' again'}"
-            one = [orjson.dumps(submission) for submission in _submissions(singles, f"one{seed}")]
-            await _measure(report, stack, f"{turn}: single appends, {callers} in flight", one, 1, callers, send)
+            bodies = [orjson.dumps(submission) for submission in _submissions(singles, f"one{seed}")]
+            await _measure(report, stack, f"{turn}: single appends, {callers} in flight", bodies, 1, callers, send)
             many = _submissions(listed, f"many{seed}")
             lists = [orjson.dumps(many[start : start + LIST]) for start in range(0, listed, LIST)]
-            what = f"{turn}: lists of {LIST}, {LISTS_AT_ONCE} in flight"
-            await _measure(report, stack, what, lists, LIST, LISTS_AT_ONCE, send)
+            name = f"{turn}: lists of {LIST}, {LISTS_AT_ONCE} in flight"
+            await _measure(report, stack, name, lists, LIST, LISTS_AT_ONCE, send)
             while idle:
                 idle.pop()[1].close()  # the service would, after 30 s
         await client.close()
@@ -104,5 +104,5 @@ def _submissions(entries: int, prefix: str) -> list[dict[str, object]]:
     """Entries of one type that an agent may publish; who it is follows from token or subject."""
     corpus = Corpus(entries, prefix=prefix)
     kept = ("id", "ts", "severity", "trace_id", "summary", "payload")
-    made = (corpus.submission(n) for n in range(entries))
-    return [{"entry_type": "peer.conversation", **{name: one[name] for name in kept}} for one in made]
+    submissions = (corpus.submission(n) for n in range(entries))
+    return [{"entry_type": "peer.conversation", **{name: turn[name] for name in kept}} for turn in submissions]

@@ -88,29 +88,29 @@ def rows_of(path: Path) -> list[Row]:
 
 def _judged(report: Report, name: str, rows: Sequence[Row], alarms: Sequence[bool], *, asked: bool = False) -> None:
     attacks = sum(row.attack for row in rows)
-    found = sum(row.attack and alarm for row, alarm in zip(rows, alarms, strict=True))
+    caught = sum(row.attack and alarm for row, alarm in zip(rows, alarms, strict=True))
     mistaken = sum(not row.attack and alarm for row, alarm in zip(rows, alarms, strict=True))
-    note = f"{found} of {attacks} attacks, {mistaken} of {len(rows) - attacks} harmless rows"
-    recall, mistakes = 100 * found / max(1, attacks), 100 * mistaken / max(1, len(rows) - attacks)
+    note = f"{caught} of {attacks} attacks, {mistaken} of {len(rows) - attacks} harmless rows"
+    recall, mistakes = 100 * caught / max(1, attacks), 100 * mistaken / max(1, len(rows) - attacks)
     if attacks:
         report.figure(f"{name}, recall", recall, "%", at_least(RECALL_PERCENT) if asked else None, note)
     report.figure(f"{name}, false alarms", mistakes, "%", at_most(FALSE_ALARM_PERCENT) if asked else None, note)
     if attacks:
-        report.figure(f"{name}, precision", 100 * found / max(1, found + mistaken), "%", None, note)
+        report.figure(f"{name}, precision", 100 * caught / max(1, caught + mistaken), "%", None, note)
 
 
 def _measure(report: Report, name: str, rows: Sequence[Row]) -> None:
     began = time.process_time()
-    found = [list(findings(row.text)) for row in rows]
+    found_by_row = [list(findings(row.text)) for row in rows]
     spent = time.process_time() - began
-    blocked = [[finding for finding in one if finding.blocks] for one in found]
-    _judged(report, f"{name}: all scanners", rows, [bool(one) for one in blocked], asked=name == DEV)
+    blocked = [[finding for finding in row_findings if finding.blocks] for row_findings in found_by_row]
+    _judged(report, f"{name}: all scanners", rows, [bool(row_findings) for row_findings in blocked], asked=name == DEV)
     for scanner in ("memory", "recall", "technique"):
-        alarms = [any(finding.scanner == scanner for finding in one) for one in blocked]
+        alarms = [any(finding.scanner == scanner for finding in row_findings) for row_findings in blocked]
         _judged(report, f"{name}: scanner {scanner}", rows, alarms)
     hits: dict[tuple[str, bool], Counter[bool]] = {}
-    for row, one in zip(rows, found, strict=True):
-        for rule in {(f"{f.scanner}/{f.category}/{f.pattern}", f.blocks) for f in one}:
+    for row, row_findings in zip(rows, found_by_row, strict=True):
+        for rule in {(f"{f.scanner}/{f.category}/{f.pattern}", f.blocks) for f in row_findings}:
             hits.setdefault(rule, Counter())[row.attack] += 1
     for (name_of_rule, blocks), count in sorted(hits.items(), key=lambda item: (-item[1][True], item[0])):
         total = count[True] + count[False]

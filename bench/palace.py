@@ -103,7 +103,7 @@ def _palace(texts: Sequence[str], entities: int, facts: int) -> list[OutgoingMes
         made += [_vector(WORKSPACE, text, vectors[n].tobytes()), _control(WORKSPACE, filed, f"drawer-{n}")]
     for n in range(facts):
         ends = [
-            FactEntity(entity_id=entity_id(one), name=one) for one in (_name(n % entities), _name(n * 7 % entities))
+            FactEntity(entity_id=entity_id(name), name=name) for name in (_name(n % entities), _name(n * 7 % entities))
         ]
         fact = FactAsserted(
             fact_id=f"f{n}",
@@ -179,13 +179,15 @@ async def _speed(report: Report, node: _Node, texts: Sequence[str], corpus: Corp
 
     queries = [f"{query} {_name(n)}" for n, query in enumerate(corpus.queries(asked, seed=6))]
     note = "words, vectors and graph; the query names an entity; vector given; the answer with its texts included"
-    latencies(report, "search", [await ask(one) for one in queries], SEARCH_P50_MS, None, note)
+    latencies(report, "search", [await ask(query) for query in queries], SEARCH_P50_MS, None, note)
     worked = time.thread_time()
     for query in queries:
         await ask(f"{query} again")
     report.figure("CPU of a search", (time.thread_time() - worked) / len(queries) * MS, "ms")
-    latencies(report, "search by palace-seed", [await ask(one, recipe="palace-seed") for one in queries], None, None)
-    latencies(report, "search of a wing", [await ask(one, wing="wing 3") for one in queries], None, None)
+    latencies(
+        report, "search by palace-seed", [await ask(query, recipe="palace-seed") for query in queries], None, None
+    )
+    latencies(report, "search of a wing", [await ask(query, wing="wing 3") for query in queries], None, None)
 
     async def wake() -> float:
         began = time.perf_counter()
@@ -208,7 +210,7 @@ async def _hot_path(report: Report, node: _Node, texts: Sequence[str]) -> None:
         Turn(n, f"t{n}", "s", USER_TURN if n % 2 == 0 else AGENT_TURN, "ada", text, "", 0, 0)
         for n, text in enumerate(texts)
     ]
-    exchanges = [one for one in exchanges_of(turns, 1 << 50) if one.ended]
+    exchanges = [exchange for exchange in exchanges_of(turns, 1 << 50) if exchange.ended]
     filing = Filing(node.store, node.publish, lambda _: node.embedder, THRESHOLDS, "bench@1")
     filed, work, folding, worked = 0, 0.0, 0.0, time.process_time()
     for at in range(0, len(exchanges), GROUP):
@@ -243,20 +245,20 @@ async def _locomo(report: Report, path: Path, folder: Path) -> None:
     async with _node(folder / "locomo.duckdb", embedder, _control(SYSTEM_WORKSPACE, payload, "activated")) as node:
         filing = Filing(node.store, node.publish, lambda _: embedder, THRESHOLDS, "bench@1")
         drawers = 0
-        for workspace in sorted({str(one["agent_id"]) for one in records}):
-            found = _exchanges([one for one in records if one["agent_id"] == workspace])
+        for workspace in sorted({str(record["agent_id"]) for record in records}):
+            found = _exchanges([record for record in records if record["agent_id"] == workspace])
             for at in range(0, len(found), GROUP):
                 drawers += (await filing.file(workspace, found[at : at + GROUP]))["filed"]
                 await node.fold()
-        texts = {str(one["id"]): str(one["summary"]) for one in records}
+        texts = {str(record["id"]): str(record["summary"]) for record in records}
         for recipe in PalaceRecipe:
             recalls: dict[int, list[float]] = {5: [], K: []}
             for question in questions:
                 hits, _ = await node.search.search(question["agent_id"], question["query"], K, recipe=recipe)
                 for depth, into in recalls.items():
                     held = [_Held(hit.content) for hit in hits[:depth]]
-                    wanted = [texts[one] for one in question["relevant_ids"]]
-                    into.append(sum(any(one.holds(text) for one in held) for text in wanted) / len(wanted))
+                    wanted = [texts[entry_id] for entry_id in question["relevant_ids"]]
+                    into.append(sum(any(exchange.holds(text) for exchange in held) for text in wanted) / len(wanted))
             note = f"{drawers} drawers of {len(records)} turns; {len(questions)} questions; no model classifies"
             for depth, some in recalls.items():
                 value = sum(some) / len(some)
@@ -266,11 +268,11 @@ async def _locomo(report: Report, path: Path, folder: Path) -> None:
 
 def _exchanges(records: Sequence[dict[str, Any]]) -> list[Exchange]:
     sessions: dict[str, list[Turn]] = {}
-    for seq, one in enumerate(records):
-        turns = sessions.setdefault(str(one["trace_id"]), [])
+    for seq, record in enumerate(records):
+        turns = sessions.setdefault(str(record["trace_id"]), [])
         kind = AGENT_TURN if len(turns) % 2 else USER_TURN
-        turns.append(Turn(seq, str(one["id"]), str(one["trace_id"]), kind, "", str(one["summary"]), "", 0, 0))
-    return [one for turns in sessions.values() for one in exchanges_of(turns, 1 << 50)]
+        turns.append(Turn(seq, str(record["id"]), str(record["trace_id"]), kind, "", str(record["summary"]), "", 0, 0))
+    return [exchange for turns in sessions.values() for exchange in exchanges_of(turns, 1 << 50)]
 
 
 async def run(quick: bool, folder: Path) -> Report:

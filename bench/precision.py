@@ -80,7 +80,7 @@ def _present(path: Path) -> bool:
 
 
 def _silence(report: Report, held: Sequence[Held]) -> None:
-    foreign = np.array([one.best for one in held if not one.case.own])
+    foreign = np.array([item.best for item in held if not item.case.own])
     for share in SHARES:
         note = f"{share:.0%} of the own questions that recall answers get nothing; gate by the conversation left out"
         target = at_least(0.72) if share == 0.04 else None
@@ -97,25 +97,29 @@ def _silence(report: Report, held: Sequence[Held]) -> None:
         report.figure(
             f"recall in {hits} hits a question in the mean", value, "recall", at_least(least), "inject, left out"
         )
-    said = np.concatenate([one.confidence for one in held if one.case.own])
-    right = np.concatenate([one.case.relevant for one in held if one.case.own])[~np.isnan(said)]
-    said = said[~np.isnan(said)]
+    confidences = np.concatenate([item.confidence for item in held if item.case.own])
+    right = np.concatenate([item.case.relevant for item in held if item.case.own])[~np.isnan(confidences)]
+    confidences = confidences[~np.isnan(confidences)]
     for low in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
-        chosen = (said >= low - 0.05) & (said < low + 0.05)
+        chosen = (confidences >= low - 0.05) & (confidences < low + 0.05)
         target = at_least(0.7) if low == 0.8 else None
         report.figure(f"hits said to be {low:.1f} sure", right[chosen].mean(), "right", target, f"{chosen.sum()} hits")
 
 
 async def _situations(report: Report) -> None:
-    both = await situations()
-    own = sum(bool(one.relevant) for one in both.questions)
-    journal = replace(both, questions=both.questions[:own], queries=both.queries[:own])
+    journal_and_beside = await situations()
+    own_count = sum(bool(question.relevant) for question in journal_and_beside.questions)
+    journal = replace(
+        journal_and_beside,
+        questions=journal_and_beside.questions[:own_count],
+        queries=journal_and_beside.queries[:own_count],
+    )
     questions = journal.questions
     index = index_of(journal)
     day = {event.entry.id: event.ts_ms // DAY_MS for event in journal.events}
-    asked = replace(journal, queries=[_as_question(journal, at) for at in range(len(questions))])
+    as_questions = replace(journal, queries=[_as_question(journal, at) for at in range(len(questions))])
     for recipe in (CONVERSATIONAL, ROBUST):
-        before, after = (_ranked(index, some, recipe) for some in (asked, journal))
+        before, after = (_ranked(index, journal_, recipe) for journal_ in (as_questions, journal))
         gains = [
             recall_at(new, q.relevant, K) - recall_at(old, q.relevant, K)
             for q, old, new in zip(questions, before, after, strict=True)
@@ -123,10 +127,10 @@ async def _situations(report: Report) -> None:
         interval = cluster_bootstrap(gains, [q.cluster for q in questions])
         assert interval is not None
         for name, ranked in (("asked as questions", before), ("as statements", after)):
-            value = np.mean([recall_at(one, q.relevant, K) for q, one in zip(questions, ranked, strict=True)])
+            value = np.mean([recall_at(ids, q.relevant, K) for q, ids in zip(questions, ranked, strict=True)])
             report.figure(f"situations, {recipe.name}, {name}", float(value), "recall@10")
-            newest = [_newest_first(q, one, day) for q, one in zip(questions, ranked, strict=True)]
-            judged = [one for one in newest if one is not None]
+            newest = [_newest_first(q, ids, day) for q, ids in zip(questions, ranked, strict=True)]
+            judged = [row for row in newest if row is not None]
             note = f"of {len(judged)} whose relevant lines are of several days"
             report.figure(
                 f"situations, {recipe.name}, {name}", float(np.mean(judged)), "newest above older", None, note
@@ -162,77 +166,91 @@ async def _beliefs(report: Report) -> None:
     for name, (precision, recall) in PUBLISHED.items():
         report.baseline(f"beliefs, {name}", precision, "precision", f"recall {recall:.2f}, as published")
     for entry_type, recipe in (("peer.conversation", CONVERSATIONAL), ("memory.remembered", ROBUST)):
-        journal, every = await beliefs(PRECISION, entry_type)
+        journal, belief_cases = await beliefs(PRECISION, entry_type)
         index = index_of(journal)
         replaced = {name for event in journal.events for name in event.entry.supersedes}
         for mode in (INJECT, "search"):
             precisions, recalls, silent, wrong = [], [], [], 0
-            for case in every:
-                found = {name for at in case.asked for name in _returned(index, journal, at, recipe, mode)}
-                found -= case.neutral | (replaced if mode == INJECT else set())
-                wrong += len(found & case.wrong)
+            for case in belief_cases:
+                returned = {name for at in case.asked for name in _returned(index, journal, at, recipe, mode)}
+                returned -= case.neutral | (replaced if mode == INJECT else set())
+                wrong += len(returned & case.wrong)
                 if case.wanted:
-                    precisions.append(len(found & case.wanted) / len(found) if found else 0.0)
-                    recalls.append(len(found & case.wanted) / len(case.wanted))
+                    precisions.append(len(returned & case.wanted) / len(returned) if returned else 0.0)
+                    recalls.append(len(returned & case.wanted) / len(case.wanted))
                 else:
-                    silent.append(not found)
-            what = f"beliefs as {entry_type}, {mode}"
+                    silent.append(not returned)
+            figure_name = f"beliefs as {entry_type}, {mode}"
             strict = mode == INJECT
             note = f"{len(recalls)} cases with a belief to find; pinned beliefs and open questions are not counted"
-            report.figure(what, float(np.mean(precisions)), "precision", at_least(0.70) if strict else None, note)
-            report.figure(what, float(np.mean(recalls)), "recall", at_least(0.90) if strict else None, note)
+            report.figure(
+                figure_name, float(np.mean(precisions)), "precision", at_least(0.70) if strict else None, note
+            )
+            report.figure(figure_name, float(np.mean(recalls)), "recall", at_least(0.90) if strict else None, note)
             note = f"of {len(silent)} cases with no belief to find and a text to ask"
-            report.figure(what, float(np.mean(silent)), "silent", at_least(0.80) if strict else None, note)
+            report.figure(figure_name, float(np.mean(silent)), "silent", at_least(0.80) if strict else None, note)
             note = "superseded, or of another user"
-            report.figure(what, float(wrong), "wrong beliefs", at_most(0) if strict else None, note)
+            report.figure(figure_name, float(wrong), "wrong beliefs", at_most(0) if strict else None, note)
 
 
 def _returned(index: HotIndex, journal: Set, at: int, recipe: Recipe, mode: Mode, k: int = K) -> list[str]:
     question, query = journal.questions[at], journal.queries[at]
-    found = searched(index, question.scope, query, recipe, k)
-    records = [record_of(journal.events[hit.doc]) for hit in found.hits]
+    result = searched(index, question.scope, query, recipe, k)
+    records = [record_of(journal.events[hit.doc]) for hit in result.hits]
     names = names_in(question.text, [record.payload for record in records], ANALYZER)
-    evidence = weighed(index, query, found, records, known_calibration(index.model), None)
+    evidence = weighed(index, query, result, records, known_calibration(index.model), None)
     kept = judgement(evidence, mode, names).kept
-    return [index.documents.id_of(found.hits[place].doc) for place in kept]
+    return [index.documents.id_of(result.hits[place].doc) for place in kept]
 
 
 async def _everyday(report: Report) -> None:
     """Six journals of notes; the constants were fitted on none of them."""
     questions = lines_of(EVERYDAY / "queries.jsonl")
-    asked = [
+    everyday_questions = [
         Asked(
             q["query"], own(q["agent_id"]), q["agent_id"], q.get("why_silent", q["kind"]), frozenset(q["relevant_ids"])
         )
         for q in questions
     ]
-    journal = await embedded_set(recorded(lines_of(EVERYDAY / "journal.jsonl"), "everyday"), asked)
+    journal = await embedded_set(recorded(lines_of(EVERYDAY / "journal.jsonl"), "everyday"), everyday_questions)
     index = index_of(journal)
-    found: dict[Mode, list[list[str]]] = {INJECT: [], "search": []}
-    for mode, answers in found.items():
-        for at, one in enumerate(asked):
-            recipe = default_recipe(index.scoped(one.scope).turn_count)
+    ids_by_mode: dict[Mode, list[list[str]]] = {INJECT: [], "search": []}
+    for mode, answers in ids_by_mode.items():
+        for at, question in enumerate(everyday_questions):
+            recipe = default_recipe(index.scoped(question.scope).turn_count)
             answers.append(_returned(index, journal, at, recipe, mode, IN_PROMPT))
     for kind, wanted in WANTED.items():
-        for mode, least in zip(found, wanted, strict=True):
-            pairs = [(one.relevant, ids) for one, ids in zip(asked, found[mode], strict=True) if one.category == kind]
+        for mode, least in zip(ids_by_mode, wanted, strict=True):
+            pairs = [
+                (question.relevant, ids)
+                for question, ids in zip(everyday_questions, ids_by_mode[mode], strict=True)
+                if question.category == kind
+            ]
             value = np.mean([len(relevant.intersection(ids)) / len(relevant) for relevant, ids in pairs])
             target = None if least is None else at_least(least)
             report.figure(f"everyday, {kind}, {mode}", float(value), "recall@5", target, f"{len(pairs)} prompts")
-    own_hits = [(one.relevant, ids) for one, ids in zip(asked, found[INJECT], strict=True) if one.relevant]
+    own_hits = [
+        (question.relevant, ids)
+        for question, ids in zip(everyday_questions, ids_by_mode[INJECT], strict=True)
+        if question.relevant
+    ]
     right = sum(len(relevant.intersection(ids)) for relevant, ids in own_hits)
     report.figure("everyday, inject", right / sum(len(ids) for _, ids in own_hits), "precision", at_least(0.6))
-    silent = [(one, not ids) for one, ids in zip(asked, found[INJECT], strict=True) if not one.relevant]
+    silent = [
+        (question, not ids)
+        for question, ids in zip(everyday_questions, ids_by_mode[INJECT], strict=True)
+        if not question.relevant
+    ]
     report.figure("everyday, nothing helps", float(np.mean([quiet for _, quiet in silent])), "silent", at_least(0.88))
-    for category in dict.fromkeys(one.category for one, _ in silent):
-        value = np.mean([quiet for one, quiet in silent if one.category == category])
+    for category in dict.fromkeys(question.category for question, _ in silent):
+        value = np.mean([quiet for question, quiet in silent if question.category == category])
         target = at_least(0.7) if category == "near_topic" else None
         report.figure(f"everyday, {category}", float(value), "silent", target)
-    for cluster in dict.fromkeys(one.cluster for one in asked):
-        value = np.mean([quiet for one, quiet in silent if one.cluster == cluster])
+    for cluster in dict.fromkeys(question.cluster for question in everyday_questions):
+        value = np.mean([quiet for question, quiet in silent if question.cluster == cluster])
         pairs = [
             (o.relevant, ids)
-            for o, ids in zip(asked, found[INJECT], strict=True)
+            for o, ids in zip(everyday_questions, ids_by_mode[INJECT], strict=True)
             if o.relevant and o.cluster == cluster
         ]
         kept = np.mean([len(relevant.intersection(ids)) / len(relevant) for relevant, ids in pairs])

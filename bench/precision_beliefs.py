@@ -38,11 +38,11 @@ class BeliefCase:
 
 async def beliefs(folder: Path, entry_type: str) -> tuple[Set, list[BeliefCase]]:
     """The beliefs as entries of a type, and the cases with a text to ask."""
-    every: list[dict[str, Any]] = json.loads((folder / "beliefs.json").read_text("utf-8"))
+    all_beliefs: list[dict[str, Any]] = json.loads((folder / "beliefs.json").read_text("utf-8"))
     cases: list[dict[str, Any]] = json.loads((folder / "cases.json").read_text("utf-8"))
-    by_id = {one["_id"]: one for one in every}
+    by_id = {belief["_id"]: belief for belief in all_beliefs}
     questions: list[Asked] = []
-    found: list[BeliefCase] = []
+    belief_cases: list[BeliefCase] = []
     for case in cases:
         user = case.get("userId", "test-user")
         text, wanted = case["query"].strip(), case["expect"].get("relevantBeliefs", {}).get("shouldOnlyInclude")
@@ -52,16 +52,22 @@ async def beliefs(folder: Path, entry_type: str) -> tuple[Set, list[BeliefCase]]
         for scope in case["scope"]:
             crew = _crew(user, scope)
             questions.append(Asked(text, Scope(ScopeKind.CREW_SHARED, None, crew), crew, "beliefs", frozenset(wanted)))
-        neutral = frozenset(one["_id"] for one in every if one["pinned"] or one["type"] == "open_question")
-        wrong = frozenset(
-            name for name, one in by_id.items() if one["user_id"] != user or one["epistemic_status"] == "superseded"
+        neutral = frozenset(
+            belief["_id"] for belief in all_beliefs if belief["pinned"] or belief["type"] == "open_question"
         )
-        found.append(BeliefCase(tuple(range(first, len(questions))), frozenset(wanted), neutral, wrong))
-    return await embedded_set(recorded([_entry(one, by_id, entry_type) for one in every], "beliefs"), questions), found
+        wrong = frozenset(
+            name
+            for name, belief in by_id.items()
+            if belief["user_id"] != user or belief["epistemic_status"] == "superseded"
+        )
+        belief_cases.append(BeliefCase(tuple(range(first, len(questions))), frozenset(wanted), neutral, wrong))
+    return await embedded_set(
+        recorded([_entry(belief, by_id, entry_type) for belief in all_beliefs], "beliefs"), questions
+    ), belief_cases
 
 
-def _entry(belief: Mapping[str, Any], every: Mapping[str, Any], entry_type: str) -> dict[str, Any]:
-    replaced = [name for name, one in every.items() if one["superseded_by"] == belief["_id"]]
+def _entry(belief: Mapping[str, Any], by_id: Mapping[str, Any], entry_type: str) -> dict[str, Any]:
+    replaced = [name for name, other in by_id.items() if other["superseded_by"] == belief["_id"]]
     return {
         "id": belief["_id"],
         "agent_id": belief["user_id"],

@@ -107,11 +107,11 @@ async def batches_all(journal: Journal, submissions: Sequence[dict[str, Any]], a
 
 
 def _submissions(corpus: Corpus, *, with_id: bool = True) -> list[dict[str, Any]]:
-    made = [{**corpus.submission(n), "workspace_id": corpus.workspace(n)} for n in range(corpus.entries)]
+    submissions = [{**corpus.submission(n), "workspace_id": corpus.workspace(n)} for n in range(corpus.entries)]
     if not with_id:
-        for submission in made:
+        for submission in submissions:
             del submission["id"]
-    return made
+    return submissions
 
 
 async def _compare(
@@ -126,14 +126,14 @@ async def _compare(
     async with our_journal(broker, streams, group=False) as journal:
         for number in range(sizes.rounds):
             seed = 100 + number
-            made = ready_made(Corpus(sizes.interval, seed=seed, prefix="raw"), 0, sizes.interval)
-            rates["bare"].append(sizes.interval / await bare.publish_all(made))
-            mine = _submissions(Corpus(sizes.interval, seed=seed))
-            rates["ours"].append(sizes.interval / await append_all(journal, mine))
-            made = ready_made(Corpus(sizes.interval, seed=seed, prefix="wide"), 0, sizes.interval)
-            rates["wide"].append(sizes.interval / await wide.publish_all(made))
-            mine = _submissions(Corpus(sizes.interval, seed=seed), with_id=False)
-            rates["minted"].append(sizes.interval / await append_all(journal, mine))
+            events = ready_made(Corpus(sizes.interval, seed=seed, prefix="raw"), 0, sizes.interval)
+            rates["bare"].append(sizes.interval / await bare.publish_all(events))
+            submissions = _submissions(Corpus(sizes.interval, seed=seed))
+            rates["ours"].append(sizes.interval / await append_all(journal, submissions))
+            events = ready_made(Corpus(sizes.interval, seed=seed, prefix="wide"), 0, sizes.interval)
+            rates["wide"].append(sizes.interval / await wide.publish_all(events))
+            submissions = _submissions(Corpus(sizes.interval, seed=seed), with_id=False)
+            rates["minted"].append(sizes.interval / await append_all(journal, submissions))
     report.baseline("bare pipelined nats-py, 256 in flight, interval", median(rates["bare"]), "entries/s")
     report.baseline("bare pipelined nats-py, 1,024 in flight, interval", median(rates["wide"]), "entries/s")
     report.figure("journal writer, 256 appends at once, ids given, interval", median(rates["ours"]), "entries/s")
@@ -159,28 +159,28 @@ async def _durable(
     """The ``durable`` profile: fsync before every ack."""
     bare = RawWriter(client, CALLERS)
     await bare.open()
-    made = ready_made(Corpus(sizes.durable_singles, seed=200, prefix="raw"), 0, sizes.durable_singles)
+    events = ready_made(Corpus(sizes.durable_singles, seed=200, prefix="raw"), 0, sizes.durable_singles)
     report.baseline(
         "bare pipelined nats-py, 256 in flight, durable",
-        sizes.durable_singles / await bare.publish_all(made),
+        sizes.durable_singles / await bare.publish_all(events),
         "entries/s",
     )
     if streams.atomic:
-        made = ready_made(Corpus(sizes.durable_batches, seed=201, prefix="raw"), 0, sizes.durable_batches)
+        events = ready_made(Corpus(sizes.durable_batches, seed=201, prefix="raw"), 0, sizes.durable_batches)
         began = time.perf_counter()
-        for start in range(0, len(made), BATCH):
-            await bare.publish_batch(made[start : start + BATCH])
+        for start in range(0, len(events), BATCH):
+            await bare.publish_batch(events[start : start + BATCH])
         took = time.perf_counter() - began
-        report.baseline("bare atomic batches of 500, one after the other, durable", len(made) / took, "entries/s")
+        report.baseline("bare atomic batches of 500, one after the other, durable", len(events) / took, "entries/s")
     async with our_journal(broker, streams, group=True) as journal:
-        mine = _submissions(Corpus(sizes.durable_singles, seed=200))
-        rate = sizes.durable_singles / await append_all(journal, mine)
+        submissions = _submissions(Corpus(sizes.durable_singles, seed=200))
+        rate = sizes.durable_singles / await append_all(journal, submissions)
         report.figure(
             "single appends, 256 at once, durable", rate, "entries/s", None, "as the disk allows; group commit"
         )
         for at_once in (1, 4):
-            mine = _submissions(Corpus(sizes.durable_batches, seed=201 + at_once, prefix=f"at{at_once}"))
-            rate = sizes.durable_batches / await batches_all(journal, mine, at_once)
+            submissions = _submissions(Corpus(sizes.durable_batches, seed=201 + at_once, prefix=f"at{at_once}"))
+            rate = sizes.durable_batches / await batches_all(journal, submissions, at_once)
             target = at_least(ATOMIC_TARGET) if at_once == 1 and streams.atomic else None
             report.figure(f"batches of 500, {at_once} at once, durable", rate, "entries/s", target)
 

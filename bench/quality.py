@@ -78,9 +78,9 @@ async def _conversations(
     ]
     journal = await embedded_set(recorded(turns, "quality"), questions)
     index = index_of(journal)
-    found = {name: rankings(index, journal, recipe) for name, recipe in RECIPES.items()}
-    for name, ranked in found.items():
-        _figures(report, f"{LOCOMO}: {name}", journal, ranked, found[ROBUST.name], TARGETS.get(name, (None,) * 3))
+    by_recipe = {name: rankings(index, journal, recipe) for name, recipe in RECIPES.items()}
+    for name, ranked in by_recipe.items():
+        _figures(report, f"{LOCOMO}: {name}", journal, ranked, by_recipe[ROBUST.name], TARGETS.get(name, (None,) * 3))
     shared = np.random.default_rng
     for recipe in (CONVERSATIONAL, CONVERSATIONAL_STATIC, ROBUST):
         drawn = [
@@ -88,7 +88,7 @@ async def _conversations(
             for seed in SEEDS
         ]
         target = at_least(0.80) if recipe is CONVERSATIONAL else None
-        note = f"draws {', '.join(f'{one:.3f}' for one in drawn)}"
+        note = f"draws {', '.join(f'{value:.3f}' for value in drawn)}"
         report.figure(
             f"{LOCOMO}: {recipe.name}, a tenth of the vectors", sum(drawn) / len(drawn), "recall@10", target, note
         )
@@ -99,7 +99,7 @@ async def _conversations(
         note = "the sample journal's other entries in every agent's scope, without vectors"
         report.figure(f"{LOCOMO} amid other work: {recipe.name}", value, "recall@10", None, note)
     for recipe in (CONVERSATIONAL, CONVERSATIONAL_STATIC):
-        _left_out(report, journal, recipe, found[recipe.name])
+        _left_out(report, journal, recipe, by_recipe[recipe.name])
 
 
 def _amid(journal: Set, sample: Sequence[dict[str, object]]) -> Set:
@@ -125,11 +125,11 @@ def _figures(
     figures = evaluate(ranked, journal.sessions)
     overall = figures[OVERALL]
     clusters = [question.cluster for question in journal.questions]
-    recalls, before = [[recall_at(r.ranked, r.relevant, K) for r in some] for some in (ranked, baseline)]
+    recalls, before = [[recall_at(r.ranked, r.relevant, K) for r in ranked_] for ranked_ in (ranked, baseline)]
     interval = cluster_bootstrap(recalls, clusters)
-    gain = cluster_bootstrap([one - other for one, other in zip(recalls, before, strict=True)], clusters)
+    gain = cluster_bootstrap([recall - former for recall, former in zip(recalls, before, strict=True)], clusters)
     note = ", ".join(
-        f"{category} {one.recall[K]:.3f}" for category, one in sorted(figures.items()) if category != OVERALL
+        f"{category} {figure.recall[K]:.3f}" for category, figure in sorted(figures.items()) if category != OVERALL
     )
     if interval is not None and gain is not None:
         note += f"; 95 % over {interval.clusters} conversations [{interval.low:.3f}, {interval.high:.3f}]"
@@ -164,13 +164,13 @@ def _left_out(report: Report, journal: Set, recipe: Recipe, as_it_stands: Sequen
     clusters = np.array([question.cluster for question in journal.questions])
     chosen = np.zeros(len(clusters))
     for cluster in np.unique(clusters).tolist():
-        out = clusters == cluster
-        best = int(recalls[:, ~out].mean(axis=1).argmax())
-        chosen[out] = recalls[best, out]
-        highest = recalls[:, out].mean(axis=1).max()
-        note = f"constants chosen on the others {recalls[best, out].mean():.3f}, best of the grid here {highest:.3f}"
+        is_left_out = clusters == cluster
+        best = int(recalls[:, ~is_left_out].mean(axis=1).argmax())
+        chosen[is_left_out] = recalls[best, is_left_out]
+        highest = recalls[:, is_left_out].mean(axis=1).max()
+        note = f"constants chosen on the others {recalls[best, is_left_out].mean():.3f}, best of the grid here {highest:.3f}"
         report.figure(
-            f"{LOCOMO}: {recipe.name}, {cluster} left out", float(stands[out].mean()), "recall@10", None, note
+            f"{LOCOMO}: {recipe.name}, {cluster} left out", float(stands[is_left_out].mean()), "recall@10", None, note
         )
     lowest = recalls.mean(axis=1).min()
     note = f"{len(tried)} variants; the constants as they stand {stands.mean():.3f}, worst of the grid {lowest:.3f}"
@@ -181,8 +181,8 @@ def _left_out(report: Report, journal: Set, recipe: Recipe, as_it_stands: Sequen
 
 async def _mixed(report: Report, name: str, records: Sequence[dict[str, object]]) -> None:
     everything = Scope(ScopeKind.WORKSPACE)
-    asked = lines_of(QUESTIONS)
-    questions = [Asked(q["query"], everything, name, "mixed", frozenset(q["relevant_ids"])) for q in asked]
+    rows = lines_of(QUESTIONS)
+    questions = [Asked(q["query"], everything, name, "mixed", frozenset(q["relevant_ids"])) for q in rows]
     events = recorded(records, "mixed")
     wanted = [is_embedded(e.entry.entry_type, e.entry.severity.value, e.entry.payload, e.entry.refs) for e in events]
     journal = await embedded_set(events, questions, wanted)
@@ -209,7 +209,7 @@ async def _long(report: Report, sample: Sequence[dict[str, object]]) -> None:
         Asked(q["query"], own(COMPANION), COMPANION, q["category"], frozenset(q["relevant_ids"]))
         for q in lines_of(LONG_QUESTIONS)
     ]
-    said = lines_of(LONG_CHATS)
+    turns_ = lines_of(LONG_CHATS)
     around = [{**record, "id": f"other-{record['id']}"[:64], "agent_id": COMPANION} for record in sample]
     for name, types in (
         ("embedded", {"user": "peer.conversation", "assistant": "peer.conversation"}),
@@ -217,7 +217,7 @@ async def _long(report: Report, sample: Sequence[dict[str, object]]) -> None:
     ):
         turns = [
             {**turn, "agent_id": COMPANION, "actor_type": "user", "entry_type": types[str(turn["actor_id"])]}
-            for turn in said
+            for turn in turns_
         ]
         events = recorded([*turns, *around], "long")
         wanted = [name == "embedded" and at < len(turns) for at in range(len(events))]
@@ -226,10 +226,10 @@ async def _long(report: Report, sample: Sequence[dict[str, object]]) -> None:
         for recipe in (ROBUST, CONVERSATIONAL, CONVERSATIONAL_STATIC):
             figures = evaluate(rankings(index, journal, recipe), journal.sessions)
             overall = figures.pop(OVERALL)
-            note = ", ".join(f"{category} {one.mrr:.3f}" for category, one in sorted(figures.items()))
+            note = ", ".join(f"{category} {figure.mrr:.3f}" for category, figure in sorted(figures.items()))
             note = f"recall@5 {overall.recall[5]:.3f}, @10 {overall.recall[K]:.3f}; MRR by category {note}"
             report.figure(f"long messages of our own, {name}: {recipe.name}", overall.mrr, "MRR", None, note)
 
 
 def _recall(ranked: Sequence[Ranking]) -> float:
-    return sum(recall_at(one.ranked, one.relevant, K) for one in ranked) / len(ranked)
+    return sum(recall_at(question.ranked, question.relevant, K) for question in ranked) / len(ranked)

@@ -105,9 +105,9 @@ async def embedded_set(
     embedder = MiniLmEmbedder(cache)
     chosen = [at for at in range(len(events)) if wanted is None or wanted[at]]
     texts = [embedded_text(events[at].entry.summary, events[at].entry.payload) for at in chosen]
-    made: list[Embedded | None] = [None] * len(events)
+    embedded: list[Embedded | None] = [None] * len(events)
     for at, result in zip(chosen, await embedder.embed_documents_tokens(texts), strict=True):
-        made[at] = result
+        embedded[at] = result
     queries = []
     calibration = known_calibration(MODEL_ID)
     usual = None if calibration is None else calibration.usual
@@ -117,7 +117,7 @@ async def embedded_set(
         queries.append(query_of(question.text, ANALYZER, query_vector(data), tokens, words, queries=usual))
     await embedder.close()
     sessions = {event.entry.id: event.entry.trace_id for event in events if event.entry.trace_id is not None}
-    return Set(events, made, questions, queries, sessions)
+    return Set(events, embedded, questions, queries, sessions)
 
 
 def index_of(journal: Set, kept: npt.NDArray[np.bool_] | None = None) -> HotIndex:
@@ -126,9 +126,9 @@ def index_of(journal: Set, kept: npt.NDArray[np.bool_] | None = None) -> HotInde
     workspace = events[0].entry.workspace_id
     index = HotIndex(workspace, VectorMatrix(MODEL_ID))
     facts: list[VectorDerived | TokenBitsDerived] = []
-    for at, (event, made) in enumerate(zip(events, journal.made, strict=True)):
-        if made is not None and (kept is None or kept[at]):
-            facts += _facts(event, *made)
+    for at, (event, embedded) in enumerate(zip(events, journal.made, strict=True)):
+        if embedded is not None and (kept is None or kept[at]):
+            facts += _facts(event, *embedded)
     extend(index, Folded().commit([*events, *facts], len(events)))
     index.sort()
     return index
@@ -136,14 +136,14 @@ def index_of(journal: Set, kept: npt.NDArray[np.bool_] | None = None) -> HotInde
 
 def rankings(index: HotIndex, journal: Set, recipe: Recipe) -> list[Ranking]:
     """What a recipe finds for every question."""
-    found = []
+    rankings_ = []
     for question, query in zip(journal.questions, journal.queries, strict=True):
         ids = [index.documents.id_of(hit.doc) for hit in search(index, question.scope, query, recipe, DEPTH)]
         if recipe.fusion is Fusion.RECIPROCAL_RANK:  # its lanes depend on k
             first = [index.documents.id_of(hit.doc) for hit in search(index, question.scope, query, recipe, K)]
             ids = list(dict.fromkeys([*first, *ids]))
-        found.append(Ranking(question.category, ids, question.relevant))
-    return found
+        rankings_.append(Ranking(question.category, ids, question.relevant))
+    return rankings_
 
 
 def own(agent: str) -> Scope:

@@ -141,13 +141,13 @@ async def _write_into(host: Host, batches: Sequence[Sequence[OutgoingMessage]]) 
     return written, loop.time() - began
 
 
-def moments_of(asked: int) -> list[float]:
+def moments_of(query_count: int) -> list[float]:
     """When each query is asked, seconds from the start: anywhere in its part of a second.
 
     Batches are written at the same pace, so queries asked at even intervals would meet all of them at the same point.
     """
     chance = random.Random(10)
-    return [(number + chance.random()) / ASKED_PER_S for number in range(asked)]
+    return [(number + chance.random()) / ASKED_PER_S for number in range(query_count)]
 
 
 def _batches(entries: int, prefix: str) -> list[list[OutgoingMessage]]:
@@ -155,11 +155,11 @@ def _batches(entries: int, prefix: str) -> list[list[OutgoingMessage]]:
     return [ready_made(more, first, first + WRITE_BATCH) for first in range(0, entries, WRITE_BATCH)]
 
 
-async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int, asked: int) -> None:
+async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int, query_count: int) -> None:
     async with _views(folder / "views.duckdb", corpus, vectors) as (store, host):
         analyzer = Analyzer(Stemmer.Stemmer)
-        some = corpus.queries(min(asked, 100), seed=5)
-        sql = await asyncio.to_thread(sql_bm25, store, analyzer, corpus.workspace(0), some)
+        sql_queries = corpus.queries(min(query_count, 100), seed=5)
+        sql = await asyncio.to_thread(sql_bm25, store, analyzer, corpus.workspace(0), sql_queries)
         report.baseline("BM25 as SQL over the postings in DuckDB, best 100, idle, p50", percentile(sql, 0.5) * MS, "ms")
         matrix = random_units(vectors, DIM, 3)
         dense = numpy_cosine(matrix, random_units(100, DIM, 4))
@@ -186,16 +186,18 @@ async def _in_process(report: Report, folder: Path, corpus: Corpus, vectors: int
         began = time.perf_counter()
         await service.warm(corpus.workspace(0))
         report.figure("loading the hot index, in process", (time.perf_counter() - began) * MS, "ms")
-        queries = corpus.queries(asked, seed=6)
+        queries = corpus.queries(query_count, seed=6)
         for query in queries[:20]:
             await ask(query)
         idle = [await ask(query) for query in queries]
         latencies(report, "in process, idle", idle, None, None)
-        writing = asyncio.create_task(_write_into(host, _batches(int(asked / ASKED_PER_S * WRITES_PER_S) + 1_000, "w")))
+        writing = asyncio.create_task(
+            _write_into(host, _batches(int(query_count / ASKED_PER_S * WRITES_PER_S) + 1_000, "w"))
+        )
         busy = []
         loop = asyncio.get_running_loop()
         start = loop.time()
-        for moment, query in zip(moments_of(asked), corpus.queries(asked, seed=7), strict=True):
+        for moment, query in zip(moments_of(query_count), corpus.queries(query_count, seed=7), strict=True):
             await asyncio.sleep(max(0.0, start + moment - loop.time()))
             busy.append(await ask(query))
         writing.cancel()
@@ -226,13 +228,13 @@ async def _ask_http(client: httpx.AsyncClient, workspace: str, query: str, *, de
     answer = await client.post("/v1/recall", json={"query": query, "k": K, "workspace_id": workspace})
     took = time.perf_counter() - began
     answer.raise_for_status()
-    said = answer.json()
-    if not said["hits"] or (said["degraded"] is not None and not degraded):
-        raise RuntimeError(f"recall is degraded ({said['degraded']}) or finds nothing")
+    body = answer.json()
+    if not body["hits"] or (body["degraded"] is not None and not degraded):
+        raise RuntimeError(f"recall is degraded ({body['degraded']}) or finds nothing")
     return took
 
 
-async def _http(report: Report, folder: Path, corpus: Corpus, asked: int) -> None:
+async def _http(report: Report, folder: Path, corpus: Corpus, query_count: int) -> None:
     await prepare(folder, corpus, 0)
     with stand_in(DIM) as ollama:
         options = ("--embedder", "ollama", "--durability", "interval")
@@ -241,17 +243,17 @@ async def _http(report: Report, folder: Path, corpus: Corpus, asked: int) -> Non
             await asyncio.to_thread(_wait_vectors, stack, corpus)
             await asyncio.to_thread(wait_idle, stack)  # the link reactor has compared every vector with the others
             async with async_client_of(stack) as client:
-                queries = corpus.queries(asked, seed=6)
+                queries = corpus.queries(query_count, seed=6)
                 for query in queries[:20]:
                     await _ask_http(client, corpus.workspace(0), query)
                 idle = [await _ask_http(client, corpus.workspace(0), query) for query in queries]
                 latencies(report, "HTTP, idle, one workspace", idle, None, None)
                 before = await _entries(client)
                 began = time.perf_counter()
-                with _writer_process(stack, asked / ASKED_PER_S + 30):
+                with _writer_process(stack, query_count / ASKED_PER_S + 30):
                     await asyncio.to_thread(_wait_more, stack, before + 2 * WRITES_PER_S)
                     began, before = time.perf_counter(), await _entries(client)
-                    half = asked // 2
+                    half = query_count // 2
                     turns = zip(queries[-half:], corpus.queries(half, seed=7), strict=True)
                     known: list[float] = []
                     fresh: list[float] = []
@@ -279,24 +281,26 @@ async def _entries(client: httpx.AsyncClient) -> int:
 def _wait_vectors(stack: Stack, corpus: Corpus) -> None:
     """Until the embed reactor has made every vector: the stand-in is fast."""
     wanted = sum(corpus.is_embedded(n) for n in range(corpus.entries))
-    _wait_status(stack, lambda said: int(said["embeddings"]["count"]) >= wanted, f"{wanted} vectors")
+    _wait_status(stack, lambda status: int(status["embeddings"]["count"]) >= wanted, f"{wanted} vectors")
 
 
 def _wait_more(stack: Stack, entries: int) -> None:
-    _wait_status(stack, lambda said: int(said["entries"]["count"]) >= entries, f"{entries} entries")
+    _wait_status(stack, lambda status: int(status["entries"]["count"]) >= entries, f"{entries} entries")
 
 
-def _wait_status(stack: Stack, enough: Callable[[dict[str, Any]], bool], what: str, deadline_s: float = 300.0) -> None:
+def _wait_status(
+    stack: Stack, enough: Callable[[dict[str, Any]], bool], awaited: str, deadline_s: float = 300.0
+) -> None:
     until = time.monotonic() + deadline_s
     with client_of(stack) as client:
         while time.monotonic() < until:
             if enough(client.get("/v1/status").raise_for_status().json()):
                 return
             time.sleep(0.2)
-    raise TimeoutError(f"{what} were not there after {deadline_s:g} s")
+    raise TimeoutError(f"{awaited} were not there after {deadline_s:g} s")
 
 
-async def _many_workspaces(report: Report, folder: Path, corpus: Corpus, asked: int) -> None:
+async def _many_workspaces(report: Report, folder: Path, corpus: Corpus, query_count: int) -> None:
     filled = await prepare(folder, corpus, 0)
     defaults = Settings()
     budget = defaults.hot_index_mb + defaults.duckdb_memory_mb
@@ -312,7 +316,7 @@ async def _many_workspaces(report: Report, folder: Path, corpus: Corpus, asked: 
         memory = memory_of(stack)
         report.figure("memory before any query", memory.rss / MB, "MB RSS", None, memory.described)
         # each query is asked in the workspace it was taken from, so that it has something to find
-        queries = corpus.queries(asked, seed=6)
+        queries = corpus.queries(query_count, seed=6)
         async with async_client_of(stack) as client:
             cold = [
                 await _ask_http(client, f"bench-{number:02d}", queries[number % len(queries)], degraded=True)
@@ -336,15 +340,15 @@ async def _many_workspaces(report: Report, folder: Path, corpus: Corpus, asked: 
 
 async def run(quick: bool, folder: Path) -> Report:
     """All of it."""
-    entries, vectors, asked, many, workspaces = (
+    entries, vectors, query_count, many, workspaces = (
         (10_000, 1_000, 60, 20_000, 10) if quick else (100_000, 10_000, 1_000, 1_000_000, 50)
     )
-    sizes = {"entries": entries, "vectors": vectors, "queries": asked, "many": many, "workspaces": workspaces}
+    sizes = {"entries": entries, "vectors": vectors, "queries": query_count, "many": many, "workspaces": workspaces}
     report = Report("recall", quick, dict(sizes))
     say("recall: in process")
-    await _in_process(report, folder / "in-process", Corpus(entries), vectors, asked)
+    await _in_process(report, folder / "in-process", Corpus(entries), vectors, query_count)
     say("recall: over HTTP")
-    await _http(report, folder / "http", Corpus(entries), asked)
+    await _http(report, folder / "http", Corpus(entries), query_count)
     say("recall: many workspaces")
-    await _many_workspaces(report, folder / "many", Corpus(many, workspaces), asked)
+    await _many_workspaces(report, folder / "many", Corpus(many, workspaces), query_count)
     return report

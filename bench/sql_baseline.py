@@ -31,25 +31,25 @@ BEST: Final = 100
 
 def sql_bm25(views: ViewReader, analyzer: Analyzer, workspace: str, queries: Sequence[str]) -> list[float]:
     """Seconds of each query as one SQL statement."""
-    taken = []
+    times = []
     key = hash64(workspace)
     for query in queries:
         terms = sorted(set(analyzer.terms(query)))
         began = time.perf_counter()
-        found = views.rows(BM25, [workspace, key, terms])
-        taken.append(time.perf_counter() - began)
-        if not found:
+        rows = views.rows(BM25, [workspace, key, terms])
+        times.append(time.perf_counter() - began)
+        if not rows:
             raise RuntimeError("the SQL baseline finds nothing")
-    return taken
+    return times
 
 
 def numpy_cosine(matrix: np.ndarray, queries: np.ndarray) -> list[float]:
     """Seconds of each query over an ``(n, d) float32`` matrix, best 100."""
-    taken = []
+    times = []
     for query in queries:
         began = time.perf_counter()
         scores = matrix @ query
         best = np.argpartition(scores, -min(BEST, len(scores)))[-BEST:]
         best[np.argsort(scores[best])]
-        taken.append(time.perf_counter() - began)
-    return taken
+        times.append(time.perf_counter() - began)
+    return times

@@ -55,10 +55,10 @@ class StandIn(asyncio.Protocol):
 
     def _answer(self, path: bytes, body: bytes) -> dict[str, Any]:
         if path == b"/api/embed":
-            given = orjson.loads(body)["input"]
+            texts = orjson.loads(body)["input"]
             return {
                 "model": MODEL,
-                "embeddings": [self._vector(t) for t in ([given] if isinstance(given, str) else given)],
+                "embeddings": [self._vector(t) for t in ([texts] if isinstance(texts, str) else texts)],
             }
         if path == b"/api/show":
             return {"capabilities": ["embedding"], "model_info": {"embedding_length": self._dim}}

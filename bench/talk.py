@@ -103,9 +103,9 @@ def _random_table() -> Words:
 
 async def run(quick: bool, folder: Path) -> Report:
     """All of it."""
-    entries, asked = (10_000, 60) if quick else (100_000, 500)
+    entries, query_count = (10_000, 60) if quick else (100_000, 500)
     report = Report(
-        "talk", quick, {"turns": entries, "with vectors and tokens": entries // EMBEDDED_EACH, "queries": asked}
+        "talk", quick, {"turns": entries, "with vectors and tokens": entries // EMBEDDED_EACH, "queries": query_count}
     )
     corpus, table = Corpus(entries, talk=True), _random_table()
     say("talk: folding turns")
@@ -125,7 +125,7 @@ async def run(quick: bool, folder: Path) -> Report:
         took: dict[str, list[tuple[float, float]]] = {name: [] for name in RECIPES}
         say("talk: asking")
         for round_ in range(ROUNDS):
-            for query in corpus.queries(asked, seed=20 + round_):
+            for query in corpus.queries(query_count, seed=20 + round_):
                 for name in RECIPES:
                     request = RecallRequest(query=query, k=K, workspace_id=corpus.workspace(0), recipe=name)
                     began, cpu = time.perf_counter(), time.thread_time()
@@ -134,9 +134,9 @@ async def run(quick: bool, folder: Path) -> Report:
                     if answer.degraded is not None or not answer.hits:
                         raise RuntimeError(f"recall is degraded ({answer.degraded}) or finds nothing")
         service.close()
-    note = f"embedding excluded, n={asked * ROUNDS}"
+    note = f"embedding excluded, n={query_count * ROUNDS}"
     for name, times in took.items():
-        wall, busy = [one for one, _ in times], [one for _, one in times]
+        wall, busy = [seconds for seconds, _ in times], [seconds for _, seconds in times]
         bound = at_most(TALK_P50_MS) if name != ROBUST.name else None
         report.figure(f"{name}, p50", percentile(wall, 0.5) * MS, "ms", bound, note)
         report.figure(f"{name}, p99", percentile(wall, 0.99) * MS, "ms", None, note)

@@ -37,15 +37,15 @@ async def run(quick: bool, folder: Path) -> Report:
         say(f"{path} is absent")
         return report
     events = recorded(lines_of(path / "journal.jsonl"), "typos")
-    asked = [
+    questions = [
         Asked(q["query"], own(q["agent_id"]), q["agent_id"], q["category"], frozenset(q["relevant_ids"]))
         for q in lines_of(path / "queries.jsonl")
     ]
-    journal = Set(events, [None] * len(events), asked, [], {})
+    journal = Set(events, [None] * len(events), questions, [], {})
     index = index_of(journal)
     chance = random.Random(SEED)
-    plain = [query_of(question.text, ANALYZER, None, None, None) for question in asked]
-    wrong = [query_of(mistyped(question.text, chance), ANALYZER, None, None, None) for question in asked]
+    plain = [query_of(question.text, ANALYZER, None, None, None) for question in questions]
+    wrong = [query_of(mistyped(question.text, chance), ANALYZER, None, None, None) for question in questions]
     exact = [replace(query, wording=PLAIN) for query in wrong]
     report.baseline("lexical, no typing errors", _recall(index, journal, plain), "recall@10")
     report.baseline("lexical, one typing error, exact words only", _recall(index, journal, exact), "recall@10")
@@ -55,10 +55,10 @@ async def run(quick: bool, folder: Path) -> Report:
 
 def mistyped(question: str, chance: random.Random) -> str:
     """The question with an error in its longest word that counts; unchanged if none has five letters."""
-    words = [found for found in _WORD.finditer(question) if found[0].lower() not in STOP_WORDS]
+    words = [match for match in _WORD.finditer(question) if match[0].lower() not in STOP_WORDS]
     if not words:
         return question
-    word = max(words, key=lambda found: len(found[0]))
+    word = max(words, key=lambda match: len(match[0]))
     return question[: word.start()] + _with_error(word[0], chance) + question[word.end() :]
 
 
@@ -78,5 +78,7 @@ def _with_error(word: str, chance: random.Random) -> str:
 
 
 def _recall(index: HotIndex, journal: Set, queries: Sequence[Query]) -> float:
-    found = rankings(index, replace(journal, queries=queries), LEXICAL)
-    return sum(len(one.relevant & set(one.ranked[:K])) / len(one.relevant) for one in found) / len(found)
+    ranked = rankings(index, replace(journal, queries=queries), LEXICAL)
+    return sum(len(question.relevant & set(question.ranked[:K])) / len(question.relevant) for question in ranked) / len(
+        ranked
+    )

@@ -42,8 +42,8 @@ class _Part:
 
 
 def _parts(package: ModuleType) -> Iterator[_Part]:
-    found = sorted((module.name, module) for module in pkgutil.iter_modules(package.__path__))
-    for name, info in found:
+    modules = sorted((module.name, module) for module in pkgutil.iter_modules(package.__path__))
+    for name, info in modules:
         if name.startswith("_"):
             continue
         file = str(Path(getattr(info.module_finder, "path", "")) / f"{name}.py")
@@ -56,25 +56,27 @@ def _parts(package: ModuleType) -> Iterator[_Part]:
 def _said(error: Exception) -> str:
     """The error with the line of the source, if it is one of syntax."""
     where = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}{where}: {said}"
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}{where}: {message}"
 
 
 def _projection_of(part: _Part) -> Projection:
-    made = getattr(part.module, "PROJECTION", None)
-    if made is None:
+    declared = getattr(part.module, "PROJECTION", None)
+    if declared is None:
         raise DiscoveryError(f"{part.file} exposes no PROJECTION", hint="name the class in PROJECTION")
-    if not isinstance(made, type):
-        kind = type(made).__name__
+    if not isinstance(declared, type):
+        kind = type(declared).__name__
         raise DiscoveryError(
             f"PROJECTION of {part.file} is of type {kind}", hint="name the class, not one of its objects"
         )
     try:
-        projection: Projection = made()
+        projection: Projection = declared()
     except Exception as error:
-        raise DiscoveryError(f"{made.__name__} of {part.file} cannot be made: {_said(error)}", hint=_REMOVE) from error
+        raise DiscoveryError(
+            f"{declared.__name__} of {part.file} cannot be made: {_said(error)}", hint=_REMOVE
+        ) from error
     if wrong := next(_faults(projection), None):
-        raise DiscoveryError(f"{made.__name__} of {part.file} is not a projection: {wrong}", hint=_PROTOCOL)
+        raise DiscoveryError(f"{declared.__name__} of {part.file} is not a projection: {wrong}", hint=_PROTOCOL)
     return projection
 
 
@@ -88,7 +90,9 @@ def _faults(projection: Any) -> Iterator[str]:
         yield "its name must be text"
     if not isinstance(projection.version, int) or isinstance(projection.version, bool) or projection.version < 1:
         yield "its version must be a positive integer"
-    if not isinstance(projection.tables, tuple | list) or not all(isinstance(one, Table) for one in projection.tables):
+    if not isinstance(projection.tables, tuple | list) or not all(
+        isinstance(table, Table) for table in projection.tables
+    ):
         yield "its tables is not a tuple of Table"
     if not callable(projection.apply):
         yield "its apply cannot be called"
@@ -101,7 +105,7 @@ def discover_projections() -> tuple[Projection, ...]:
         DiscoveryError: If a module cannot be imported or has no projection, or if a name or a table is claimed
             twice; names the file and what to do.
     """
-    found: list[Projection] = []
+    projections: list[Projection] = []
     owners = {ADMISSION_TABLE: ADMISSION_PROJECTION, "checkpoint": _HOST, PARKINGS_TABLE: _HOST}
     names = {ADMISSION_PROJECTION: _HOST, DECODE_STAGE: _HOST}
     for part in _parts(views):
@@ -110,7 +114,7 @@ def discover_projections() -> tuple[Projection, ...]:
         if name in names:
             raise DiscoveryError(f"{names[name]} and {part.file} both have a projection called {name}", hint=_RENAME)
         names[name] = part.file
-        for table in (*(one.name for one in projection.tables), *getattr(projection, "scratch", ())):
+        for table in (*(table.name for table in projection.tables), *getattr(projection, "scratch", ())):
             if table in owners:
                 owner = owners[table]
                 raise DiscoveryError(
@@ -118,8 +122,8 @@ def discover_projections() -> tuple[Projection, ...]:
                     hint=_RENAME,
                 )
             owners[table] = name
-        found.append(projection)
-    return tuple(found)
+        projections.append(projection)
+    return tuple(projections)
 
 
 def discover_reactors() -> dict[str, Callable[..., Any]]:

@@ -44,31 +44,31 @@ def body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Field
         model: The request model. A field's ``x-fix`` overrides the fix that follows from its type.
     """
     known = ", ".join(model.model_fields)
-    own = {
+    fixes = {
         name: str(field.json_schema_extra["x-fix"])
         for name, field in model.model_fields.items()
         if isinstance(field.json_schema_extra, dict) and "x-fix" in field.json_schema_extra
     }
     required = {name for name, field in model.model_fields.items() if field.is_required()}
-    found = []
+    problems = []
     for item, problem in zip(error.errors(include_input=False, include_url=False), problems_of(error), strict=True):
         kind = item["type"]
         if not item["loc"] and kind in ("model_type", "model_attributes_type"):
-            found.append(FieldProblem("body", "must be a JSON object", f"send an object with {known}"))
+            problems.append(FieldProblem("body", "must be a JSON object", f"send an object with {known}"))
         elif kind == "extra_forbidden":
             instead = (
                 f"known fields: {known}" if known else "the body has no fields; use parameters of the query string"
             )
-            found.append(FieldProblem(problem.field, "no such field", f"leave it out; {instead}"))
+            problems.append(FieldProblem(problem.field, "no such field", f"leave it out; {instead}"))
         elif kind == "missing":
-            found.append(FieldProblem(problem.field, problem.problem, problem.fix or f"add {problem.field}"))
+            problems.append(FieldProblem(problem.field, problem.problem, problem.fix or f"add {problem.field}"))
         elif kind == "string_too_short" and item["ctx"]["min_length"] == 1 and problem.field in required:
-            fix = own.get(problem.field) or "send at least one character"
-            found.append(FieldProblem(problem.field, "is required and must not be blank", fix))
+            fix = fixes.get(problem.field) or "send at least one character"
+            problems.append(FieldProblem(problem.field, "is required and must not be blank", fix))
         else:
-            fix = own.get(problem.field) or problem.fix or _by_kind(kind, item.get("ctx", {}), problem.problem)
-            found.append(FieldProblem(problem.field, problem.problem, fix))
-    return tuple(found)
+            fix = fixes.get(problem.field) or problem.fix or _by_kind(kind, item.get("ctx", {}), problem.problem)
+            problems.append(FieldProblem(problem.field, problem.problem, fix))
+    return tuple(problems)
 
 
 def _by_kind(kind: str, context: Mapping[str, Any], message: str) -> str:

@@ -60,9 +60,9 @@ class InvalidEntry(CrewJournalError):
     exit_code = 2
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
-        shown = "; ".join(map(str, problems[:20]))
+        first_problems = "; ".join(map(str, problems[:20]))
         fixes = "; ".join(dict.fromkeys(p.fix for p in problems[:20] if p.fix))
-        super().__init__(shown, hint=fixes, field=problems[0].field if problems else None)
+        super().__init__(first_problems, hint=fixes, field=problems[0].field if problems else None)
         self.problems = problems
 
 

@@ -67,8 +67,8 @@ def span_of(text: str) -> Span:
             day = date.fromisoformat(text)
             first = to_ms(datetime(day.year, day.month, day.day, tzinfo=UTC))
             return Span(first, first + DAY_MS - SECOND_MS)
-        if found := _TIME.match(text):
-            moment = to_ms(datetime.fromisoformat(found[1]).replace(tzinfo=UTC))
+        if match := _TIME.match(text):
+            moment = to_ms(datetime.fromisoformat(match[1]).replace(tzinfo=UTC))
             return Span(moment, moment)
     except ValueError:
         raise ValueError("the date does not exist") from None

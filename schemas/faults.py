@@ -45,10 +45,12 @@ _MEMBERS: Final = frozenset({"type", "code", "title", "status", "detail", "hint"
 
 def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
     """The error that a problem stands for: by its ``code``, else by its title, else by its status."""
-    known = [one for one in _tree(CrewJournalError) if one.__module__ in _OURS]
-    kind = {one.__name__: one for one in known}.get(str(problem.get("code")))
+    known = [error_class for error_class in _tree(CrewJournalError) if error_class.__module__ in _OURS]
+    kind = {error_class.__name__: error_class for error_class in known}.get(str(problem.get("code")))
     if kind is None:
-        kind = {one.title: one for one in known if "title" in vars(one)}.get(str(problem.get("title")))
+        kind = {error_class.title: error_class for error_class in known if "title" in vars(error_class)}.get(
+            str(problem.get("title"))
+        )
     if kind is None or kind.status != status:
         kind = _BY_STATUS.get(status, CrewJournalError)
     detail = str(problem.get("detail") or f"the service answered {status}")

@@ -41,8 +41,8 @@ def why_not_granted(pattern: str) -> str | None:
     publishers = publishers_of(pattern)
     if publishers & {Publisher.AGENTS, Publisher.VOUCHED}:
         return None
-    who = "the service" if publishers <= SERVICE_ALONE else "the service, OWNER and ADMIN"
-    return f"{pattern}: only {who} can publish {'these types' if pattern.endswith('.*') else 'this type'}"
+    allowed = "the service" if publishers <= SERVICE_ALONE else "the service, OWNER and ADMIN"
+    return f"{pattern}: only {allowed} can publish {'these types' if pattern.endswith('.*') else 'this type'}"
 
 
 def actor_of(speaker: str) -> tuple[str, str | None]:
@@ -55,7 +55,7 @@ def speaks_for(speakers: tuple[str, ...], actor_type: object, actor_id: object) 
     """Whether a token may speak for an actor; a person may be spelled in any way that ``person_of`` makes equal."""
     return any(
         kind == actor_type and (name is None or name == actor_id or _is_same_person(kind, name, actor_id))
-        for kind, name in (actor_of(one) for one in speakers)
+        for kind, name in (actor_of(speaker) for speaker in speakers)
     )
 
 

@@ -24,11 +24,11 @@ def _cruvero(name: str, default: object) -> Callable[[], Any]:
     return lambda: os.environ.get(f"CRUVERO_{name}") or default
 
 
-def _hours(given: object) -> object:
+def _hours(value: object) -> object:
     """``168h``, ``7d`` and ``90m`` as hours; a number is hours already."""
-    if isinstance(given, str) and given.strip()[-1:] in _UNITS_H:
-        return float(given.strip()[:-1]) * _UNITS_H[given.strip()[-1]]
-    return given
+    if isinstance(value, str) and value.strip()[-1:] in _UNITS_H:
+        return float(value.strip()[:-1]) * _UNITS_H[value.strip()[-1]]
+    return value
 
 
 Hours = Annotated[float, BeforeValidator(_hours)]

@@ -25,7 +25,7 @@ def person_of(name: str) -> str:
     if name.isascii():
         return " ".join(name.lower().split())
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    return " ".join("".join(one for one in folded if unicodedata.category(one) != _INVISIBLE).split())
+    return " ".join("".join(char for char in folded if unicodedata.category(char) != _INVISIBLE).split())
 
 
 def is_person(name: str) -> bool:

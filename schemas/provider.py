@@ -182,15 +182,15 @@ class ProviderScope(BaseModel):
 class MemoryProvider(Protocol):
     """A backend of memory documents, bound to one scope."""
 
-    async def retain(self, asked: RetainRequest) -> RetainResult:
+    async def retain(self, request: RetainRequest) -> RetainResult:
         """Persist content; returns once it is durable."""
         ...
 
-    async def recall(self, asked: RecallRequest) -> RecallResult:
+    async def recall(self, request: RecallRequest) -> RecallResult:
         """Search snippets."""
         ...
 
-    async def forget(self, asked: ForgetRequest) -> ForgetResult:
+    async def forget(self, request: ForgetRequest) -> ForgetResult:
         """Forget a document or a person; ``removed`` is 0 if there is none."""
         ...
 
@@ -207,10 +207,10 @@ ProviderFactory = Callable[[ProviderScope], MemoryProvider]
 class DocumentReader(Protocol):
     """Optional methods of a provider: whole documents. Without them there is no prompt block, and reading is refused."""
 
-    async def read(self, asked: ReadRequest) -> ReadResult:
+    async def read(self, request: ReadRequest) -> ReadResult:
         """Read a document; one that was never written is empty."""
         ...
 
-    async def labels(self, asked: LabelsRequest) -> LabelsResult:
+    async def labels(self, request: LabelsRequest) -> LabelsResult:
         """List the documents of a scope."""
         ...

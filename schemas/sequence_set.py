@@ -31,13 +31,13 @@ Range = tuple[int, int]
 
 def normalised(ranges: Iterable[Range]) -> list[Range]:
     """The union of ranges, as ascending ranges that neither overlap nor touch."""
-    found: list[Range] = []
+    merged: list[Range] = []
     for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
-            found.append((first, last))
-    return found
+            merged.append((first, last))
+    return merged
 
 
 def ranges_of(sequences: Iterable[int]) -> list[Range]:
@@ -47,7 +47,7 @@ def ranges_of(sequences: Iterable[int]) -> list[Range]:
 
 def without(ranges: Iterable[Range], removed: Iterable[Range]) -> list[Range]:
     """The sequences of ``ranges`` that are not in ``removed``; both normalised."""
-    found: list[Range] = []
+    kept: list[Range] = []
     cuts = list(removed)
     at = 0
     for first, last in ranges:
@@ -57,11 +57,11 @@ def without(ranges: Iterable[Range], removed: Iterable[Range]) -> list[Range]:
             if cut_first > last:
                 break
             if first < cut_first:
-                found.append((first, cut_first - 1))
+                kept.append((first, cut_first - 1))
             first = max(first, cut_last + 1)
         if first <= last:
-            found.append((first, last))
-    return found
+            kept.append((first, last))
+    return kept
 
 
 def size_of(ranges: Iterable[Range]) -> int:
@@ -80,7 +80,7 @@ def parse_ranges(text: str) -> list[Range]:
     Raises:
         ValueError: If the text is not exactly what ``format_ranges`` writes.
     """
-    found: list[Range] = []
+    parsed: list[Range] = []
     for part in text.split(",") if text else ():
         read = _RANGE.fullmatch(part)
         if read is None:
@@ -88,10 +88,10 @@ def parse_ranges(text: str) -> list[Range]:
         first, last = int(read[1]), int(read[2] or read[1])
         if (read[2] is not None and last <= first) or last > MAX_SEQUENCE:
             raise ValueError(f"{part!r} is not an ascending range")
-        if found and first <= found[-1][1] + 1:
+        if parsed and first <= parsed[-1][1] + 1:
             raise ValueError(f"{part!r} overlaps or touches the range before it, or is not in ascending order")
-        found.append((first, last))
-    return found
+        parsed.append((first, last))
+    return parsed
 
 
 class SequenceSet(BaseModel):
@@ -116,7 +116,7 @@ class SequenceSet(BaseModel):
     @field_validator("ids")
     @classmethod
     def _ascending(cls, ids: tuple[str, ...]) -> tuple[str, ...]:
-        if any(one >= other for one, other in pairwise(ids)):
+        if any(entry_id >= next_id for entry_id, next_id in pairwise(ids)):
             raise ValueError("the ids must be unique and ascending")
         return ids
 
@@ -135,15 +135,15 @@ class SequenceSet(BaseModel):
             pydantic.ValidationError: If it is too large for one value.
         """
         all_of_them = (self, *others)
-        ranges = normalised(one for part in all_of_them for one in part.ranges)
-        ids = sorted({one for part in all_of_them for one in part.ids})
+        ranges = normalised(range_ for part in all_of_them for range_ in part.ranges)
+        ids = sorted({entry_id for part in all_of_them for entry_id in part.ids})
         return SequenceSet(sequences=format_ranges(ranges), ids=tuple(ids))
 
 
 def sequences_text(ranges: Iterable[Range]) -> str:
     """Number of sequences and their ranges, cut to ``SHOWN_CHARS``: ``3 sequences (4-6)``."""
-    found = list(ranges)
-    text, count = format_ranges(found), size_of(found)
+    all_ranges = list(ranges)
+    text, count = format_ranges(all_ranges), size_of(all_ranges)
     if len(text) > SHOWN_CHARS:
         text = text[:SHOWN_CHARS].rsplit(",", 1)[0] + ",…"
     return f"{count:,} sequence{'s' if count != 1 else ''} ({text})"
@@ -154,7 +154,7 @@ def in_parts(
 ) -> tuple[SequenceSet, ...]:
     """Split a set into values of bounded size, at least one."""
     texts: list[str] = []
-    for piece in (format_ranges([one]) for one in normalised(ranges)):
+    for piece in (format_ranges([range_]) for range_ in normalised(ranges)):
         if texts and len(texts[-1]) + 1 + len(piece) <= max_text:
             texts[-1] += f",{piece}"
         else:

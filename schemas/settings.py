@@ -286,12 +286,12 @@ class Settings(LayeredSettings):
         if not isinstance(data, dict):
             return data
         names = ("nats", "nats_user", "nats_password")
-        given = {name: value for name, value in data.items() if name not in names or value not in (None, "")}
-        if isinstance(named := given.get("nats"), str) and not {"nats_user", "nats_password"} & given.keys():
+        values = {name: value for name, value in data.items() if name not in names or value not in (None, "")}
+        if isinstance(named := values.get("nats"), str) and not {"nats_user", "nats_password"} & values.keys():
             with suppress(ValueError):  # the field's own validation reports it
                 address = broker_address(named)
-                given |= {"nats": address.url, "nats_user": address.user, "nats_password": address.password}
-        return given
+                values |= {"nats": address.url, "nats_user": address.user, "nats_password": address.password}
+        return values
 
     @field_validator("nats")
     @classmethod

@@ -96,30 +96,35 @@ async def _write_given(
     cache = Settings().models_dir
     install_minilm(cache)
     embedder = MiniLmEmbedder(cache)
-    made = await embedder.embed_documents([turn["summary"] for turn in turns])
-    asked = [await embedder.embed_query(question["query"]) for question in questions]
+    turn_vectors = await embedder.embed_documents([turn["summary"] for turn in turns])
+    query_vectors = [await embedder.embed_query(question["query"]) for question in questions]
     await embedder.close()
-    real = [np.frombuffer(b"".join(vectors), "<f4").reshape(-1, DIM) for vectors in (made, asked)]
+    real = [np.frombuffer(b"".join(vectors), "<f4").reshape(-1, DIM) for vectors in (turn_vectors, query_vectors)]
     np.save(folder / "vectors.npy", np.concatenate([real[0], random_units(filler.entries, DIM, 3), real[1]]))
-    given = {
+    inputs = {
         "turns": [{"id": turn["id"], "text": turn["summary"], "agent": turn["agent_id"]} for turn in turns],
         "filler": [
-            {"id": one["id"], "text": f"{one['summary']} {one['payload']['text']}", "agent": one["agent_id"]}
-            for one in filler.submissions()
+            {
+                "id": submission["id"],
+                "text": f"{submission['summary']} {submission['payload']['text']}",
+                "agent": submission["agent_id"],
+            }
+            for submission in filler.submissions()
         ],
         "questions": [
-            {"text": one["query"], "agent": one["agent_id"], "relevant": one["relevant_ids"]} for one in questions
+            {"text": question["query"], "agent": question["agent_id"], "relevant": question["relevant_ids"]}
+            for question in questions
         ],
     }
-    (folder / "given.json").write_text(json.dumps(given), "utf-8")
+    (folder / "given.json").write_text(json.dumps(inputs), "utf-8")
 
 
 def _peer(name: str, package: str, folder: Path) -> dict[str, Any]:
     """The figures of a peer, or ``failed`` with its last line of output."""
     place = folder / name
     place.mkdir()
-    for given in ("given.json", "vectors.npy"):
-        (place / given).symlink_to(folder / given)
+    for file_name in ("given.json", "vectors.npy"):
+        (place / file_name).symlink_to(folder / file_name)
     python = place / "venv" / "bin" / "python"
     environment = {**os.environ, **QUIET, "HOME": str(place), "MEM0_DIR": str(place / "mem0")}
     command = [str(python), str(WORKER), name, str(place)]
@@ -132,5 +137,5 @@ def _peer(name: str, package: str, folder: Path) -> dict[str, Any]:
         if ran.returncode != 0:
             return {"failed": (ran.stderr.strip().splitlines() or ["no output"])[-1]}
     figures: dict[str, Any] = json.loads(ran.stdout.strip().splitlines()[-1])
-    size = sum(one.stat().st_size for one in (place / "venv").rglob("*") if one.is_file() and not one.is_symlink())
+    size = sum(file.stat().st_size for file in (place / "venv").rglob("*") if file.is_file() and not file.is_symlink())
     return {**figures, "installed_mb": size / 1e6}

@@ -37,8 +37,8 @@ def write_page(docs: Path, entries: int, measured: Mapping[str, Mapping[str, Any
     """Replace the table of this size in ``docs/peers.md``, or add one at its end, and the plot."""
     page = docs / "peers.md"
     text, begin, end = page.read_text("utf-8"), f"<!-- figures of {entries} -->", "<!-- end -->"
-    before, found, after = text.partition(begin)
-    if not found:
+    before, marker, after = text.partition(begin)
+    if not marker:
         before, after = f"{text}\n## {entries:,} entries\n\n", f"{end}\n"
     rest = after.partition(end)[2]
     page.write_text(f"{before}{begin}\n\n{_table(measured)}\n{end}{rest}", "utf-8")
@@ -48,23 +48,23 @@ def write_page(docs: Path, entries: int, measured: Mapping[str, Mapping[str, Any
 def _table(measured: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [_row(name, measured[name]) for name in NAMES if name in measured]
     load = os.getloadavg()[1]
-    said = f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} shared cores, load {load:.1f} at the end."
-    return f"{HEAD}{''.join(rows)}\n{said}\n"
+    note = f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} shared cores, load {load:.1f} at the end."
+    return f"{HEAD}{''.join(rows)}\n{note}\n"
 
 
-def _row(name: str, one: Mapping[str, Any]) -> str:
-    if "failed" in one:
-        return f"| {NAMES[name]} | not measured: {one['failed'].replace('|', '/')} | | | | | | | |\n"
-    size = f"{one['installed_mb']:.0f} MB" if "installed_mb" in one else "–"
+def _row(name: str, result: Mapping[str, Any]) -> str:
+    if "failed" in result:
+        return f"| {NAMES[name]} | not measured: {result['failed'].replace('|', '/')} | | | | | | | |\n"
+    size = f"{result['installed_mb']:.0f} MB" if "installed_mb" in result else "–"
     cells = (
-        f"{NAMES[name]} {one['version']}",
-        f"{one['recall']:.3f}",
-        f"{one['ndcg']:.3f}",
-        f"{one['p50_ms']:.1f} / {one['p95_ms']:.1f} ms",
-        f"{one['added_per_s']:,.0f}",
-        f"{one['fresh_ms']:.0f} ms",
-        f"{one['memory_mb']:.0f} MB",
-        f"{one['disk_mb']:.0f} MB",
+        f"{NAMES[name]} {result['version']}",
+        f"{result['recall']:.3f}",
+        f"{result['ndcg']:.3f}",
+        f"{result['p50_ms']:.1f} / {result['p95_ms']:.1f} ms",
+        f"{result['added_per_s']:,.0f}",
+        f"{result['fresh_ms']:.0f} ms",
+        f"{result['memory_mb']:.0f} MB",
+        f"{result['disk_mb']:.0f} MB",
         size,
     )
     return f"| {' | '.join(cells)} |\n"

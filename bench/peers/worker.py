@@ -61,7 +61,7 @@ class Sqlite:
     def search(self, text, vector, agent):
         words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", text))
         clause = "" if agent is None else "AND facts.agent = ?"
-        found = self.db.execute(
+        rows = self.db.execute(
             "SELECT facts.rowid FROM entries JOIN facts ON facts.rowid = entries.rowid "
             f"WHERE entries MATCH ? {clause} ORDER BY bm25(entries) LIMIT {LANE}",
             (words,) if agent is None else (words, agent),
@@ -71,7 +71,7 @@ class Sqlite:
             scores[np.array(self.agents) != agent] = -2
         best = np.argpartition(scores, -min(LANE, len(scores)))[-LANE:]
         total = {}
-        for lane in ([row for (row,) in found], best[np.argsort(-scores[best])].tolist()):
+        for lane in ([row for (row,) in rows], best[np.argsort(-scores[best])].tolist()):
             for rank, row in enumerate(lane, 1):
                 total[row] = total.get(row, 0) + 1 / (RRF + rank)
         return [self.ids[row] for row in sorted(total, key=total.__getitem__, reverse=True)[:K]]
@@ -125,11 +125,11 @@ class Lance:
                 self.table.optimize()
 
     def search(self, text, vector, agent):
-        asked = self.table.search(query_type="hybrid").vector(vector).text(re.sub(r"[^\w ]", " ", text))
-        asked = asked.distance_type("cosine").rerank(self.rerank).limit(K)
+        query = self.table.search(query_type="hybrid").vector(vector).text(re.sub(r"[^\w ]", " ", text))
+        query = query.distance_type("cosine").rerank(self.rerank).limit(K)
         if agent is not None:
-            asked = asked.where(f"agent = '{agent}'", prefilter=True)
-        return [row["id"] for row in asked.select(["id"]).to_list()]
+            query = query.where(f"agent = '{agent}'", prefilter=True)
+        return [row["id"] for row in query.select(["id"]).to_list()]
 
 
 class Mem0:
@@ -163,8 +163,8 @@ class Mem0:
     def search(self, text, vector, agent):
         self.memory.embedding_model.by_text[text.strip()] = vector
         filters = {"run_id": "all"} if agent is None else {"user_id": agent}
-        found = self.memory.search(text, filters=filters, top_k=K, threshold=0.0)["results"]
-        return [one["metadata"]["given"] for one in found]
+        results = self.memory.search(text, filters=filters, top_k=K, threshold=0.0)["results"]
+        return [hit["metadata"]["given"] for hit in results]
 
 
 class MemPalace:
@@ -194,8 +194,8 @@ class MemPalace:
 
     def search(self, text, vector, agent):
         self.by_text[text.strip()] = vector
-        found = self.find(text, self.place, wing=agent, n_results=K)
-        return [hit["source_file"].removesuffix(".txt") for hit in found["results"]]
+        results = self.find(text, self.place, wing=agent, n_results=K)
+        return [hit["source_file"].removesuffix(".txt") for hit in results["results"]]
 
 
 class Given:
@@ -228,7 +228,7 @@ def disk_mb(folder):
 
 def scored(ranked, relevant):
     """Recall@10 and nDCG@10 of one ranking; relevance is 0 or 1."""
-    hits = [one in relevant for one in ranked[:K]]
+    hits = [hit in relevant for hit in ranked[:K]]
     gain = sum(hit / math.log2(rank + 1) for rank, hit in enumerate(hits, 1))
     return sum(hits) / len(relevant), gain / sum(
         1 / math.log2(rank + 1) for rank in range(1, min(K, len(relevant)) + 1)
@@ -240,32 +240,34 @@ def add_all(peer, entries, vectors):
     began = time.perf_counter()
     for first in range(0, len(entries), BATCH):
         part = entries[first : first + BATCH]
-        peer.add(*([one[name] for one in part] for name in ("id", "text", "agent")), vectors[first : first + BATCH])
+        peer.add(
+            *([record[name] for record in part] for name in ("id", "text", "agent")), vectors[first : first + BATCH]
+        )
     return len(entries) / (time.perf_counter() - began)
 
 
 def measure(name, folder):
     """All figures of one peer."""
-    given = json.loads((folder / "given.json").read_text("utf-8"))
+    inputs = json.loads((folder / "given.json").read_text("utf-8"))
     vectors = np.load(folder / "vectors.npy")
-    turns, filler, questions = given["turns"], given["filler"], given["questions"]
+    turns, filler, questions = inputs["turns"], inputs["filler"], inputs["questions"]
     of_turns, of_filler, of_questions = np.split(vectors, [len(turns), len(turns) + len(filler)])
-    made = PEERS[name]
+    peer_class = PEERS[name]
     (folder / "small").mkdir()
-    peer = made(folder / "small", known := {})
+    peer = peer_class(folder / "small", known := {})
     add_all(peer, turns, of_turns)
-    asked = list(zip(questions, of_questions, strict=True))
-    scores = [scored(peer.search(q["text"], v, q["agent"]), set(q["relevant"])) for q, v in asked]
+    questions_and_vectors = list(zip(questions, of_questions, strict=True))
+    scores = [scored(peer.search(q["text"], v, q["agent"]), set(q["relevant"])) for q, v in questions_and_vectors]
     del peer
 
     (folder / "large").mkdir()
-    peer = made(folder / "large", known)
+    peer = peer_class(folder / "large", known)
     add_all(peer, filler, of_filler)
     rate = add_all(peer, turns, of_turns)
-    for question, vector in asked[:WARM]:
+    for question, vector in questions_and_vectors[:WARM]:
         peer.search(question["text"], vector, None)
     took = []
-    for question, vector in asked:
+    for question, vector in questions_and_vectors:
         began = time.perf_counter()
         peer.search(question["text"], vector, None)
         took.append(time.perf_counter() - began)
@@ -279,7 +281,7 @@ def measure(name, folder):
             time.sleep(0.001)
         fresh.append(time.perf_counter() - began)
     recalls, gains = zip(*scores, strict=True)
-    package = made.package
+    package = peer_class.package
     return {
         "version": sqlite3.sqlite_version if package is None else importlib.metadata.version(package),
         "recall": statistics.mean(recalls),

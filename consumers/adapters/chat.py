@@ -81,10 +81,10 @@ class HttpChat(ABC):
         await self._http.close()
 
     def _raise_for_status(self, reply: Reply) -> NoReturn:
-        what, hint = self._http.fault(reply, self._model)
+        problem, hint = self._http.fault(reply, self._model)
         if reply.status in INPUT_STATUSES:
-            raise ChatInputRejected(what, hint=f"check whether {self._model} supports structured output")
-        raise ChatUnavailable(what, hint=hint)
+            raise ChatInputRejected(problem, hint=f"check whether {self._model} supports structured output")
+        raise ChatUnavailable(problem, hint=hint)
 
     def _bad(self, problem: str, usage: Usage) -> ChatBadAnswer:
         error = ChatBadAnswer(f"the answer of {self._model} at {self._http.where} {problem}", hint="try another model")
@@ -100,7 +100,7 @@ class HttpChat(ABC):
         """The request."""
 
     @abstractmethod
-    def _read(self, found: Any, duration_ms: int) -> tuple[str, bool, Usage]:
+    def _read(self, reply: Any, duration_ms: int) -> tuple[str, bool, Usage]:
         """The answer's text, whether it was cut off, and what it cost."""
 
 
@@ -125,9 +125,9 @@ class OllamaChat(HttpChat):
             "options": options,
         }
 
-    def _read(self, found: Any, duration_ms: int) -> tuple[str, bool, Usage]:
-        usage = Usage(_count(found.get("prompt_eval_count")), _count(found.get("eval_count")), duration_ms)
-        return _text(found["message"]["content"]), found.get("done_reason") == "length", usage
+    def _read(self, reply: Any, duration_ms: int) -> tuple[str, bool, Usage]:
+        usage = Usage(_count(reply.get("prompt_eval_count")), _count(reply.get("eval_count")), duration_ms)
+        return _text(reply["message"]["content"]), reply.get("done_reason") == "length", usage
 
 
 class OpenAiChat(HttpChat):
@@ -148,10 +148,10 @@ class OpenAiChat(HttpChat):
             "max_tokens": prompt.max_tokens,
         }
 
-    def _read(self, found: Any, duration_ms: int) -> tuple[str, bool, Usage]:
-        spent = found.get("usage") or {}
+    def _read(self, reply: Any, duration_ms: int) -> tuple[str, bool, Usage]:
+        spent = reply.get("usage") or {}
         usage = Usage(_count(spent.get("prompt_tokens")), _count(spent.get("completion_tokens")), duration_ms)
-        choice = found["choices"][0]
+        choice = reply["choices"][0]
         return _text(choice["message"]["content"] or ""), choice.get("finish_reason") == "length", usage
 
 

@@ -24,10 +24,10 @@ def answer_of(text: str, form: type[A]) -> A | None:
     """
     for part in _parts(text):
         try:
-            found = json.loads(part)
-            if isinstance(found, list) and len(form.model_fields) == 1:
-                found = {next(iter(form.model_fields)): found}
-            return form.model_validate(found)
+            value = json.loads(part)
+            if isinstance(value, list) and len(form.model_fields) == 1:
+                value = {next(iter(form.model_fields)): value}
+            return form.model_validate(value)
         except (ValidationError, ValueError, RecursionError):
             continue
     return None
@@ -41,10 +41,10 @@ def closed_schema(form: type[BaseModel]) -> dict[str, Any]:
 
 def _close(part: Any) -> Any:
     if isinstance(part, list):
-        return [_close(one) for one in part]
+        return [_close(item) for item in part]
     if not isinstance(part, dict):
         return part
-    closed = {name: _close(one) for name, one in part.items() if name != "default"}
+    closed = {name: _close(item) for name, item in part.items() if name != "default"}
     if closed.get("type") == "object" and "properties" in closed:
         closed |= {"required": list(closed["properties"]), "additionalProperties": False}
     return closed

@@ -103,8 +103,8 @@ async def choose_embedder(
     model = f"{OPENAI_PREFIX}{endpoint_model}" if chosen == "openai" else ollama_model
     if pinned_kind == chosen and pinned_model is not None:
         model = pinned_model
-    made = make_embedder(model, ollama_host=ollama_host, cache_dir=cache_dir, endpoint=endpoint)
-    return EmbedderChoice(made, chosen, reason)
+    embedder = make_embedder(model, ollama_host=ollama_host, cache_dir=cache_dir, endpoint=endpoint)
+    return EmbedderChoice(embedder, chosen, reason)
 
 
 def kind_of(model: str) -> ModelKind:

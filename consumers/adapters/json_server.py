@@ -123,14 +123,14 @@ class JsonServer:
 
     def fault(self, reply: Reply, model: str) -> tuple[str, str]:
         """The message and the hint of an error for a reply with another status than 200."""
-        said = reply.content.decode("utf-8", "replace")
-        said = (said.replace(self._key, "…") if self._key else said)[:SHOWN_CHARS]
+        text = reply.content.decode("utf-8", "replace")
+        text = (text.replace(self._key, "…") if self._key else text)[:SHOWN_CHARS]
         hint = "read the server's log, and check the URL"
         if reply.status == NOT_FOUND:
             hint = f"check the URL, and whether the server has {model}"
         elif reply.status in REFUSED:
             hint = f"set {self._naming.key} to a key that may use this model"
-        return f"{self._naming.server} at {self.where} answered {reply.status}: {said}", hint
+        return f"{self._naming.server} at {self.where} answered {reply.status}: {text}", hint
 
     async def close(self) -> None:
         """Close the connections."""

@@ -191,10 +191,10 @@ class MiniLmEncoder:
             rows = attended[start : start + FEED_FORWARD_ROWS]
             inner = layer.feed_in(rows)
             self._gelu(inner)
-            out = layer.feed_out(inner)
-            out += rows
-            layer.feed_norm(out)
-            rows[:] = out
+            layer_rows = layer.feed_out(inner)
+            layer_rows += rows
+            layer.feed_norm(layer_rows)
+            rows[:] = layer_rows
         return attended
 
     def _attend(self, qkv: Floats, lengths: Sequence[int]) -> Floats:

@@ -63,7 +63,7 @@ def token_bits(hidden: Floats, pieces: Sequence[Sequence[int]]) -> list[TokenBit
     """
     counts = counting()
     middle = mean()
-    found = []
+    bits_per_text = []
     end = 0
     for ids in pieces:
         start, end = end, end + len(ids)
@@ -71,5 +71,5 @@ def token_bits(hidden: Floats, pieces: Sequence[Sequence[int]]) -> list[TokenBit
         bits = np.packbits(hidden[start:end][kept] > middle, axis=1)
         early = int(np.count_nonzero(kept[: PASSAGE_PIECES + 1]))  # [CLS] precedes the passage
         first = early or len(bits)  # a first passage of stop words only is left out
-        found.append(TokenBits(QUANTISER, bits.tobytes(), DIM, first))
-    return found
+        bits_per_text.append(TokenBits(QUANTISER, bits.tobytes(), DIM, first))
+    return bits_per_text

@@ -77,9 +77,9 @@ def fault_of(directory: Path) -> str | None:
         pass  # no stamp, or a damaged one: hash the file
     fault = None
     for name, expected in MODEL_FILES.items():
-        found = _sha256(directory / name)
-        if found != expected:
-            fault = f"{name} has SHA-256 {found}, not {expected}"
+        sha256 = _sha256(directory / name)
+        if sha256 != expected:
+            fault = f"{name} has SHA-256 {sha256}, not {expected}"
             break
     _write_stamp(stamp, {"files": seen, "fault": fault})
     return fault

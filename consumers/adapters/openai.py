@@ -83,15 +83,15 @@ class OpenAiEmbedder(ServedEmbedder):
             ) from error
 
     def _raise_for_status(self, http: JsonServer, reply: Reply) -> NoReturn:
-        what, hint = http.fault(reply, self._model)
+        problem, hint = http.fault(reply, self._model)
         if reply.status in INPUT_STATUSES:
-            raise EmbedderInputRejected(what)
+            raise EmbedderInputRejected(problem)
         if reply.status == NOT_FOUND:
-            raise EmbedderModelMissing(what, hint=hint)
+            raise EmbedderModelMissing(problem, hint=hint)
         if (wait_s := _seconds(reply.headers.get("retry-after", ""))) > 0:
             self._not_before_s = asyncio.get_running_loop().time() + min(wait_s, LONGEST_WAIT_S)
             hint = "check the limits of your key"
-        raise EmbedderUnavailable(what, hint=hint)
+        raise EmbedderUnavailable(problem, hint=hint)
 
 
 def _path(base: str) -> str:
@@ -104,7 +104,7 @@ def _in_order(data: list[dict[str, Any]]) -> list[list[float]]:
     Raises:
         ValueError: An index is missing or there twice, or a vector holds something else than numbers.
     """
-    vectors = {one["index"]: one["embedding"] for one in data}
+    vectors = {item["index"]: item["embedding"] for item in data}
     if sorted(vectors) != list(range(len(data))):
         raise ValueError("the indexes are not 0 to n - 1")
     if any(type(number) not in (float, int) for vector in vectors.values() for number in vector):

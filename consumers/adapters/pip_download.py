@@ -41,8 +41,10 @@ def download_wheel(package: str, version: str, folder: Path, hashes: Sequence[st
         DownloadFailed: If there is none, its hash differs, or it takes too long.
     """
     folder.mkdir(parents=True)
-    asked = folder / "wanted.txt"
-    asked.write_text(f"{package}=={version}" + "".join(f" --hash=sha256:{one}" for one in hashes) + "\n", "utf-8")
+    requirements = folder / "wanted.txt"
+    requirements.write_text(
+        f"{package}=={version}" + "".join(f" --hash=sha256:{sha256}" for sha256 in hashes) + "\n", "utf-8"
+    )
     command = [
         _python_with_pip(folder),
         *_ISOLATED,
@@ -53,7 +55,7 @@ def download_wheel(package: str, version: str, folder: Path, hashes: Sequence[st
         "--no-input",
         "--disable-pip-version-check",
     ]
-    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), "--requirement", str(asked)]
+    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), "--requirement", str(requirements)]
     try:
         done = subprocess.run(
             command,

@@ -17,6 +17,6 @@ _MOST: Final = 2**16 - 1
 
 def chunk_terms(analyzer: Analyzer, text: str) -> tuple[bytes, bytes]:
     """The terms of a text as uint64 keys, each once and sorted, and how often each occurs as uint16; little-endian."""
-    found = analyzer.terms(text) + analyzer.further_terms(text) + analyzer.stop_keys(text)
-    terms, counts = np.unique(np.array(found, "<u8"), return_counts=True)
+    keys = analyzer.terms(text) + analyzer.further_terms(text) + analyzer.stop_keys(text)
+    terms, counts = np.unique(np.array(keys, "<u8"), return_counts=True)
     return terms.tobytes(), np.minimum(counts, _MOST).astype("<u2").tobytes()

@@ -19,7 +19,7 @@ class Compaction:
     """One event, its payload and the sequences it names, ascending and all before it."""
 
     event: EntryRecorded
-    said: MemoryCompacted
+    payload: MemoryCompacted
     sequences: list[int]
 
 
@@ -33,8 +33,8 @@ def compactions(batch: Batch) -> list[Compaction]:
 
 
 def _read(event: EntryRecorded) -> Compaction:
-    said = payload_of(event, MemoryCompacted)
-    ranges = said.entries.ranges
+    payload = payload_of(event, MemoryCompacted)
+    ranges = payload.entries.ranges
     if ranges[-1][1] >= event.seq:
         raise FoldError(f"the compaction at {event.seq} names the sequence {ranges[-1][1]}, which is not before it")
-    return Compaction(event, said, [seq for first, last in ranges for seq in range(first, last + 1)])
+    return Compaction(event, payload, [seq for first, last in ranges for seq in range(first, last + 1)])

@@ -39,10 +39,10 @@ _FADING: Final = f"""SELECT drawer.key, drawer.drawer_id FROM {DRAWERS} AS drawe
 
 def decay(event: EntryRecorded, tx: FoldTransaction) -> None:
     """Let the drawers of a workspace decay for the day of a sweep, unless the workspace was silent (contract, §5)."""
-    said = payload_of(event, SweepTicked)
-    if said.sweep != DECAY:
+    payload = payload_of(event, SweepTicked)
+    if payload.sweep != DECAY:
         return
-    due_ms = to_ms(parse_ts(said.due))
+    due_ms = to_ms(parse_ts(payload.due))
     day = due_ms // DAY_MS
     if not tx.rows(ACTIVE_DRAWERS, [event.workspace_id, due_ms - ACTIVE_MS]):
         return
@@ -82,10 +82,16 @@ def begin_again(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, *, fi
 
 def centroid(event: EntryRecorded, tx: FoldTransaction) -> None:
     """Set the centroid of a type."""
-    said = payload_of(event, CentroidComputed)
-    vector = base64.b64decode(said.vector)
+    payload = payload_of(event, CentroidComputed)
+    vector = base64.b64decode(payload.vector)
     row = DrawerCentroidRow(
-        event.workspace_id, said.memory_type, said.model, vector, said.samples, said.source_hash, event.published_ms
+        event.workspace_id,
+        payload.memory_type,
+        payload.model,
+        vector,
+        payload.samples,
+        payload.source_hash,
+        event.published_ms,
     )
     tx.replace(DRAWER_CENTROIDS, [row])
 
@@ -94,8 +100,8 @@ def _of(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> tuple[Draw
     key = name_key((event.workspace_id, drawer_id))
     former = _former(tx, [key])
     named = (event.workspace_id, drawer_id)
-    found = next((row for row in former if (row.workspace_id, row.drawer_id) == named), None)
-    return found or DrawerUpkeepRow(key, *named), former
+    row_ = next((row for row in former if (row.workspace_id, row.drawer_id) == named), None)
+    return row_ or DrawerUpkeepRow(key, *named), former
 
 
 def _former(tx: FoldTransaction, keys: list[int]) -> list[DrawerUpkeepRow]:

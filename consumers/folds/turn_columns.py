@@ -74,7 +74,7 @@ def _columns(batch: Batch) -> Mapping[str, Any] | None:
     known = languages()
     days: list[tuple[int, int]] = []
     day_ends: list[int] = []
-    shown: list[int] = []
+    flag_values: list[int] = []
     for event, flag, spoken in zip(turns, flags.tolist(), language.tolist(), strict=True):
         if ends_with_question(event.entry.summary):
             flag |= QUESTION
@@ -82,12 +82,12 @@ def _columns(batch: Batch) -> Mapping[str, Any] | None:
             named = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[spoken])
             days += named
             flag = (flag | (TIME if named else 0)) & ~TIME_IN_DATE
-        shown.append(flag)
+        flag_values.append(flag)
         day_ends.append(len(days))
     return {
         "ws": np.fromiter((hash64(event.entry.workspace_id) for event in turns), np.uint64, n),
         "doc": np.fromiter((event.seq for event in turns), np.uint64, n),
-        "flags": np.array(shown, np.uint8),
+        "flags": np.array(flag_values, np.uint8),
         "pieces": pieces,
         "piece_ends": piece_ends,
         "first_passage": first_passage,

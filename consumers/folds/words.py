@@ -98,15 +98,15 @@ class _Words:
     def find(self, words: list[str]) -> Ints:
         """The number of each word; new words are added."""
         numbers = self.numbers
-        found: list[Any] = list(map(numbers.get, words))
-        if None in found:
-            places = [place for place, number in enumerate(found) if number is None]
+        numbers_: list[Any] = list(map(numbers.get, words))
+        if None in numbers_:
+            places = [place for place, number in enumerate(numbers_) if number is None]
             unknown = list(dict.fromkeys([words[place] for place in places]))
             folded = [word.casefold() for word in unknown]
             self.key.add(np.array(self.analyzer.keys_of(folded), np.uint64))
             self.is_foreign.add([word in foreign_words() for word in folded])
             parts = [parts_of(word) for word in unknown]
-            keys = np.array(self.analyzer.keys_of([part for one in parts for part in one]), np.uint64)
+            keys = np.array(self.analyzer.keys_of([part for words in parts for part in words]), np.uint64)
             counts = np.fromiter(map(len, parts), np.int64, len(parts))
             sizes = np.bincount(np.repeat(np.arange(len(parts)), counts)[keys != 0], minlength=len(parts))
             self.part_starts.add(self.parts.size + np.cumsum(sizes) - sizes)
@@ -116,8 +116,8 @@ class _Words:
             self.chars += sum(map(len, unknown))
             numbers.update(zip(unknown, range(len(numbers), len(numbers) + len(unknown)), strict=True))
             for place in places:
-                found[place] = numbers[words[place]]
-        return np.array(found, np.int64)
+                numbers_[place] = numbers[words[place]]
+        return np.array(numbers_, np.int64)
 
     def say(self, words: list[str], numbers: Ints) -> None:
         """Learn what words say of a turn; each is named once."""
@@ -125,11 +125,11 @@ class _Words:
         cut = [pieces_of(word.casefold()) for word in words]
         sizes = np.fromiter(map(len, cut), np.int64, len(cut))
         self.turn_row.rows[numbers] = np.arange(self.sizes.size, self.sizes.size + len(words))
-        self.function.add([[said.function for said in one] for one in meanings])
-        self.flags.add([[said.flags for said in one] for one in meanings])
+        self.function.add([[meaning.function for meaning in row] for row in meanings])
+        self.flags.add([[meaning.flags for meaning in row] for row in meanings])
         self.starts.add(self.pieces.size + np.cumsum(sizes) - sizes)
         self.sizes.add(sizes)
-        self.pieces.add([piece for one in cut for piece in one])
+        self.pieces.add([piece for row in cut for piece in row])
 
 
 class _Memory:

@@ -93,8 +93,8 @@ class IdentityIndex:
 
     def find(self, workspace_id: str, entry_id: str) -> Identity | None:
         """The first entry with this id, if the views know one."""
-        found = self._find(identity_key(workspace_id, entry_id))
-        return None if found is None else Identity(*found)
+        row = self._find(identity_key(workspace_id, entry_id))
+        return None if row is None else Identity(*row)
 
     def find_all(self, wanted: Sequence[tuple[str, str]]) -> list[Identity | None]:
         """``find`` for many workspaces and ids, at a third of its cost each."""
@@ -102,8 +102,8 @@ class IdentityIndex:
         tail = (
             self._tail
         )  # before the arrays, as in ``_find``: a merge fills those first and then puts another in its place
-        found = (tail.get(key) or older for key, older in zip(keys, self._find_many(keys), strict=True))
-        return [None if one is None else Identity(*one) for one in found]
+        rows = (tail.get(key) or older for key, older in zip(keys, self._find_many(keys), strict=True))
+        return [None if row is None else Identity(*row) for row in rows]
 
     def _find(self, key: bytes) -> tuple[int, bytes] | None:
         hit = self._tail.get(key)  # before the arrays: a merge fills those first and empties the tail last
@@ -143,14 +143,14 @@ class IdentityIndex:
 
     def _find_many(self, keys: list[bytes]) -> list[tuple[int, bytes] | None]:
         known = self._sorted
-        found: list[tuple[int, bytes] | None] = [None] * len(keys)
+        rows: list[tuple[int, bytes] | None] = [None] * len(keys)
         if not keys or not len(known.k0):
-            return found
+            return rows
         k0, _ = _halves(b"".join(keys))
         at = np.minimum(known.k0.searchsorted(k0), len(known.k0) - 1)
         for i in np.flatnonzero(known.k0[at] == k0).tolist():
-            found[i] = self._find(keys[i])
-        return found
+            rows[i] = self._find(keys[i])
+        return rows
 
     def _merge(self) -> None:
         tail = self._tail

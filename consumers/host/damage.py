@@ -27,8 +27,8 @@ _PATH: Final = re.compile(r'"[^"]*/([^"/]*)"')
 
 def text_of(error: BaseException) -> str:
     """The first line of what DuckDB says, names of files instead of their paths."""
-    said = str(error).strip() or type(error).__name__
-    return _PATH.sub(r'"\1"', said.splitlines()[0])
+    message = str(error).strip() or type(error).__name__
+    return _PATH.sub(r'"\1"', message.splitlines()[0])
 
 
 def as_damage(error: BaseException) -> ViewsDamaged | None:

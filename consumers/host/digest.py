@@ -83,17 +83,17 @@ def digest(con: duckdb.DuckDBPyConnection, view: DigestedView) -> ViewDigest:
         for part in names:
             for condition in _ranges(con, part):
                 # HUGEINT holds 2**63 hashes exactly; the sum of UHUGEINT would be a float, which depends on the order
-                found = con.execute(
+                sums = con.execute(
                     f"SELECT count(*), coalesce(sum(hash({table.names})::HUGEINT), 0)::VARCHAR, "
                     f'coalesce(sum(hash({table.names}, ?)::HUGEINT), 0)::VARCHAR FROM "{part}"{condition}',
                     [_SALT],
                 ).fetchone()
-                counted, one, other = found or (0, "0", "0")
-                rows, plain, salted = rows + counted, plain + int(one), salted + int(other)
+                counted, sum_plain, sum_salted = sums or (0, "0", "0")
+                rows, plain, salted = rows + counted, plain + int(sum_plain), salted + int(sum_salted)
         total += rows
         parts[table.name] = hashlib.blake2b(f"{rows} {plain} {salted}".encode(), digest_size=16).hexdigest()
-    whole = " ".join(f"{table} {part}" for table, part in sorted(parts.items()))
-    return ViewDigest(total, hashlib.blake2b(whole.encode(), digest_size=16).hexdigest(), parts)
+    summary = " ".join(f"{table} {part}" for table, part in sorted(parts.items()))
+    return ViewDigest(total, hashlib.blake2b(summary.encode(), digest_size=16).hexdigest(), parts)
 
 
 def _ranges(con: duckdb.DuckDBPyConnection, part: str) -> Iterator[str]:
@@ -124,15 +124,15 @@ def first_difference(
     """
     for table, query in digest_queries(view.tables).items():
         names = [column.name for column in table.columns]
-        found = _compare(table.name, names, _sorted(live, query), _sorted(fresh, query))
-        if found is not None:
-            return found
+        difference = _compare(table.name, names, _sorted(live, query), _sorted(fresh, query))
+        if difference is not None:
+            return difference
     return None
 
 
 def _sorted(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
-    found = con.execute(f"SELECT * FROM ({query}) ORDER BY ALL NULLS FIRST")
-    while rows := found.fetchmany(_FETCH_ROWS):
+    cursor = con.execute(f"SELECT * FROM ({query}) ORDER BY ALL NULLS FIRST")
+    while rows := cursor.fetchmany(_FETCH_ROWS):
         yield from rows
 
 
@@ -140,26 +140,28 @@ def _compare(
     table: str, names: Sequence[str], live: Iterator[tuple[Any, ...]], fresh: Iterator[tuple[Any, ...]]
 ) -> Difference | None:
     while True:
-        mine, theirs = next(live, None), next(fresh, None)
-        if mine is None and theirs is None:
+        live_row, fresh_row = next(live, None), next(fresh, None)
+        if live_row is None and fresh_row is None:
             return None
-        if mine is None or theirs is None:
-            row = mine or theirs or ()
-            return Difference(table, _key(names, row, 1), None, "only live" if theirs is None else "only fresh")
-        if mine == theirs:
+        if live_row is None or fresh_row is None:
+            row = live_row or fresh_row or ()
+            return Difference(table, _key(names, row, 1), None, "only live" if fresh_row is None else "only fresh")
+        if live_row == fresh_row:
             continue
-        at = next(i for i, pair in enumerate(zip(mine, theirs, strict=True)) if pair[0] != pair[1])
+        at = next(i for i, pair in enumerate(zip(live_row, fresh_row, strict=True)) if pair[0] != pair[1])
         # rows that agree in no leading column, or whose neighbour already matches, are not one changed row
         ahead_mine, ahead_theirs = next(live, None), next(fresh, None)
-        if ahead_mine == theirs:
-            return Difference(table, _key(names, mine, at + 1), None, "only live")
-        if ahead_theirs == mine:
-            return Difference(table, _key(names, theirs, at + 1), None, "only fresh")
+        if ahead_mine == fresh_row:
+            return Difference(table, _key(names, live_row, at + 1), None, "only live")
+        if ahead_theirs == live_row:
+            return Difference(table, _key(names, fresh_row, at + 1), None, "only fresh")
         if at == 0:
-            if _order(mine[0]) < _order(theirs[0]):
-                return Difference(table, _key(names, mine, 1), None, "only live")
-            return Difference(table, _key(names, theirs, 1), None, "only fresh")
-        return Difference(table, _key(names, mine, at), names[at], "changed", _shown(mine[at]), _shown(theirs[at]))
+            if _order(live_row[0]) < _order(fresh_row[0]):
+                return Difference(table, _key(names, live_row, 1), None, "only live")
+            return Difference(table, _key(names, fresh_row, 1), None, "only fresh")
+        return Difference(
+            table, _key(names, live_row, at), names[at], "changed", _shown(live_row[at]), _shown(fresh_row[at])
+        )
 
 
 def _order(value: Any) -> tuple[bool, Any]:

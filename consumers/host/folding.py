@@ -303,8 +303,10 @@ def _records_a_parking(event: Event) -> bool:
 
 def _where(error: Exception, batch: Batch) -> str:
     """What went wrong and where; the words of our own errors too, for others may quote memory text."""
-    said = f"{type(error).__name__}: {error.message}" if isinstance(error, CrewJournalError) else type(error).__name__
-    return f"{said}, at {batch.first_seq}..{batch.last_seq}"
+    error_text = (
+        f"{type(error).__name__}: {error.message}" if isinstance(error, CrewJournalError) else type(error).__name__
+    )
+    return f"{error_text}, at {batch.first_seq}..{batch.last_seq}"
 
 
 def _stopped(error: Exception, batch: Batch) -> FoldingStopped:

@@ -76,7 +76,7 @@ def explained_by(rows: Iterable[tuple[int, str, str, str]]) -> Explained:
     for seq, workspace, entry_type, payload in rows:
         if entry_type == ErasureScoped.ENTRY_TYPE:
             scope = ErasureScoped.model_validate_json(payload).scope
-            ids.update((workspace, one) for one in scope.ids)
+            ids.update((workspace, entry_id) for entry_id in scope.ids)
             erased += _before(scope.ranges, seq)
         else:
             lost += _before(LossAccepted.model_validate_json(payload).lost.ranges, seq)
@@ -159,29 +159,29 @@ def lack_of(live: ViewStore, fresh: ViewStore, missing: Sequence[Range], explain
         missing: Sequences that were not delivered when the stream was read.
         explains: The erasures and accepted losses that explain missing sequences.
     """
-    held = fresh.columns(f"SELECT k0, k1 FROM {ADMISSION_TABLE}")
-    found = [
+    identities = fresh.columns(f"SELECT k0, k1 FROM {ADMISSION_TABLE}")
+    rows = [
         (seq, workspace, entry_id)
-        for seq, workspace, entry_id in lost_entries(live, held, "seq, workspace_id, id", explains)
+        for seq, workspace, entry_id in lost_entries(live, identities, "seq, workspace_id, id", explains)
     ]
     return Lack(
-        without(normalised(missing), explains.ranges), [row[0] for row in found], [(row[1], row[2]) for row in found]
+        without(normalised(missing), explains.ranges), [row[0] for row in rows], [(row[1], row[2]) for row in rows]
     )
 
 
-def lost_entries(store: ViewStore, held: Any, columns: str, explains: Explained) -> list[tuple[Any, ...]]:
+def lost_entries(store: ViewStore, identities: Any, columns: str, explains: Explained) -> list[tuple[Any, ...]]:
     """The entries that the views know and the stream does not hold, but for erased ones, in stream order; blocking.
 
     Args:
         store: The views.
-        held: ``k0, k1`` of the identities that the stream holds, as a ``pyarrow.Table``.
+        identities: ``k0, k1`` of the identities that the stream holds, as a ``pyarrow.Table``.
         columns: What of each entry; begins with ``seq, workspace_id, id``.
         explains: Says what was erased.
     """
     if ENTRIES.name not in store.tables():
         return []
     with store.snapshot() as con:
-        con.register("held_by_stream", held)  # of this cursor alone, which ends with the block
+        con.register("held_by_stream", identities)  # of this cursor alone, which ends with the block
         rows = con.execute(
             f"SELECT {columns} FROM {ENTRIES} SEMI JOIN "
             f"(SELECT seq FROM {ADMISSION_TABLE} ANTI JOIN held_by_stream USING (k0, k1)) AS lost USING (seq) ORDER BY seq"
@@ -220,8 +220,8 @@ class RebuildRefused(JournalDamaged):
 
 def lack_text(lack: Lack) -> str:
     """What is lacking, in words."""
-    said = []
+    parts = []
     if lack.sequences:
-        said.append(f"{sequences_text(lack.sequences)} missing from the stream without an explanation")
-    said.append(f"{len(lack.known):,} entries of the views are not in it")
-    return ", ".join(said)
+        parts.append(f"{sequences_text(lack.sequences)} missing from the stream without an explanation")
+    parts.append(f"{len(lack.known):,} entries of the views are not in it")
+    return ", ".join(parts)

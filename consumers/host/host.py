@@ -168,13 +168,13 @@ class Host:
         Raises:
             ViewsDamaged: If the identities cannot be read.
         """
-        held = await asyncio.to_thread(self.outdated) if hold is not None else ()
-        await self.store.write(lambda con: self._create(con, frozenset(held)))
+        outdated = await asyncio.to_thread(self.outdated) if hold is not None else ()
+        await self.store.write(lambda con: self._create(con, frozenset(outdated)))
         if hold is not None:
-            self.folder.hold(held, hold)
+            self.folder.hold(outdated, hold)
         await self.reload()
 
-    def _create(self, con: duckdb.DuckDBPyConnection, held: frozenset[str]) -> None:
+    def _create(self, con: duckdb.DuckDBPyConnection, outdated: frozenset[str]) -> None:
         there = existing_tables(con)
         changed = PARKINGS_TABLE not in there
         with transaction(con):
@@ -196,11 +196,11 @@ class Host:
                 if as_known and not has_lost_tables(projection, there):
                     continue
                 changed = True
-                own = {table.name for table in projection.tables} & there
-                if projection.name not in held and (own or projection.name in known):
+                existing = {table.name for table in projection.tables} & there
+                if projection.name not in outdated and (existing or projection.name in known):
                     drop_tables(con, projection)
-                    own = set()
-                create_tables(con, projection, own)  # of one that is held what it lacks; what it has stays
+                    existing = set()
+                create_tables(con, projection, existing)  # of one that is held what it lacks; what it has stays
         forget(con)
         if changed:
             con.execute("CHECKPOINT")  # DDL never waits in the log (facts/duckdb.md)
@@ -260,8 +260,8 @@ class Host:
         return HostStatus(self.checkpoint, stopped, self._since, lags, dict(self.folder.parked), self.store.wal_bytes)
 
     def _lag(self, name: str) -> Lag:
-        seq, out = self.store.view_seq(name), self.folder.suspended.get(name)
-        return Lag(name, seq, None) if out is None else Lag(name, seq, out.reason, out.since)
+        seq, suspension = self.store.view_seq(name), self.folder.suspended.get(name)
+        return Lag(name, seq, None) if suspension is None else Lag(name, seq, suspension.reason, suspension.since)
 
     # folding
 

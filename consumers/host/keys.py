@@ -48,5 +48,5 @@ class Keys:
     def _among_stored(self, keys: U64) -> npt.NDArray[np.bool_]:
         if not len(self._stored):
             return np.zeros(len(keys), np.bool_)
-        found: npt.NDArray[np.bool_] = self._stored.take(self._stored.searchsorted(keys), mode="clip") == keys
-        return found
+        is_stored: npt.NDArray[np.bool_] = self._stored.take(self._stored.searchsorted(keys), mode="clip") == keys
+        return is_stored

@@ -34,8 +34,8 @@ class Leniency:
         """Take the strikes of these versions from the file."""
         known = con.execute(f"SELECT projection, version, strikes FROM {PARKINGS_TABLE}").fetchall()
         stored = {(name, version): strikes for name, version, strikes in known}
-        found = {p.name: stored.get((p.name, p.version), 0) for p in projections}
-        self._strikes = {name: strikes for name, strikes in found.items() if strikes}
+        all_strikes = {p.name: stored.get((p.name, p.version), 0) for p in projections}
+        self._strikes = {name: strikes for name, strikes in all_strikes.items() if strikes}
 
     def is_used_up(self, projection: Projection) -> bool:
         """Whether the next event that it cannot fold is no longer parked."""

@@ -79,8 +79,8 @@ def open_views(path: Path, *, memory_mb: int, stream: StreamAtHand) -> tuple[Vie
     now = datetime.now(UTC)
     suffix = f"{AHEAD}{now:%Y%m%dT%H%M%S.%fZ}" if wrong.ahead else f".of-{seq}"
     aside = replace(_put_aside(path, suffix, wrong.reason), ahead=wrong.ahead)
-    said = {"views_seq": seq, "stream_seq": stream.last_seq, "reason": wrong.reason, "kept_as": aside.name}
-    _log.error("journal.lost_its_end" if wrong.ahead else "views.of_another_stream", **said)
+    fields = {"views_seq": seq, "stream_seq": stream.last_seq, "reason": wrong.reason, "kept_as": aside.name}
+    _log.error("journal.lost_its_end" if wrong.ahead else "views.of_another_stream", **fields)
     return _open_new(path, memory_mb, stream), aside
 
 
@@ -134,9 +134,9 @@ def put_damaged_aside(path: Path, damage: ViewsDamaged) -> PutAside:
 
 def forget_damaged(path: Path) -> None:
     """Remove the broken files that were put aside, but for the last one; for a journal that has lost nothing."""
-    found = sorted(one for one in path.parent.glob(f"{path.name}{DAMAGED}*") if one.is_file())
-    names = sorted({one.name.removesuffix(_WAL) for one in found})
-    for old in found:
+    files = sorted(file for file in path.parent.glob(f"{path.name}{DAMAGED}*") if file.is_file())
+    names = sorted({file.name.removesuffix(_WAL) for file in files})
+    for old in files:
         if old.name.removesuffix(_WAL) != names[-1]:
             old.unlink(missing_ok=True)
 

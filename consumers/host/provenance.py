@@ -109,41 +109,43 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None
 
 def _is_held(store: ViewStore, stream: StreamAtHand) -> bool:
     """Whether the stream holds the first and the last entries of the views, where there is a message at all."""
-    asked = [one for order in ("DESC", "ASC") for one in _entries(store, stream.last_seq, order, _SAMPLE)]
-    stored = [(stream.message(seq), identity, content) for seq, identity, content in asked]
-    found = [_entry_of(message) == (identity, content) for message, identity, content in stored if message is not None]
-    return bool(found) and all(found)
+    sample = [entry for order in ("DESC", "ASC") for entry in _entries(store, stream.last_seq, order, _SAMPLE)]
+    stored = [(stream.message(seq), identity, content) for seq, identity, content in sample]
+    matches = [
+        _entry_of(message) == (identity, content) for message, identity, content in stored if message is not None
+    ]
+    return bool(matches) and all(matches)
 
 
-def stamp(con: duckdb.DuckDBPyConnection, made: str) -> bool:
+def stamp(con: duckdb.DuckDBPyConnection, created: str) -> bool:
     """Write the stamp of the stream in one transaction; returns whether it is new to the file."""
     with transaction(con):
         con.execute(STREAM_DDL)
-        if con.execute(f"SELECT stream, made FROM {STREAM_TABLE}").fetchall() == [(JOURNAL_STREAM, made)]:
+        if con.execute(f"SELECT stream, made FROM {STREAM_TABLE}").fetchall() == [(JOURNAL_STREAM, created)]:
             return False
         con.execute(f"DELETE FROM {STREAM_TABLE}")
-        con.execute(f"INSERT INTO {STREAM_TABLE} VALUES (?, ?)", [JOURNAL_STREAM, made])
+        con.execute(f"INSERT INTO {STREAM_TABLE} VALUES (?, ?)", [JOURNAL_STREAM, created])
     return True
 
 
 def _stamp_of(store: ViewStore) -> str | None:
     if STREAM_TABLE not in store.tables():
         return None
-    found = store.rows(f"SELECT made FROM {STREAM_TABLE} WHERE stream = ?", [JOURNAL_STREAM])
-    return str(found[0][0]) if found else None
+    rows = store.rows(f"SELECT made FROM {STREAM_TABLE} WHERE stream = ?", [JOURNAL_STREAM])
+    return str(rows[0][0]) if rows else None
 
 
 def _entries(store: ViewStore, last_seq: int, order: str, count: int) -> list[tuple[int, bytes, bytes]]:
     """Sequence, identity and content of the first or last entries that were admitted up to a sequence."""
     if ADMISSION_TABLE not in store.tables():
         return []
-    found = store.rows(
+    rows = store.rows(
         f"SELECT seq, k0, k1, content FROM {ADMISSION_TABLE} WHERE seq <= ? ORDER BY seq {order} LIMIT ?",
         [last_seq, count],
     )
     return [
         (int(seq), k0.to_bytes(_HALF, "little") + k1.to_bytes(_HALF, "little"), bytes(content))
-        for seq, k0, k1, content in found
+        for seq, k0, k1, content in rows
     ]
 
 

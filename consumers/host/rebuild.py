@@ -130,8 +130,8 @@ async def beside(live: Host, projections: Sequence[Projection], kind: str, memor
     host = Host(store, twins, park=collect, housekeeping=False, replays=True)
     try:
         await host.open()
-        if (made := live.store.stream_made) is not None:  # not from the live file, which may be damaged
-            await store.write(lambda con: stamp(con, made))
+        if (created := live.store.stream_made) is not None:  # not from the live file, which may be damaged
+            await store.write(lambda con: stamp(con, created))
         yield Fresh(store, host, parked)
     finally:
         await host.close()
@@ -196,7 +196,7 @@ async def rebuild(
                 raise RebuildRefused(lack)
             await fresh.host.close()
             fresh.store.close()
-            failed = {name: out.reason for name, out in fresh.host.folder.suspended.items()}
+            failed = {name: suspension.reason for name, suspension in fresh.host.folder.suspended.items()}
             built = [projection for projection in chosen if projection.name not in failed]
             if names is None:
                 _refuse_if_worse(live, failed)
@@ -273,7 +273,7 @@ async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: 
         snapshot = await asyncio.to_thread(_digests, live, (AdmissionView(), *live.projections))
     except ViewsDamaged as damage:
         raise VerificationFailed(damage.message, hint=damage.hint) from damage
-    found: list[Verified] = []
+    results: list[Verified] = []
     account = ReadAccount()
     source = account.counted(source)
     async with beside(live, live.projections, "verify", memory_mb) as fresh:
@@ -282,12 +282,14 @@ async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: 
         for seq in sorted({at for at, _ in snapshot.values()}):
             await fold_range(fresh.host, source, seq, progress)
             for name in sorted(name for name, (at, _) in snapshot.items() if at == seq):
-                mine, twin = snapshot[name][1], twins[name]
-                theirs = await asyncio.to_thread(_digest, fresh.store, twin)
-                found.append(Verified(name, seq, mine.digest == theirs.digest, mine, theirs))
-        if all(result.equal for result in found):
+                live_digest, twin = snapshot[name][1], twins[name]
+                fresh_digest = await asyncio.to_thread(_digest, fresh.store, twin)
+                results.append(
+                    Verified(name, seq, live_digest.digest == fresh_digest.digest, live_digest, fresh_digest)
+                )
+        if all(result.equal for result in results):
             missing = without(account.missing, explained(live.store).ranges)
-            return Verification(found, Lack(missing, [], []))  # identities are compared with the tables
+            return Verification(results, Lack(missing, [], []))  # identities are compared with the tables
         async with live.paused():
             await fold_range(fresh.host, source, live.checkpoint, progress)
             lack = await asyncio.to_thread(_lack, live, fresh, account)
@@ -295,7 +297,7 @@ async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: 
                 result
                 if result.equal
                 else await asyncio.to_thread(_named, live, fresh, twins[result.projection], result)
-                for result in found
+                for result in results
             ]
             return Verification(named, lack)
 
@@ -308,13 +310,17 @@ def _digest(store: ViewStore, view: DigestedView) -> ViewDigest:
 def _named(live: Host, fresh: Fresh, view: DigestedView, result: Verified) -> Verified:
     if live.store.view_seq(view.name) != fresh.store.view_seq(view.name):
         return result  # a laggard: its rows of then are gone, and the fresh ones are ahead
-    with live.store.snapshot() as mine, fresh.store.snapshot() as theirs:
-        difference = first_difference(mine, theirs, view)
+    with live.store.snapshot() as live_views, fresh.store.snapshot() as fresh_views:
+        difference = first_difference(live_views, fresh_views, view)
         if difference is not None:
             return Verified(result.projection, result.seq, False, result.live, result.fresh, difference)
         # what differed then is the same now: a later event settled it, and there is nothing left to name
-        at, one, other = live.store.view_seq(view.name), digest(mine, view), digest(theirs, view)
-        return Verified(result.projection, at, one.digest == other.digest, one, other)
+        at, live_digest, fresh_digest = (
+            live.store.view_seq(view.name),
+            digest(live_views, view),
+            digest(fresh_views, view),
+        )
+        return Verified(result.projection, at, live_digest.digest == fresh_digest.digest, live_digest, fresh_digest)
 
 
 def _digests(live: Host, views: Sequence[DigestedView]) -> dict[str, tuple[int, ViewDigest]]:

@@ -63,11 +63,11 @@ class Reopening:
         try:
             yield
         except (duckdb.OperationalError, duckdb.FatalException, duckdb.InternalException) as error:
-            said = _reason_of(error)
+            reason = _reason_of(error)
             if isinstance(error, _GIVEN_UP):
-                self.trouble = said = self.trouble or said
+                self.trouble = reason = self.trouble or reason
                 self._ask(count)
-            raise ViewsUnusable(f"the views cannot be used: {said}", hint=_HINT) from error
+            raise ViewsUnusable(f"the views cannot be used: {reason}", hint=_HINT) from error
 
     def _ask(self, count: int) -> None:
         if count > self._asked_at:

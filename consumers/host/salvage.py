@@ -79,10 +79,10 @@ class Unread:
 
 def kept_files(views: Path) -> list[Path]:
     """Views files beside ``views`` that may know more than the stream, newest first."""
-    found = [one for kind in (AHEAD, BEFORE_LOSS, DAMAGED) for one in views.parent.glob(f"{views.name}{kind}*")]
+    files = [file for kind in (AHEAD, BEFORE_LOSS, DAMAGED) for file in views.parent.glob(f"{views.name}{kind}*")]
     return sorted(
-        (one for one in found if one.suffix != ".wal" and one.is_file()),
-        key=lambda one: one.stat().st_mtime,
+        (file for file in files if file.suffix != ".wal" and file.is_file()),
+        key=lambda file: file.stat().st_mtime,
         reverse=True,
     )
 
@@ -112,7 +112,9 @@ async def salvage(
     """
     unread = Unread() if unread is None else unread
     _, is_whole = await asyncio.to_thread(_explained, live.store, unread)
-    needed = [] if is_whole else [one for one in live.projections if one.name == ENTRIES_PROJECTION]
+    needed = (
+        [] if is_whole else [projection for projection in live.projections if projection.name == ENTRIES_PROJECTION]
+    )
     with ExitStack() as stack:
         async with beside(live, needed, "salvage", memory_mb) as fresh:
             await fold_range(fresh.host, source, live.checkpoint, progress)
@@ -166,7 +168,7 @@ def _copy(store: ViewStore, memory_mb: int, stack: ExitStack) -> ViewStore | Non
 
 def _opened(paths: Sequence[Path], stack: ExitStack, unread: Unread) -> list[ViewStore]:
     """The files that can be opened; closed by the stack."""
-    found = []
+    stores = []
     for path in paths:
         try:
             store = ViewStore(path, {"threads": 1, "access_mode": "READ_ONLY"})
@@ -176,8 +178,8 @@ def _opened(paths: Sequence[Path], stack: ExitStack, unread: Unread) -> list[Vie
             _log.warning("salvage.file_unreadable", file=path.name, error=error.message)
             unread.damaged.append(path.name)
             continue
-        found.append(store)
-    return found
+        stores.append(store)
+    return stores
 
 
 def _explained(store: ViewStore, unread: Unread) -> tuple[Explained, bool]:
@@ -200,9 +202,9 @@ def _nothing(_rows: Sequence[int]) -> None:
 
 def _joined(known: Sequence[Explained]) -> Explained:
     return Explained(
-        normalised([part for one in known for part in one.ranges]),
-        normalised([part for one in known for part in one.erased]),
-        frozenset(chain.from_iterable(one.erased_ids for one in known)),
+        normalised([part for gap in known for part in gap.ranges]),
+        normalised([part for gap in known for part in gap.erased]),
+        frozenset(chain.from_iterable(gap.erased_ids for gap in known)),
     )
 
 
@@ -237,7 +239,7 @@ def _lost(
         ]
         if bad:
             lost += _lost_without_identity(store, fresh, unread)
-        found = [
+        lost_entries = [
             (row["seq"], row["workspace_id"], row["id"], row["row"])
             for start in range(0, len(lost), _AT_ONCE * _AT_ONCE)
             for part in [sorted(lost[start : start + _AT_ONCE * _AT_ONCE])]
@@ -248,12 +250,12 @@ def _lost(
             elsewhere = f"SELECT seq FROM {ARCHIVED} WHERE {{rows}}"
             archived = columns_around(store, ARCHIVED.name, elsewhere, unreadable)
             gone = {seq for table in archived for seq in table.column("seq").to_pylist()}
-            hard = set(lost) - gone - {row[0] for row in found}
+            hard = set(lost) - gone - {row[0] for row in lost_entries}
     except ViewsDamaged as damage:  # of what describes the tables
         _log.warning("salvage.file_unreadable", file=store.path.name, error=damage.message)
         unread.meets(store)
         return [], set()
-    return without_erased(sorted(set(found)), explains), hard
+    return without_erased(sorted(set(lost_entries)), explains), hard
 
 
 def _not_held(fresh: ViewStore, known: Any) -> list[int]:

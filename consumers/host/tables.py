@@ -27,9 +27,11 @@ def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]], there: Co
             con.execute(ddl(table))
             continue
         columns = {name for name, *_ in con.execute(f'DESCRIBE "{table}"').fetchall()}
-        for one in table.columns:
-            if one.name not in columns:
-                con.execute(f'ALTER TABLE "{table}" ADD COLUMN {one.name} {one.type} DEFAULT {one.default or "NULL"}')
+        for column in table.columns:
+            if column.name not in columns:
+                con.execute(
+                    f'ALTER TABLE "{table}" ADD COLUMN {column.name} {column.type} DEFAULT {column.default or "NULL"}'
+                )
 
 
 def digested_parts(tables: Iterable[Table[Any]]) -> dict[Table[Any], tuple[str, ...]]:

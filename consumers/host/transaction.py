@@ -71,8 +71,8 @@ def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 def arrow_table(con: duckdb.DuckDBPyConnection, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
     """The result of a query as a ``pyarrow.Table``: one copy, no Python objects."""
-    given = dict(params) if isinstance(params, Mapping) else list(params)
-    relation: Any = con.sql(sql, params=given or None)
+    values = dict(params) if isinstance(params, Mapping) else list(params)
+    relation: Any = con.sql(sql, params=values or None)
     return relation.to_arrow_table()
 
 
@@ -141,15 +141,15 @@ class ProjectionTransaction:
 
     def get(self, table: Table[R], **values: Any) -> list[R]:
         """The rows that have all of these values."""
-        found = self.rows(f"SELECT {table.names} FROM {table} WHERE {_same(values)}", list(values.values()))
-        return [table.row(*row) for row in found]
+        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {_same(values)}", list(values.values()))
+        return [table.row(*row) for row in rows]
 
     def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
         """The rows with one of ``keys`` in the column ``key``; costs next to nothing if there is none."""
         if not may_hold(self._con, table.name, keys):
             return []
-        found = self.rows(f"SELECT {table.names} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
-        return [table.row(*row) for row in found]
+        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+        return [table.row(*row) for row in rows]
 
     def whole(self, table: Table[R]) -> Sequence[R]:
         """All rows of a small table of this projection; cached until the table changes."""
@@ -165,8 +165,8 @@ def _same(values: Mapping[str, Any]) -> str:
 
 def read_checkpoints(con: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int]]:
     """Projection → (version, last committed sequence)."""
-    found = con.execute("SELECT projection, version, seq FROM checkpoint").fetchall()
-    return {name: (version, seq) for name, version, seq in found}
+    rows = con.execute("SELECT projection, version, seq FROM checkpoint").fetchall()
+    return {name: (version, seq) for name, version, seq in rows}
 
 
 def write_checkpoints(con: duckdb.DuckDBPyConnection, names: Iterable[str], seq: int) -> None:

@@ -64,11 +64,11 @@ class Cited:
 
 def question(entries: Sequence[tuple[str, str]]) -> Prompt:
     """The entries as (type, summary), oldest first."""
-    given = [
+    items = [
         {"ref": f"e{at}", "type": entry_type, "summary": summary[:MAX_CHARS]}
         for at, (entry_type, summary) in enumerate(entries, 1)
     ]
-    return Prompt(SYSTEM, json.dumps({"entries": given}), MAX_TOKENS)
+    return Prompt(SYSTEM, json.dumps({"entries": items}), MAX_TOKENS)
 
 
 def cited(answer: ProposedRules, count: int) -> list[Cited]:
@@ -82,15 +82,15 @@ def cited(answer: ProposedRules, count: int) -> list[Cited]:
         count: Number of entries that were given.
     """
     places = {f"e{at + 1}": at for at in range(count)}
-    found: dict[str, Cited] = {}
+    by_pattern: dict[str, Cited] = {}
     for rule in answer.rules:
         pattern, action = _line(rule.pattern), _line(rule.action)
         evidence = sorted({places[ref.strip()] for ref in rule.evidence if ref.strip() in places})
         if not pattern or len(evidence) < MIN_EVIDENCE or finding_in(f"{pattern}\n{action}") is not None:
             continue
         confidence = 0.0 if math.isnan(rule.confidence) else min(max(rule.confidence, 0.0), 1.0)
-        found.setdefault(pattern.lower(), Cited(pattern, action, tuple(evidence), confidence))
-    return list(found.values())[:MAX_RULES]
+        by_pattern.setdefault(pattern.lower(), Cited(pattern, action, tuple(evidence), confidence))
+    return list(by_pattern.values())[:MAX_RULES]
 
 
 def _line(text: str) -> str:

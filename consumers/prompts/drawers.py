@@ -124,17 +124,17 @@ def classification(texts: Sequence[str]) -> Prompt:
 
 def comparison(text: str, others: Sequence[str]) -> Prompt:
     """The question about a drawer and similar ones."""
-    notes = [{"ref": f"d{at}", "text": one[:SHOWN_CHARS]} for at, one in enumerate(others, 1)]
+    notes = [{"ref": f"d{at}", "text": text[:SHOWN_CHARS]} for at, text in enumerate(others, 1)]
     return Prompt(COMPARE, json.dumps({"new": text[:SHOWN_CHARS], "similar": notes}), _LEAST_TOKENS)
 
 
 def understood(answer: ReadDrawers, count: int) -> list[Understood] | None:
     """What counts of an answer about so many drawers, in their order; None if it has not each of them once."""
-    of = {one.ref.strip(): one for one in answer.drawers}
+    by_ref = {drawer.ref.strip(): drawer for drawer in answer.drawers}
     wanted = [f"d{at}" for at in range(1, count + 1)]
-    if len(answer.drawers) != count or set(of) != set(wanted):
+    if len(answer.drawers) != count or set(by_ref) != set(wanted):
         return None
-    return [_understood(of[ref]) for ref in wanted]
+    return [_understood(by_ref[ref]) for ref in wanted]
 
 
 def contradicted(answer: Comparison, count: int) -> set[int]:
@@ -149,22 +149,24 @@ def summary_of(text: str) -> str:
     return "" if finding_in(line) is not None else line
 
 
-def _understood(said: ReadDrawer) -> Understood:
-    memory_type = said.memory_type.strip().lower()
-    share = DEFAULT_IMPORTANCE / MOST_IMPORTANCE if math.isnan(said.importance) else min(max(said.importance, 0.0), 1.0)
+def _understood(drawer: ReadDrawer) -> Understood:
+    memory_type = drawer.memory_type.strip().lower()
+    share = (
+        DEFAULT_IMPORTANCE / MOST_IMPORTANCE if math.isnan(drawer.importance) else min(max(drawer.importance, 0.0), 1.0)
+    )
     types: dict[str, tuple[str, str]] = {}
-    for one in said.entities:
-        if (name := _name(one.name)) is not None:
-            kind = one.type.strip().lower()
+    for entity in drawer.entities:
+        if (name := _name(entity.name)) is not None:
+            kind = entity.type.strip().lower()
             types.setdefault(normal_name(name), (name, kind if kind in ENTITY_TYPES else GENERAL_TYPE))
     types = dict(list(types.items())[:MOST_ENTITIES])
     statements: dict[tuple[str, str, str], Statement] = {}
-    for triple in said.triples[:MOST_TRIPLES]:
+    for triple in drawer.triples[:MOST_TRIPLES]:
         subject, predicate, object_ = _name(triple.subject), _line(triple.predicate, MAX_NAME), _name(triple.object)
         if subject is not None and predicate and object_ is not None:
             ends = [types.get(normal_name(end), (end, GENERAL_TYPE))[1] for end in (subject, object_)]
-            made = Statement(subject, ends[0], predicate, object_, ends[1])
-            statements.setdefault((normal_name(subject), predicate, normal_name(object_)), made)
+            statement = Statement(subject, ends[0], predicate, object_, ends[1])
+            statements.setdefault((normal_name(subject), predicate, normal_name(object_)), statement)
     named = {end for subject, _, object_ in statements for end in (subject, object_)}
     for normal, (name, kind) in types.items():
         if normal not in named and kind != GENERAL_TYPE:
@@ -172,7 +174,7 @@ def _understood(said: ReadDrawer) -> Understood:
     return Understood(
         memory_type if memory_type in TYPES else FACT,
         MOST_IMPORTANCE * share,
-        summary_of(said.summary),
+        summary_of(drawer.summary),
         len(types),
         tuple(statements.values()),
     )
@@ -184,4 +186,4 @@ def _name(text: str) -> str | None:
 
 
 def _line(text: str, chars: int) -> str:
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())[:chars].strip()
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:chars].strip()

@@ -50,17 +50,17 @@ class Facts(BaseModel):
 
     def proposed(self) -> list[Proposed]:
         """The facts that the person is said to have stated."""
-        return [Proposed(one.key.strip().lower(), one.value, one.quote) for one in self.facts if one.stated]
+        return [Proposed(fact.key.strip().lower(), fact.value, fact.quote) for fact in self.facts if fact.stated]
 
 
 def question(turns: Sequence[OwnTurn]) -> Prompt:
     """The newest turns that fit, in order, as JSON."""
-    shown: list[str] = []
+    texts: list[str] = []
     room = MAX_CHARS
     for turn in reversed(turns):
         text = turn.text[:TURN_CHARS]
         room -= len(text)
         if room < 0:
             break
-        shown.append(text)
-    return Prompt(SYSTEM, json.dumps({"messages": shown[::-1]}, ensure_ascii=False), MAX_TOKENS)
+        texts.append(text)
+    return Prompt(SYSTEM, json.dumps({"messages": texts[::-1]}, ensure_ascii=False), MAX_TOKENS)

@@ -99,14 +99,14 @@ async def declare(client: Client, wanted: Durable) -> None:
     _compare(info.config, wanted, filters)
 
 
-def _compare(found: ConsumerConfig, wanted: Durable, wanted_filters: Sequence[str]) -> None:
-    filters = found.filter_subjects or ([found.filter_subject] if found.filter_subject else [])
+def _compare(existing: ConsumerConfig, wanted: Durable, wanted_filters: Sequence[str]) -> None:
+    filters = existing.filter_subjects or ([existing.filter_subject] if existing.filter_subject else [])
     same = (
         sorted(filters) == sorted(wanted_filters)
-        and found.ack_policy == AckPolicy.EXPLICIT
-        and found.ack_wait == wanted.ack_wait_s
-        and found.max_ack_pending == wanted.max_ack_pending
-        and found.max_deliver in (None, UNLIMITED)
+        and existing.ack_policy == AckPolicy.EXPLICIT
+        and existing.ack_wait == wanted.ack_wait_s
+        and existing.max_ack_pending == wanted.max_ack_pending
+        and existing.max_deliver in (None, UNLIMITED)
     )
     if not same:
         raise StreamMismatch(
@@ -156,5 +156,5 @@ async def remaining(client: Client, durable: str) -> Remaining:
 
 def unavailable(error: BaseException) -> BrokerUnavailable:
     """The error for a request that the broker did not answer."""
-    what = "no JetStream" if isinstance(error, NoRespondersError) else str(error) or type(error).__name__
-    return BrokerUnavailable(f"the broker does not answer: {what}", hint="see the broker's log; it is tried again")
+    problem = "no JetStream" if isinstance(error, NoRespondersError) else str(error) or type(error).__name__
+    return BrokerUnavailable(f"the broker does not answer: {problem}", hint="see the broker's log; it is tried again")

@@ -52,7 +52,7 @@ class Leases:
 
     def held(self, messages: Sequence[Msg]) -> list[Msg]:
         """The messages among these that are held."""
-        return [one for one in messages if one.metadata.sequence.stream in self._held]
+        return [message for message in messages if message.metadata.sequence.stream in self._held]
 
     async def ack(self, message: Msg) -> None:
         """Ack a message and stop holding it."""

@@ -96,12 +96,12 @@ class PullConsumer:
             StreamMismatch: If it cannot be made again as wanted.
         """
         self._interrupted = False
-        taken = await self._within(window_s, limit)
-        if not taken and not self._interrupted:
-            taken = await self._within(wait_s, 1)
-            if taken and limit > 1:
-                taken += await self._within(window_s, limit - 1)
-        return taken
+        messages = await self._within(window_s, limit)
+        if not messages and not self._interrupted:
+            messages = await self._within(wait_s, 1)
+            if messages and limit > 1:
+                messages += await self._within(window_s, limit - 1)
+        return messages
 
     def interrupt(self) -> None:
         """Let a waiting ``take`` return at once."""
@@ -185,17 +185,17 @@ class PullConsumer:
     async def _within(self, seconds: float, limit: int) -> list[Msg]:
         """Up to ``limit`` messages that are available or arrive within ``seconds``."""
         loop = asyncio.get_running_loop()
-        taken: list[Msg] = []
+        messages: list[Msg] = []
         reply = ""
         deadline = 0.0
-        while len(taken) < limit:
+        while len(messages) < limit:
             if not reply and self._arrived.empty():
-                reply = await self._request(limit - len(taken), seconds)
+                reply = await self._request(limit - len(messages), seconds)
                 deadline = loop.time() + seconds + GRACE_S
             try:
                 message = await self._arrival(deadline - loop.time() if reply else 0.0)
             except TimeoutError:
-                if taken:
+                if messages:
                     break
                 raise BrokerUnavailable(
                     f"the broker did not answer the consumer {self._durable.name} within {seconds + GRACE_S:g} s",
@@ -205,10 +205,10 @@ class PullConsumer:
                 self._interrupted = True
                 break
             if _is_data(message):
-                taken.append(message)
+                messages.append(message)
             elif message.subject == reply and await self._heed(message):
                 break
-        return taken
+        return messages
 
     async def _arrival(self, timeout_s: float) -> Msg | None:
         """The next arrival; None is an interruption. Raises TimeoutError."""

@@ -101,9 +101,9 @@ class TickReactor(ViewsReactor):
         tick = tick_of(message, self.sweep)
         return None if tick is None else tick.workspace_id
 
-    async def handle_all(self, of: Mapping[str, Sequence[Msg]]) -> None:
+    async def handle_all(self, by_workspace: Mapping[str, Sequence[Msg]]) -> None:
         """Handle the ticks of all workspaces at once."""
-        ended = await asyncio.gather(*(self._settle(*one) for one in of.items()), return_exceptions=True)
+        ended = await asyncio.gather(*(self._settle(*item) for item in by_workspace.items()), return_exceptions=True)
         for error in ended:
             if error is not None:
                 raise error

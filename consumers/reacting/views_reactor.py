@@ -117,7 +117,7 @@ class ViewsReactor(PullReactor):
         """Handle a batch."""
         limits = self._limits
         size = min(self.batch, self.max_ack_pending)
-        of: dict[str, list[Msg]] = {}
+        by_workspace: dict[str, list[Msg]] = {}
         seq = 0
         for message in await self._source.take(size, wait_s=limits.wait_s, window_s=limits.window_s):
             workspace_id = self.workspace_of(message)
@@ -125,12 +125,12 @@ class ViewsReactor(PullReactor):
                 await message.ack()
                 continue
             self._leases.hold(message)
-            of.setdefault(workspace_id, []).append(message)
+            by_workspace.setdefault(workspace_id, []).append(message)
             seq = max(seq, position_of(message.reply).seq)
-        if of:
+        if by_workspace:
             async with self._leases.renewed():
                 await self.caught_up(seq)
-                await self.handle_all(of)
+                await self.handle_all(by_workspace)
 
     async def caught_up(self, seq: int = 0) -> None:
         """Wait until the views have folded a sequence and everything that this reactor published.
@@ -140,14 +140,14 @@ class ViewsReactor(PullReactor):
         """
         await self._views.wait_for(max(seq, self._written), self._limits.views_wait_s, *self.needs)
 
-    async def handle_all(self, of: Mapping[str, Sequence[Msg]]) -> None:
+    async def handle_all(self, by_workspace: Mapping[str, Sequence[Msg]]) -> None:
         """Handle the messages of each workspace, one workspace after the other; an error in one does not stop the others.
 
         Raises:
             Exception: The first error, after all workspaces.
         """
         failed: Exception | None = None
-        for workspace_id, messages in of.items():
+        for workspace_id, messages in by_workspace.items():
             try:
                 await self._settle(workspace_id, messages)
             except Exception as error:

@@ -99,11 +99,11 @@ class CompactReactor(SweepReactor):
             for row in await asyncio.to_thread(self._views.rows, _MEMBERS, of_group):
                 members.setdefault(row[:3], []).append(row[3:])
             for bucket in group:
-                found = members.get((bucket.crew_id, bucket.day, bucket.entry_type), [])[: RUN_ENTRIES - archived]
-                for said in compacted(bucket, found, cutoff_ms):
-                    await self.publish(self._fact(said, bucket, tick))
-                    archived, freed = archived + said.count, freed + said.bytes_freed
-                created += bool(found)
+                entries = members.get((bucket.crew_id, bucket.day, bucket.entry_type), [])[: RUN_ENTRIES - archived]
+                for compaction in compacted(bucket, entries, cutoff_ms):
+                    await self.publish(self._fact(compaction, bucket, tick))
+                    archived, freed = archived + compaction.count, freed + compaction.bytes_freed
+                created += bool(entries)
         await self.caught_up()
         counts = {
             "entries_archived": archived,
@@ -114,17 +114,17 @@ class CompactReactor(SweepReactor):
         }
         return Swept(counts, severity=Severity.NOTICE)
 
-    def _fact(self, said: MemoryCompacted, bucket: Bucket, tick: Tick) -> OutgoingMessage:
+    def _fact(self, compaction: MemoryCompacted, bucket: Bucket, tick: Tick) -> OutgoingMessage:
         cause = f"{tick.workspace_id}/{tick.entry_id}"
-        first_seq = said.entries.ranges[0][0]
-        of = f"of crew {bucket.crew_id}" if bucket.crew_id is not None else "without a crew"
+        first_seq = compaction.entries.ranges[0][0]
+        crew = f"of crew {bucket.crew_id}" if bucket.crew_id is not None else "without a crew"
         return encode_control(
             tick.workspace_id,
-            said,
+            compaction,
             fact_id=derived_id(self.name, self.version, cause, str(first_seq)),
             cause=tick.entry_id,
             reactor=self.identity,
-            summary=f"archived {said.count} entries {bucket.entry_type} {of}, {bucket.date}",
+            summary=f"archived {compaction.count} entries {bucket.entry_type} {crew}, {bucket.date}",
             ts_ms=(bucket.day + 1) * DAY_MS - _SECOND_MS,
             crew_id=bucket.crew_id,
         )
@@ -152,10 +152,10 @@ def compacted(bucket: Bucket, members: Sequence[tuple[Any, ...]], cutoff_ms: int
         cutoff_ms: All are older, milliseconds since the epoch.
     """
     parts = [members[start : start + PART_ENTRIES] for start in range(0, len(members), PART_ENTRIES)]
-    found = []
+    compactions = []
     for part, rows in enumerate(parts, 1):
         seqs, times, sizes, cut = zip(*rows, strict=True)
-        found.append(
+        compactions.append(
             MemoryCompacted(
                 part=part,
                 parts=len(parts),
@@ -171,7 +171,7 @@ def compacted(bucket: Bucket, members: Sequence[tuple[Any, ...]], cutoff_ms: int
                 entries=SequenceSet(sequences=format_ranges(ranges_of(seqs))),
             )
         )
-    return found
+    return compactions
 
 
 REACTOR: Final = CompactReactor.create

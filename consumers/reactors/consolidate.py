@@ -139,34 +139,34 @@ class ConsolidateReactor(SweepReactor):
 
         async def consolidate(crew_id: str) -> Found:
             async with turns:
-                found = await self._find(tick, crew_id, since_ms, searches, reviewed=reviewed)
-                await self._record(tick, crew_id, found)
-                return found
+                result = await self._find(tick, crew_id, since_ms, searches, reviewed=reviewed)
+                await self._record(tick, crew_id, result)
+                return result
 
         reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
         logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
         crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
-        every = await asyncio.gather(*map(consolidate, crews))
+        results = await asyncio.gather(*map(consolidate, crews))
         counts = {
-            "crews": len(every),
-            "skipped": sum(not found.read.worthwhile for found in every),
-            "candidates": sum(found.read.new for found in every),
-            "learned": sum(len(found.learned.rules) for found in every),
-            "proposed": sum(len(found.learned.proposals) for found in every),
-            "confirmed": sum(len(found.learned.confirmed) for found in every),
-            "promoted": sum(len(found.proven.promoted) for found in every),
-            "skills": sum(len(found.proven.skills) for found in every),
+            "crews": len(results),
+            "skipped": sum(not result.read.worthwhile for result in results),
+            "candidates": sum(result.read.new for result in results),
+            "learned": sum(len(result.learned.rules) for result in results),
+            "proposed": sum(len(result.learned.proposals) for result in results),
+            "confirmed": sum(len(result.learned.confirmed) for result in results),
+            "promoted": sum(len(result.proven.promoted) for result in results),
+            "skills": sum(len(result.proven.skills) for result in results),
             "notes_promoted": logs.promoted,
             "notes_left": logs.left,
             "logs_archived": logs.archived,
         }
-        return Swept(counts, next((found.error for found in every if found.error), None))
+        return Swept(counts, next((result.error for result in results if result.error), None))
 
     async def _consolidate_logs(self, tick: Tick, since_ms: int) -> LogsFound:
-        found = await asyncio.to_thread(consolidated_logs, self._views, tick, since_ms)
-        for write in found.writes:
+        logs = await asyncio.to_thread(consolidated_logs, self._views, tick, since_ms)
+        for write in logs.writes:
             await self.publish(encode_document(write))
-        return found
+        return logs
 
     async def _find(
         self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search], *, reviewed: bool
@@ -174,9 +174,11 @@ class ConsolidateReactor(SweepReactor):
         read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
         groups, model, error = [], None, None
         if read.worthwhile and self._chat is not None:
-            asked = question([(one.entry_type, one.summary) for one in read.candidates])
+            prompt = question([(candidate.entry_type, candidate.summary) for candidate in read.candidates])
             try:
-                answer = await self._chat.complete(tick.workspace_id, self.sweep, asked, ProposedRules, crew_id=crew_id)
+                answer = await self._chat.complete(
+                    tick.workspace_id, self.sweep, prompt, ProposedRules, crew_id=crew_id
+                )
                 groups = proposed_groups(answer, read.candidates)
                 model = self._chat.model_id[:_MODEL_CHARS]
             except ChatError as failure:
@@ -190,8 +192,8 @@ class ConsolidateReactor(SweepReactor):
 
     def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
         candidates = candidates_of(self._views, tick, crew_id, since_ms)
-        new = [one for one in candidates if one.is_new]
-        worthwhile = is_worthwhile(len(new), permanent=any(one.is_permanent for one in new))
+        new = [candidate for candidate in candidates if candidate.is_new]
+        worthwhile = is_worthwhile(len(new), permanent=any(candidate.is_permanent for candidate in new))
         known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
         return Read(candidates, known, len(new), worthwhile)
 
@@ -201,15 +203,15 @@ class ConsolidateReactor(SweepReactor):
         staged = staged_of(self._views, tick, crew_id)
         measured = [(rule, usefulness_of(rule, types, searches, tick)) for rule in known]
         return Proven(
-            promoted=tuple(filter(None, (promotion_of(rule, of) for rule, of in measured))),
-            skills=tuple(filter(None, (skill_of(crew_id, rule, of, staged) for rule, of in measured))),
+            promoted=tuple(filter(None, (promotion_of(rule, usefulness) for rule, usefulness in measured))),
+            skills=tuple(filter(None, (skill_of(crew_id, rule, usefulness, staged) for rule, usefulness in measured))),
         )
 
-    async def _record(self, tick: Tick, crew_id: str, found: Found) -> None:
+    async def _record(self, tick: Tick, crew_id: str, result: Found) -> None:
         rules: list[str] = []
         proposals: list[str] = []
         evidence: list[str] = []
-        for name, rule in found.learned.rules.items():
+        for name, rule in result.learned.rules.items():
             fact = self._fact(
                 tick,
                 crew_id,
@@ -223,38 +225,38 @@ class ConsolidateReactor(SweepReactor):
             await self.publish(fact)
             rules.append(fact.headers[h.ENTRY_ID])
             evidence += rule.evidence
-        for name, proposal in found.learned.proposals.items():
-            said = f"Proposed: {proposal.pattern}"
+        for name, proposal in result.learned.proposals.items():
+            summary = f"Proposed: {proposal.pattern}"
             refs = _of_evidence(proposal.evidence)
-            fact = self._fact(tick, crew_id, proposal, f"rule/{name}", said, refs=refs)
+            fact = self._fact(tick, crew_id, proposal, f"rule/{name}", summary, refs=refs)
             await self.publish(fact)
             proposals.append(fact.headers[h.ENTRY_ID])
             evidence += proposal.evidence
-        for promotion in found.proven.promoted:
-            said = f"The rule {promotion.rule_id} proved useful: score {promotion.score:.2f}"
-            await self.publish(self._fact(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", said))
-        for skill in found.proven.skills:
+        for promotion in result.proven.promoted:
+            summary = f"The rule {promotion.rule_id} proved useful: score {promotion.score:.2f}"
+            await self.publish(self._fact(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", summary))
+        for skill in result.proven.skills:
             refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": [str(skill.skill_of)]}
-            said = f"Proposed as a skill: {skill.pattern}"
-            await self.publish(self._fact(tick, crew_id, skill, f"skill/{skill.skill_of}", said, refs=refs))
-        if not found.read.worthwhile:
+            summary = f"Proposed as a skill: {skill.pattern}"
+            await self.publish(self._fact(tick, crew_id, skill, f"skill/{skill.skill_of}", summary, refs=refs))
+        if not result.read.worthwhile:
             return
         run = MemoryConsolidated(
             crew_id=crew_id,
             rules_count=len(rules),
             rules=tuple(rules),
             proposed=tuple(proposals),
-            confirmed=found.learned.confirmed,
-            promoted=tuple(one.rule_id for one in found.proven.promoted),
-            candidates=len(found.read.candidates),
-            entries_scanned=found.read.new,
-            model=found.model,
+            confirmed=result.learned.confirmed,
+            promoted=tuple(rule.rule_id for rule in result.proven.promoted),
+            candidates=len(result.read.candidates),
+            entries_scanned=result.read.new,
+            model=result.model,
         )
-        what = f"{len(rules)} rules learned, {len(proposals)} proposed"
-        said = f"Consolidation of crew {crew_id}: {what} from {found.read.new} entries"
+        counts = f"{len(rules)} rules learned, {len(proposals)} proposed"
+        summary = f"Consolidation of crew {crew_id}: {counts} from {result.read.new} entries"
         severity = Severity.NOTICE if rules or proposals else Severity.INFO
         refs = {"source_entry_ids": list(dict.fromkeys(evidence))}
-        await self.publish(self._fact(tick, crew_id, run, "run", said, severity=severity, refs=refs))
+        await self.publish(self._fact(tick, crew_id, run, "run", summary, severity=severity, refs=refs))
 
     def _fact(
         self,

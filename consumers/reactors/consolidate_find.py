@@ -77,21 +77,26 @@ class Learned:
 
 def recurring_groups(candidates: Sequence[Candidate]) -> list[Group]:
     """Groups of candidates that share most of their words, the largest first."""
-    by_id = {one.entry_id: one for one in candidates}
+    by_id = {candidate.entry_id: candidate for candidate in candidates}
     analyzer = Analyzer(Stemmer)
     seen = [
-        Occurrence(one.entry_id, one.ts_ms // DAY_MS, terms_of(analyzer, one.summary), one.received_ms // DAY_MS)
-        for one in candidates
+        Occurrence(
+            candidate.entry_id,
+            candidate.ts_ms // DAY_MS,
+            terms_of(analyzer, candidate.summary),
+            candidate.received_ms // DAY_MS,
+        )
+        for candidate in candidates
     ]
     groups = []
-    for found in recurrences(seen):
-        members = [by_id[entry_id] for entry_id in found.evidence]
-        said = [Saying(one.publisher, one.summary) for one in members]
-        pattern = shared_wording(said, found.evidence.index(found.typical))[:_TEXT_CHARS]
-        actions = [Saying(one.publisher, one.action) for one in members if one.action]
-        action = agreed_action(actions, len({one.publisher for one in members}))[:_TEXT_CHARS]
+    for recurrence in recurrences(seen):
+        members = [by_id[entry_id] for entry_id in recurrence.evidence]
+        sayings = [Saying(member.publisher, member.summary) for member in members]
+        pattern = shared_wording(sayings, recurrence.evidence.index(recurrence.typical))[:_TEXT_CHARS]
+        actions = [Saying(member.publisher, member.action) for member in members if member.action]
+        action = agreed_action(actions, len({member.publisher for member in members}))[:_TEXT_CHARS]
         if pattern and _is_clean(pattern, action):
-            groups.append(Group(found.typical, found.evidence, pattern, action, found.confidence))
+            groups.append(Group(recurrence.typical, recurrence.evidence, pattern, action, recurrence.confidence))
     return groups
 
 
@@ -104,9 +109,9 @@ def proposed_groups(answer: ProposedRules, candidates: Sequence[Candidate]) -> l
     groups = []
     for rule in cited(answer, len(candidates)):
         terms = terms_of(analyzer, rule.pattern)
-        shown = [(candidates[at], terms_of(analyzer, candidates[at].summary) & terms) for at in rule.evidence]
-        evidence = tuple(one.entry_id for one, shared in shown if shared)
-        covered = frozenset[int]().union(*(shared for _, shared in shown))
+        shared_terms = [(candidates[at], terms_of(analyzer, candidates[at].summary) & terms) for at in rule.evidence]
+        evidence = tuple(candidate.entry_id for candidate, shared in shared_terms if shared)
+        covered = frozenset[int]().union(*(shared for _, shared in shared_terms))
         if (
             len(evidence) < MIN_EVIDENCE
             or len(covered) < _RESEMBLES * len(terms)
@@ -131,9 +136,9 @@ def _is_vouched(analyzer: Analyzer, text: str, candidates: Sequence[Candidate]) 
     Words of no entry are the model's own; those with digits are not, because a model makes up no account number.
     """
     used: dict[int | str, set[str]] = {}
-    for one in candidates:
-        for word in _content(analyzer, f"{one.summary} {one.action}"):
-            used.setdefault(word, set()).add(one.publisher)
+    for candidate in candidates:
+        for word in _content(analyzer, f"{candidate.summary} {candidate.action}"):
+            used.setdefault(word, set()).add(candidate.publisher)
     for word in _content(analyzer, text):
         by = used.get(word)
         if (by is None and isinstance(word, str)) or (by is not None and len(by) < MIN_PUBLISHERS):
@@ -169,32 +174,32 @@ def learned_of(
         model: The model that worded the groups; None if they were found by recurrence.
         reviewed: Whether all rules of the workspace wait for a person.
     """
-    by_id = {one.entry_id: one for one in candidates}
-    own = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
-    known = [rule for rule in known if rule.rule_id not in own]
-    newest = [one for one in known if one.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS]
-    waiting = Counter(name for one in known if one.waits for name in one.publishers or (UNRECORDED,))
+    by_id = {candidate.entry_id: candidate for candidate in candidates}
+    own_ids = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
+    known = [rule for rule in known if rule.rule_id not in own_ids]
+    newest = [rule for rule in known if rule.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS]
+    waiting = Counter(name for rule in known if rule.waits for name in rule.publishers or (UNRECORDED,))
     rules: dict[str, RuleLearned] = {}
     proposals: dict[str, RuleProposed] = {}
     confirmed: list[str] = []
     for group in groups:
         members = [by_id[entry_id] for entry_id in group.evidence]
-        if not any(one.is_new for one in members):
+        if not any(member.is_new for member in members):
             continue
-        publishers = tuple(dict.fromkeys(one.publisher for one in members))
-        days = len({one.received_ms // DAY_MS for one in members})
+        publishers = tuple(dict.fromkeys(member.publisher for member in members))
+        days = len({member.received_ms // DAY_MS for member in members})
         shared = not reviewed and group.is_vouched and is_shared(publishers, days)
         same = next(
             (rule for rule in reversed(known) if _is_same(rule.evidence, group) and not (shared and rule.waits)), None
         )
         if same is not None:
-            if not same.is_retracted and any(one.seq > same.last_seq for one in members):
+            if not same.is_retracted and any(member.seq > same.last_seq for member in members):
                 confirmed.append(same.rule_id)
             continue
-        made: list[RuleLearned | RuleProposed] = [*rules.values(), *proposals.values()]
-        patterns = {normalised(one.pattern) for one in newest if not (shared and one.waits)}
-        patterns |= {normalised(one.pattern) for one in made}
-        if normalised(group.pattern) in patterns or any(_is_same(one.evidence, group) for one in made):
+        recorded: list[RuleLearned | RuleProposed] = [*rules.values(), *proposals.values()]
+        patterns = {normalised(rule.pattern) for rule in newest if not (shared and rule.waits)}
+        patterns |= {normalised(rule.pattern) for rule in recorded}
+        if normalised(group.pattern) in patterns or any(_is_same(rule.evidence, group) for rule in recorded):
             continue
         fields = {
             "crew_id": crew_id,
@@ -220,7 +225,7 @@ def learned_of(
 
 def authors_of(members: Sequence[Candidate]) -> tuple[str, ...]:
     """The authors of entries as they are shown, those of most entries first."""
-    counts = Counter(author_shown(one.publisher, one.agent_id) for one in members)
+    counts = Counter(author_shown(member.publisher, member.agent_id) for member in members)
     return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:AUTHORS_NAMED])
 
 
@@ -237,12 +242,12 @@ def _is_same(evidence: Collection[str], group: Group) -> bool:
 def usefulness_of(rule: KnownRule, types: dict[str, str], searches: Sequence[Search], tick: Tick) -> Usefulness:
     """How useful a rule has been; ``types`` are those of the entries of its evidence."""
     about = {*rule.evidence, rule.rule_id}
-    found = [one for one in searches if not about.isdisjoint(one.hits)]
-    last = max((one.ts_ms for one in found), default=None)
+    matching = [search for search in searches if not about.isdisjoint(search.hits)]
+    last = max((search.ts_ms for search in matching), default=None)
     return Usefulness(
         relevance=rule.confidence,
-        recalls=len(found),
-        queries=len({one.query for one in found}),
+        recalls=len(matching),
+        queries=len({search.query for search in matching}),
         days_since=None if last is None else (tick.due_ms - last) / DAY_MS,
         runs=rule.runs,
         evidence=len(rule.evidence),

@@ -115,24 +115,24 @@ def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritt
         return None, 0, 0
     named = {"workspace": tick.workspace_id, "owner": owner, "seq": tick.seq}
     lines = [line for row in views.rows(_PIECES, named) for line in _lines(*row)][:LINES_MAX][::-1]
-    said = [content, *(piece for (piece,) in views.rows(_PROMOTED, of_target))]
+    texts = [content, *(piece for (piece,) in views.rows(_PROMOTED, of_target))]
     analyzer = Analyzer(Stemmer)
-    known = [terms_of(analyzer, line.text) for text in said for line in _lines("", "", text)]
+    known = [terms_of(analyzer, line.text) for text in texts for line in _lines("", "", text)]
     room = TIERS[tier].cap_of(SOURCE) * SOFT_CAP_PERCENT // 100 - size
     added, evidence, left = "", [], 0
-    for found in _recurring(analyzer, lines):
-        line = lines[int(found.typical)]
+    for recurrence in _recurring(analyzer, lines):
+        line = lines[int(recurrence.typical)]
         terms = terms_of(analyzer, line.text)
-        made = f"- {line.text} (noted on {found.days} days)\n"
-        if any(is_covered(terms, other) for other in known) or find_secrets(made):
+        bullet = f"- {line.text} (noted on {recurrence.days} days)\n"
+        if any(is_covered(terms, other) for other in known) or find_secrets(bullet):
             continue
-        if finding_in(content[-SCAN_OVERLAP:] + added + made):
+        if finding_in(content[-SCAN_OVERLAP:] + added + bullet):
             continue
-        if len((added + made).encode()) >= room:
+        if len((added + bullet).encode()) >= room:
             left += 1
             continue
-        added += made
-        evidence += [lines[int(at)].write_id for at in found.evidence]
+        added += bullet
+        evidence += [lines[int(at)].write_id for at in recurrence.evidence]
     if not added:
         return None, 0, left
     causes = tuple(dict.fromkeys(evidence))[:MAX_CAUSES]
@@ -150,12 +150,12 @@ def _recurring(analyzer: Analyzer, lines: Sequence[Line]) -> list[Recurrence]:
 
 def _lines(write_id: str, day: str, text: str) -> list[Line]:
     """The lines of a text, the last first; without headings, blank lines and lines that are too long."""
-    found = [
+    lines = [
         Line(write_id, day, " ".join(line[match.end() :].split()))
         for line in text.splitlines()
         if not _HEADING.match(line) and (match := _PREFIX.match(line))
     ]
-    return [line for line in reversed(found) if 0 < len(line.text) <= LINE_CHARS]
+    return [line for line in reversed(lines) if 0 < len(line.text) <= LINE_CHARS]
 
 
 def _write(

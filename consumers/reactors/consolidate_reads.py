@@ -41,7 +41,7 @@ _LIVE: Final = f"""{ENTRIES} e LEFT JOIN {LIVE_PRIORITIES} p
 _PERMANENT: Final = "coalesce(p.priority, e.priority) = 'permanent'"
 _OF_RUN: Final = f"""e.workspace_id = $workspace AND e.seq < $seq AND e.published_ms <= $due
     AND (list_contains($types, e.entry_type) OR {_PERMANENT})
-    AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{own}')" for own in OWN_OUTPUT)}"""
+    AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{prefix}')" for prefix in OWN_OUTPUT)}"""
 _CREWS: Final = f"""SELECT DISTINCT e.crew_id FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id IS NOT NULL
     AND e.published_ms > $since AND ($crew IS NULL OR e.crew_id = $crew) ORDER BY 1"""
 _CANDIDATES: Final = f"""WITH ranked AS (
@@ -154,7 +154,7 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
     """At most ``MAX_ENTRIES`` candidates of a crew, oldest first; of the look-back and the days before it."""
     history = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS)
     params = {**_of_run(tick), "since": since_ms, "crew": crew_id, "history": history}
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for row in views.rows(_CANDIDATES, params):
         seq, entry_id, entry_type, severity, ts_ms, received_ms, summary, raw, is_new, permanent, publisher, agent = row
         payload: dict[str, Any] = orjson.loads(raw)
@@ -162,14 +162,14 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
             continue
         action = action_in(payload)
         if is_fit(summary, action, permanent=permanent):
-            found.append(
+            candidates.append(
                 Candidate(
                     seq, entry_id, entry_type, ts_ms, received_ms, summary, action, is_new, permanent, publisher, agent
                 )
             )
-            if len(found) == MAX_ENTRIES:
+            if len(candidates) == MAX_ENTRIES:
                 break
-    return sorted(found, key=lambda one: one.seq)
+    return sorted(candidates, key=lambda candidate: candidate.seq)
 
 
 def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:

@@ -225,7 +225,7 @@ class EmbedReactor(PullReactor):
     ) -> None:
         """Publish facts, then ack their causes; those with a fact that was not acked stay in hand."""
         results = await asyncio.gather(
-            *(self._publish_all(*made) for made in zip(candidates, vectors, tokens, strict=True)),
+            *(self._publish_all(*item) for item in zip(candidates, vectors, tokens, strict=True)),
             return_exceptions=True,
         )
         failure: BaseException | None = None

@@ -36,7 +36,10 @@ TEXT_HASH_BYTES: Final = 16
 FILTER_SUBJECTS: Final = tuple(
     sorted(
         f"{pattern}.{entry_type}"
-        for entry_type in (*EMBEDDABLE, *(f"{one}>" if one.endswith(".") else one for one in SPEECH))
+        for entry_type in (
+            *EMBEDDABLE,
+            *(f"{speech_type}>" if speech_type.endswith(".") else speech_type for speech_type in SPEECH),
+        )
         for pattern in (f"{Family.JOURNAL.value}.*.*.*", f"{Family.CONTROL.value}.*")
     )
 )
@@ -265,8 +268,8 @@ async def _vectors(embedder: Embedder, part: Sequence[HasText]) -> tuple[Sequenc
     tokens: Sequence[TokenBits | None] = [None] * len(texts)
     try:
         if isinstance(embedder, TokenEmbedder):
-            found = await embedder.embed_documents_tokens(texts)
-            vectors, tokens = [vector for vector, _ in found], [bits for _, bits in found]
+            pairs = await embedder.embed_documents_tokens(texts)
+            vectors, tokens = [vector for vector, _ in pairs], [bits for _, bits in pairs]
         else:
             vectors = await embedder.embed_documents(texts)
     except EmbedderError:

@@ -107,7 +107,10 @@ class EmbedChunksReactor(ViewsReactor):
     version = 1
     filter_subjects = (
         f"{Family.DOCUMENT.value}.>",
-        *(f"{Family.CONTROL.value}.*.{one}" for one in (*MODEL_DECISIONS, *_DRAWER_EVENTS, *_GRAPH_EVENTS)),
+        *(
+            f"{Family.CONTROL.value}.*.{event_type}"
+            for event_type in (*MODEL_DECISIONS, *_DRAWER_EVENTS, *_GRAPH_EVENTS)
+        ),
     )
     description = "writes of documents, drawers and facts whose texts are to be embedded"
     needs = (
@@ -185,13 +188,13 @@ class EmbedChunksReactor(ViewsReactor):
         ]
 
     def _missing_entities(self, workspace_id: str, model: str) -> list[_Text]:
-        texts = {one.text_hash: one for one in entity_texts(self._views, workspace_id)}
+        texts = {text.text_hash: text for text in entity_texts(self._views, workspace_id)}
         rows = self._views.rows(_KNOWN_HASHES, [workspace_id, model, list(texts)])
-        found = {int(text_hash) for (text_hash,) in rows}
+        embedded = {int(text_hash) for (text_hash,) in rows}
         return [
-            _Text(text_hash, cap_bytes(one.text, EMBED_INPUT_BYTES), one.entry_id)
-            for text_hash, one in texts.items()
-            if text_hash not in found and one.entry_id is not None
+            _Text(text_hash, cap_bytes(text.text, EMBED_INPUT_BYTES), text.entry_id)
+            for text_hash, text in texts.items()
+            if text_hash not in embedded and text.entry_id is not None
         ]
 
     async def _write(
@@ -201,9 +204,9 @@ class EmbedChunksReactor(ViewsReactor):
         results = await asyncio.gather(
             *(
                 self.publish(
-                    vector_fact(workspace_id, model, generation, one.text_hash, vector, one.write_id, self.identity)
+                    vector_fact(workspace_id, model, generation, text.text_hash, vector, text.write_id, self.identity)
                 )
-                for one, vector in zip(texts, vectors, strict=True)
+                for text, vector in zip(texts, vectors, strict=True)
             )
         )
         for vector, result in zip(vectors, results, strict=True):

@@ -39,23 +39,23 @@ class HealthReactor(SweepReactor):
         measured = await asyncio.to_thread(measure_workspace, self._views, tick.workspace_id, tick.seq, tick.due_ms)
         trouble = at_that_time(self._context.embedder_trouble(measured[0].figures.model), tick.due_ms)
         counts = {"measured": len(measured), "red": 0, "yellow": 0, "green": 0, "no_data": 0}
-        for one in measured:
-            recorded = judged(one, tick, trouble)
+        for figures in measured:
+            recorded = judged(figures, tick, trouble)
             counts[recorded.band or "no_data"] += 1
             await self.publish(self._fact(recorded, tick))
         return Swept(counts)
 
     def _fact(self, recorded: HealthRecorded, tick: Tick) -> OutgoingMessage:
         cause = f"{tick.workspace_id}/{tick.entry_id}"
-        of = f"crew {recorded.crew_id}" if recorded.crew_id is not None else "the workspace"
-        said = "no data" if recorded.band is None else f"{recorded.band}, {recorded.score:.1f} of 100"
+        subject = f"crew {recorded.crew_id}" if recorded.crew_id is not None else "the workspace"
+        result = "no data" if recorded.band is None else f"{recorded.band}, {recorded.score:.1f} of 100"
         return encode_control(
             tick.workspace_id,
             recorded,
             fact_id=derived_id(self.name, self.version, cause, f"crew/{recorded.crew_id or ''}"),
             cause=tick.entry_id,
             reactor=self.identity,
-            summary=f"memory health of {of}: {said}",
+            summary=f"memory health of {subject}: {result}",
             severity=_SEVERITY.get(recorded.band or "", Severity.INFO),
             ts_ms=tick.due_ms,
             crew_id=recorded.crew_id,

@@ -123,22 +123,22 @@ def measure_workspace(views: ViewReader, workspace_id: str, seq: int, due_ms: in
     """
     at = At(workspace_id, seq, due_ms, active_in(read_active_models(views), workspace_id))
     coherence = _coherence(views, at)
-    whole = Measured(None, MemoryFigures(model=at.model), LegacyFigures())
+    workspace = Measured(None, MemoryFigures(model=at.model), LegacyFigures())
     crews: dict[str, Measured] = {}
     for is_whole, crew, *counts in _rows(views, _COUNTS, at):
-        found = Measured(None if is_whole else crew, *_figures(counts, at))
+        row = Measured(None if is_whole else crew, *_figures(counts, at))
         if is_whole:
-            whole = replace(found, figures=replace(found.figures, nearest_cosine=_mean(list(coherence.values()))))
-        elif crew is not None and found.figures.embeddable:
-            own = [coherence[crew]] if crew in coherence else []
-            crews[crew] = replace(found, figures=replace(found.figures, nearest_cosine=_mean(own)))
+            workspace = replace(row, figures=replace(row.figures, nearest_cosine=_mean(list(coherence.values()))))
+        elif crew is not None and row.figures.embeddable:
+            cosines = [coherence[crew]] if crew in coherence else []
+            crews[crew] = replace(row, figures=replace(row.figures, nearest_cosine=_mean(cosines)))
     edges = {(is_whole, crew): counts for is_whole, crew, *counts in _rows(views, _EDGES, at)}
     archived = {(is_whole, crew): count for is_whole, crew, count in _rows(views, _ARCHIVED, at)}
     searches = {(is_whole, crew): counts for is_whole, crew, *counts in _rows(views, _SEARCHES, at)}
-    measured = [whole, *(crews[name] for name in sorted(crews))]
+    measured = [workspace, *(crews[name] for name in sorted(crews))]
     return [
-        _completed(one, edges.get(at, ()), searches.get(at, ()), archived.get(at, 0))
-        for one, at in zip(measured, map(_place, measured), strict=True)
+        _completed(figures, edges.get(at, ()), searches.get(at, ()), archived.get(at, 0))
+        for figures, at in zip(measured, map(_place, measured), strict=True)
     ]
 
 
@@ -221,6 +221,6 @@ def _vectors(views: ViewReader, at: At, dim: int, seqs: list[int]) -> tuple[Seqs
     """Sequences and vectors, (n,) and (n, dim), in the same order."""
     params = {"workspace": at.workspace_id, "model": at.model, "dim": dim, "seqs": seqs}
     table = views.columns(_VECTORS, params)
-    found: Seqs = table.column("entry_seq").to_numpy()
+    entry_seqs: Seqs = table.column("entry_seq").to_numpy()
     data = b"".join(table.column("vector").to_pylist())
-    return found, np.frombuffer(data, _FLOAT32).reshape(len(found), dim)
+    return entry_seqs, np.frombuffer(data, _FLOAT32).reshape(len(entry_seqs), dim)

@@ -136,7 +136,7 @@ class IndexReactor(SweepReactor):
         sought = part.workspace_id, part.until, part.left, name
         while batch := await asyncio.to_thread(missing_after, self._views, *sought, after):
             after = batch[-1].ts_ms, batch[-1].entry.id
-            due = [one for one in batch if not self._is_put_off(model, one, part)]
+            due = [candidate for candidate in batch if not self._is_put_off(model, candidate, part)]
             counts["put_off"] += len(batch) - len(due)
             if not due:
                 continue
@@ -146,8 +146,8 @@ class IndexReactor(SweepReactor):
                 elif isinstance(piece, Failed):
                     await self._failed(model, piece, part, counts)
 
-    def _is_put_off(self, model: _Model, one: Embeddable, part: _Part) -> bool:
-        trouble = self._troubles.get((model.embedder.model_id, one.seq))
+    def _is_put_off(self, model: _Model, candidate: Embeddable, part: _Part) -> bool:
+        trouble = self._troubles.get((model.embedder.model_id, candidate.seq))
         return trouble is not None and part.due_ms < trouble.not_before_ms
 
     async def _write(
@@ -159,8 +159,8 @@ class IndexReactor(SweepReactor):
         counts: Counter[str],
     ) -> None:
         """Publish vectors, or (an empty one) tombstones."""
-        made = zip(entries, vectors, tokens, strict=True)
-        results = await asyncio.gather(*(self._publish_all(model, *one) for one in made))
+        items = zip(entries, vectors, tokens, strict=True)
+        results = await asyncio.gather(*(self._publish_all(model, *item) for item in items))
         for entry, vector, result in zip(entries, vectors, results, strict=True):
             counts["repeated" if result.duplicate else "written" if vector else "refused"] += 1
             self._troubles.pop((model.embedder.model_id, entry.seq), None)
@@ -177,24 +177,24 @@ class IndexReactor(SweepReactor):
         return await self.publish(encode_vector(fact, EmbedReactor.version, generation))
 
     async def _failed(self, model: _Model, piece: Failed[Embeddable], part: _Part, counts: Counter[str]) -> None:
-        one = piece.candidate
+        candidate = piece.candidate
         if len(self._troubles) >= TROUBLES_KEPT:
             del self._troubles[next(iter(self._troubles))]
-        trouble = self._troubles.setdefault((model.embedder.model_id, one.seq), _Trouble())
+        trouble = self._troubles.setdefault((model.embedder.model_id, candidate.seq), _Trouble())
         trouble.failures += 1
         pause_s = doubled(RETRY_FIRST_S, RETRY_LAST_S, trouble.failures - 1)
         trouble.not_before_ms = part.due_ms + round(pause_s * 1_000)
         give_up = isinstance(piece.error, EmbedderInputRejected) and trouble.failures >= GIVE_UP_AFTER
         _log.warning(
             "index.given_up" if give_up else "index.put_off",
-            entry_id=one.entry.id,
-            seq=one.seq,
+            entry_id=candidate.entry.id,
+            seq=candidate.seq,
             workspace=part.workspace_id,
             failures=trouble.failures,
             error=type(piece.error).__name__,
         )
         if give_up:
-            await self._write(model, [one], [b""], [None], counts)
+            await self._write(model, [candidate], [b""], [None], counts)
         else:
             counts["failed"] += 1
 

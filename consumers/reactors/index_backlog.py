@@ -48,11 +48,11 @@ async def backlog_of(client: Client, durable: str, unsettled: Callable[[str], fr
     """
     left = await remaining(client, durable)
     for _ in range(LOOKS):
-        mine = _accounted(left, unsettled(durable))
-        if mine is None:
+        unfinished = _accounted(left, unsettled(durable))
+        if unfinished is None:
             break
-        if len(mine) == left.unacked and left.waiting <= 1:
-            return Backlog(left.delivered + 1 if left.to_come else None, mine)
+        if len(unfinished) == left.unacked and left.waiting <= 1:
+            return Backlog(left.delivered + 1 if left.to_come else None, unfinished)
         await asyncio.sleep(PAUSE_S)
         left = await remaining(client, durable)
     return Backlog(left.acked + 1 if left.unacked or left.to_come else None)
@@ -60,5 +60,5 @@ async def backlog_of(client: Client, durable: str, unsettled: Callable[[str], fr
 
 def _accounted(left: Remaining, unsettled: frozenset[int] | None) -> frozenset[int] | None:
     """Those of a reactor's unsettled messages that the broker may count; None if it has none to go past."""
-    mine = frozenset(seq for seq in unsettled or () if left.acked < seq <= left.delivered)
-    return mine or None
+    unfinished = frozenset(seq for seq in unsettled or () if left.acked < seq <= left.delivered)
+    return unfinished or None

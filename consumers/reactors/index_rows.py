@@ -35,10 +35,10 @@ _KNOWN: Final = f"""SELECT (SELECT max(dropped_seq) FROM {EMBEDDING_MODELS} WHER
 
 
 def count_missing(
-    views: ViewReader, workspace_id: str, until: int, mine: int, left: Collection[int], model: str
+    views: ViewReader, workspace_id: str, until: int, since: int, left: Collection[int], model: str
 ) -> tuple[int, int]:
-    """Entries before ``until`` without a vector of ``model``, and how many of them are ``left`` or not before ``mine``."""
-    params = {"workspace": workspace_id, "until": until, "mine": mine, "left": list(left), "model": model}
+    """Entries before ``until`` without a vector of ``model``, and how many of them are ``left`` or not before ``since``."""
+    params = {"workspace": workspace_id, "until": until, "mine": since, "left": list(left), "model": model}
     [(missing, behind)] = views.rows(_MISSING_COUNT, params)
     return int(missing), int(behind)
 

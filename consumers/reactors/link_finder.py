@@ -95,7 +95,7 @@ class _Retired:
 
     newer: _Text
     older: _Text
-    found: Update
+    update: Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class _Seen:
     other: SimilarEntry
     newer: str
     older: str
-    found: Contradiction
+    contradiction: Contradiction
 
 
 class LinkFinder:
@@ -139,21 +139,23 @@ class LinkFinder:
         near = [other for other in related if other.cosine >= self._threshold][:CONTRADICTION_CANDIDATES]
         links = [_link(fact, other, SIMILAR, other.cosine, "", reactor) for other in near[:SIMILAR_EDGES]]
         for seen in await asyncio.to_thread(self._contradicted, fact, near):
-            found = await self._judged(fact.workspace_id, seen)
-            if found is not None:
-                links.append(_link(fact, seen.other, CONTRADICTS, found.confidence, found.reason, reactor))
+            contradiction_ = await self._judged(fact.workspace_id, seen)
+            if contradiction_ is not None:
+                links.append(
+                    _link(fact, seen.other, CONTRADICTS, contradiction_.confidence, contradiction_.reason, reactor)
+                )
         for retired in await asyncio.to_thread(self._retired, fact, related):
             links += await self._update(fact, retired, reactor)
         return links
 
     async def _update(self, fact: VectorDerived, retired: _Retired, reactor: str) -> list[LinkDerived]:
         """The link of an update; none if the judge denies it."""
-        found, newer, older = retired.found, retired.newer, retired.older
-        if found.is_borderline and self._judge is not None:
+        update_, newer, older = retired.update, retired.newer, retired.older
+        if update_.is_borderline and self._judge is not None:
             verdict = await self._judge.contradicts(fact.workspace_id, newer.text, older.text)
             if verdict is False:
                 return []
-            found = found.confirmed() if verdict else found
+            update_ = update_.confirmed() if verdict else update_
         return [
             LinkDerived(
                 0,
@@ -163,91 +165,91 @@ class LinkFinder:
                 older.entry_id,
                 older.seq,
                 SUPERSEDES,
-                found.confidence,
+                update_.confidence,
                 0,
                 reactor,
                 fact.crew_id,
-                found.reason,
-                None if found.since_day is None else found.since_day * DAY_MS,
+                update_.reason,
+                None if update_.since_day is None else update_.since_day * DAY_MS,
             )
         ]
 
     def _retired(self, fact: VectorDerived, related: Sequence[SimilarEntry]) -> list[_Retired]:
         """The entry that this one retires, and those that hold from a later time and retire this one; blocking."""
         texts = self._texts(fact, related)
-        own = texts.get(fact.entry_seq)
-        if own is None or not own.states:
+        new_text = texts.get(fact.entry_seq)
+        if new_text is None or not new_text.states:
             return []
         older: dict[tuple[int, int], _Text] = {}
         candidates: list[Candidate] = []
         retired: list[_Retired] = []
         for other in related:
-            theirs = texts.get(other.seq)
-            if theirs is None or not theirs.states or theirs.agent_id != own.agent_id:
+            old_text = texts.get(other.seq)
+            if old_text is None or not old_text.states or old_text.agent_id != new_text.agent_id:
                 continue
-            if not own.sphere.meets(theirs.sphere):
+            if not new_text.sphere.meets(old_text.sphere):
                 continue
-            pair = (own, theirs) if own.order > theirs.order else (theirs, own)
+            pair = (new_text, old_text) if new_text.order > old_text.order else (old_text, new_text)
             if not _may_retire(*pair):
                 continue
             alike = pair[0].author == pair[1].author
-            found = update(pair[0].statement, pair[1].statement, cosine=other.cosine, same_speaker=alike)
-            if found is None:
+            update_ = update(pair[0].statement, pair[1].statement, cosine=other.cosine, same_speaker=alike)
+            if update_ is None:
                 continue
-            if pair[0] is own:
-                older[theirs.order] = theirs
-                candidates.append(Candidate(theirs.statement, found, theirs.order))
-            elif found.retires:
-                retired.append(_Retired(theirs, own, found))
+            if pair[0] is new_text:
+                older[old_text.order] = old_text
+                candidates.append(Candidate(old_text.statement, update_, old_text.order))
+            elif update_.retires:
+                retired.append(_Retired(old_text, new_text, update_))
 
         def may_retire(newer: Candidate, earlier: Candidate) -> bool:
             return _may_retire(older[newer.order], older[earlier.order])
 
-        retired += [_Retired(own, older[one.order], one.found) for one in chosen(candidates, may_retire)]
+        retired += [_Retired(new_text, older[choice.order], choice.update) for choice in chosen(candidates, may_retire)]
         return [*retired, *self._elaborations(fact, retired)]
 
     def _elaborations(self, fact: VectorDerived, retired: Sequence[_Retired]) -> list[_Retired]:
         """The turns that only speak of retired ones: what somebody likes of something that they do not like any more."""
-        found = []
-        for one in retired:
-            older, trace_id = one.older, one.older.sphere.trace_id
-            if not (one.found.of_attitude and older.is_turn and trace_id and older.actor_id):
+        elaborations = []
+        for retired_ in retired:
+            older, trace_id = retired_.older, retired_.older.sphere.trace_id
+            if not (retired_.update.of_attitude and older.is_turn and trace_id and older.actor_id):
                 continue
-            asked = [fact.workspace_id, trace_id, older.actor_id, older.seq, older.seq + NEXT_WITHIN]
-            seqs = [int(row[0]) for row in self._views.rows(_NEXT, asked)]
+            params = [fact.workspace_id, trace_id, older.actor_id, older.seq, older.seq + NEXT_WITHIN]
+            seqs = [int(row[0]) for row in self._views.rows(_NEXT, params)]
             for text in self._texts_of(fact.workspace_id, seqs).values():
                 known = any(text.entry_id in (other.newer.entry_id, other.older.entry_id) for other in retired)
-                allowed = text.is_turn and text.agent_id == older.agent_id and _may_retire(one.newer, text)
-                if allowed and not known and text.order < one.newer.order and elaborates(text.statement):
-                    reason = f"{one.found.reason}; speaks of what {older.entry_id} says"
-                    found.append(_Retired(one.newer, text, replace(one.found, reason=reason)))
-        return found
+                allowed = text.is_turn and text.agent_id == older.agent_id and _may_retire(retired_.newer, text)
+                if allowed and not known and text.order < retired_.newer.order and elaborates(text.statement):
+                    reason = f"{retired_.update.reason}; speaks of what {older.entry_id} says"
+                    elaborations.append(_Retired(retired_.newer, text, replace(retired_.update, reason=reason)))
+        return elaborations
 
     async def _judged(self, workspace_id: str, seen: _Seen) -> Contradiction | None:
-        found = seen.found
-        if not found.is_borderline or self._judge is None:
-            return found
+        contradiction_ = seen.contradiction
+        if not contradiction_.is_borderline or self._judge is None:
+            return contradiction_
         verdict = await self._judge.contradicts(workspace_id, seen.newer, seen.older)
         if verdict is None:
-            return found
-        return found.confirmed() if verdict else None
+            return contradiction_
+        return contradiction_.confirmed() if verdict else None
 
     def _contradicted(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> list[_Seen]:
         """The nearest entries that the rule finds contradicted; blocking: hostile text may take milliseconds."""
         texts = self._texts(fact, near)
-        own = texts.get(fact.entry_seq)
+        own_text = texts.get(fact.entry_seq)
         seen = []
         for other in near:
-            theirs = texts.get(other.seq)
-            if own is None or theirs is None:
+            other_text = texts.get(other.seq)
+            if own_text is None or other_text is None:
                 continue  # erased meanwhile
-            if not own.sphere.meets(theirs.sphere):
+            if not own_text.sphere.meets(other_text.sphere):
                 continue
-            newer, older = (own, theirs) if own.seq > theirs.seq else (theirs, own)
+            newer, older = (own_text, other_text) if own_text.seq > other_text.seq else (other_text, own_text)
             if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
                 continue
-            if (found := contradiction(newer.text, older.text)) is not None:
-                seen.append(_Seen(other, newer.text, older.text, found))
+            if (contradiction_ := contradiction(newer.text, older.text)) is not None:
+                seen.append(_Seen(other, newer.text, older.text, contradiction_))
         return seen
 
     def _texts(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _Text]:
@@ -292,8 +294,8 @@ def _may_retire(newer: _Text, older: _Text) -> bool:
 def _link(
     fact: VectorDerived, other: SimilarEntry, relation: str, weight: float, reason: str, reactor: str
 ) -> LinkDerived:
-    own, theirs = (fact.entry_id, fact.entry_seq), (other.entry_id, other.seq)
-    (src, src_seq), (dst, dst_seq) = (own, theirs) if fact.entry_seq > other.seq else (theirs, own)
+    fact_end, other_end = (fact.entry_id, fact.entry_seq), (other.entry_id, other.seq)
+    (src, src_seq), (dst, dst_seq) = (fact_end, other_end) if fact.entry_seq > other.seq else (other_end, fact_end)
     return LinkDerived(
         0, fact.workspace_id, src, src_seq, dst, dst_seq, relation, weight, 0, reactor, fact.crew_id, reason
     )

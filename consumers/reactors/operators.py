@@ -100,12 +100,12 @@ class OperatorsReactor(SweepReactor):
         after = known.forgotten.get(ALL_KEYS, 0)
         turns = await asyncio.to_thread(turns_of, self._views, tick, person, after)
         proposed = await self._propose(tick, person, turns, counts)
-        found = [stated(one, turns) for one in proposed]
-        counts["proposed"] += len(found)
-        for why in found:
+        outcomes = [stated(proposal, turns) for proposal in proposed]
+        counts["proposed"] += len(outcomes)
+        for why in outcomes:
             if isinstance(why, str):
                 counts[f"refused_{why}"] += 1
-        new = sorted((one for one in found if isinstance(one, StatedFact)), key=lambda one: one.seq)
+        new = sorted((fact for fact in outcomes if isinstance(fact, StatedFact)), key=lambda fact: fact.seq)
         return merged(known.facts, remembered(new, known.forgotten))
 
     async def _propose(
@@ -124,7 +124,7 @@ class OperatorsReactor(SweepReactor):
         return await asyncio.to_thread(lambda: list(proposed_facts(turns)))
 
     async def _publish(self, tick: Tick, person: Person, facts: tuple[StatedFact, ...]) -> None:
-        said = OperatorProfileUpdated(
+        payload = OperatorProfileUpdated(
             subject_hash=person.hashed,
             agent_id=person.agent_id,
             crew_id=person.crew_id,
@@ -132,20 +132,20 @@ class OperatorsReactor(SweepReactor):
             messages=person.messages,
             model=None if self._chat is None else self._chat.model_id,
         )
-        of = f"card of agent {person.agent_id}" if person.agent_id is not None else "operator model"
+        subject = f"card of agent {person.agent_id}" if person.agent_id is not None else "operator model"
         fact = encode_control(
             tick.workspace_id,
-            said,
+            payload,
             fact_id=derived_id(
-                self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{of}/{person.hashed}"
+                self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{subject}/{person.hashed}"
             ),
             cause=tick.entry_id,
             reactor=self.identity,
-            summary=f"{of} of {slug_of(person.hashed)}: {', '.join(fact.key for fact in facts)}",
+            summary=f"{subject} of {slug_of(person.hashed)}: {', '.join(fact.key for fact in facts)}",
             ts_ms=tick.due_ms,
             crew_id=person.crew_id,
             data_subject_id=person.user,
-            refs={"derived_from": list(dict.fromkeys([tick.entry_id, *(one.entry_id for one in facts)]))},
+            refs={"derived_from": list(dict.fromkeys([tick.entry_id, *(fact.entry_id for fact in facts)]))},
         )
         await self.publish(fact)
 

@@ -115,9 +115,9 @@ def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> 
             continue
         hashed = subject_hash(key, tick.workspace_id, name)
         hashed = further.get(slug_of(hashed), hashed)
-        of = hashed, agent_id
-        known = people.get(of)
-        people[of] = (
+        hashed_and_agent = hashed, agent_id
+        known = people.get(hashed_and_agent)
+        people[hashed_and_agent] = (
             Person(hashed, (name,), user, agent_id, crew_id, messages, session_ms)
             if known is None
             else replace(
@@ -133,8 +133,8 @@ def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> 
 
 def turns_of(views: ViewReader, tick: Tick, person: Person, after: int) -> list[OwnTurn]:
     """The person's newest turns after a sequence, in stream order."""
-    of = {"names": list(person.names), "agent": person.agent_id, "after": after}
-    rows = views.rows(_OF_PERSON, {**_window(tick), **of})
+    params = {"names": list(person.names), "agent": person.agent_id, "after": after}
+    rows = views.rows(_OF_PERSON, {**_window(tick), **params})
     return [OwnTurn(entry_id, seq, text or summary) for entry_id, seq, summary, text in reversed(rows)]
 
 

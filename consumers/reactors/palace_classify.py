@@ -86,21 +86,23 @@ class PalaceClassifyReactor(ViewsReactor):
 
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
         """Classify drawers, then compare each with its neighbours."""
-        of = await asyncio.to_thread(self._filings, workspace_id, messages)
-        waiting = await asyncio.to_thread(waiting_in, self._views, workspace_id, list(of))
-        drawers = [waiting[entry_id] for entry_id in of if entry_id in waiting]
+        by_entry = await asyncio.to_thread(self._filings, workspace_id, messages)
+        waiting = await asyncio.to_thread(waiting_in, self._views, workspace_id, list(by_entry))
+        drawers = [waiting[entry_id] for entry_id in by_entry if entry_id in waiting]
         if self._chat is None:
-            later = await self._settle_types(workspace_id, [one for one in drawers if one.raw])
+            later = await self._settle_types(workspace_id, [drawer for drawer in drawers if drawer.raw])
         else:
-            later = await self._classify(workspace_id, self._chat, [one for one in drawers if one.raw or one.to_enrich])
+            later = await self._classify(
+                workspace_id, self._chat, [drawer for drawer in drawers if drawer.raw or drawer.to_enrich]
+            )
         for entry_id in later:
-            await self._leases.put_off(of.pop(entry_id), self._limits.retry_s)
+            await self._leases.put_off(by_entry.pop(entry_id), self._limits.retry_s)
         await self.caught_up()
-        waiting = await asyncio.to_thread(waiting_in, self._views, workspace_id, list(of))
+        waiting = await asyncio.to_thread(waiting_in, self._views, workspace_id, list(by_entry))
         around = None
-        if any(one.to_compare for one in waiting.values()):
+        if any(drawer.to_compare for drawer in waiting.values()):
             around = await self._comparing.neighbourhood(workspace_id)
-        for entry_id, message in of.items():
+        for entry_id, message in by_entry.items():
             if around is not None and entry_id in waiting and waiting[entry_id].to_compare:
                 drawer = waiting[entry_id]
                 if await self._done(drawer, "compared", self._comparing.compare(workspace_id, drawer, around)):
@@ -112,14 +114,14 @@ class PalaceClassifyReactor(ViewsReactor):
 
         A restored drawer counts only if it is raw, because it failed before: what a caller restored is not superseded again.
         """
-        of, restored = {}, {}
+        by_entry, restored = {}, {}
         for message in messages:
             if parse_subject(message.subject).kind == DrawerRestored.ENTRY_TYPE:
                 restored[DrawerRestored.model_validate(from_json(message.data)["payload"]).drawer_id] = message
             else:
-                of[(message.headers or {}).get(h.ENTRY_ID, "")] = message
+                by_entry[(message.headers or {}).get(h.ENTRY_ID, "")] = message
         filed = raw_entries_of(self._views, workspace_id, list(restored))
-        return of | {filed[drawer_id]: message for drawer_id, message in restored.items() if drawer_id in filed}
+        return by_entry | {filed[drawer_id]: message for drawer_id, message in restored.items() if drawer_id in filed}
 
     async def _done(self, drawer: Waiting, step: str, work: Awaitable[None]) -> bool:
         """Whether work on a drawer succeeded: a fault is logged and counted, so that it stops no other drawer."""
@@ -157,23 +159,23 @@ class PalaceClassifyReactor(ViewsReactor):
         if not drawers:
             return set()
         graph = await asyncio.to_thread(graph_of, self._views, workspace_id)
-        alone = [one for one in drawers if one.asked_alone]
-        for some in _parts([one for one in drawers if not one.asked_alone]):
-            found = None
-            if len(some) > 1:
+        alone = [drawer for drawer in drawers if drawer.asked_alone]
+        for part in _parts([drawer for drawer in drawers if not drawer.asked_alone]):
+            answers = None
+            if len(part) > 1:
                 try:
-                    found = await self._ask(workspace_id, chat, some)
+                    answers = await self._ask(workspace_id, chat, part)
                 except ChatUnavailable:  # perhaps because of one of them
                     await self._probe(workspace_id, chat)
-                    alone += some
+                    alone += part
                     continue
-                if found is None:
-                    await self._record.rejected(workspace_id, some, alone=False)
-            if found is None:
-                alone += some
+                if answers is None:
+                    await self._record.rejected(workspace_id, part, alone=False)
+            if answers is None:
+                alone += part
                 continue
-            for drawer, one in zip(some, found, strict=True):
-                if not await self._take(workspace_id, drawer, one, graph):
+            for drawer, answer in zip(part, answers, strict=True):
+                if not await self._take(workspace_id, drawer, answer, graph):
                     alone.append(drawer)
         return await self._classify_alone(workspace_id, chat, alone, graph)
 
@@ -189,11 +191,11 @@ class PalaceClassifyReactor(ViewsReactor):
         later = set()
         for drawer in drawers:
             try:
-                found = await self._ask(workspace_id, chat, [drawer])
+                answers = await self._ask(workspace_id, chat, [drawer])
             except ChatUnavailable:
                 await self._probe(workspace_id, chat)
-                found = None
-            if found is not None and await self._take(workspace_id, drawer, found[0], graph):
+                answers = None
+            if answers is not None and await self._take(workspace_id, drawer, answers[0], graph):
                 continue
             if await self._refused(workspace_id, drawer):
                 later.add(drawer.entry_id)
@@ -212,9 +214,9 @@ class PalaceClassifyReactor(ViewsReactor):
         except ChatError:  # an answer without a form is an answer
             return
 
-    async def _take(self, workspace_id: str, drawer: Waiting, found: Understood, graph: Graph) -> bool:
+    async def _take(self, workspace_id: str, drawer: Waiting, answer: Understood, graph: Graph) -> bool:
         """Record an answer about a drawer; False if that failed."""
-        if not await self._done(drawer, "classified", self._record.classified(workspace_id, drawer, found, graph)):
+        if not await self._done(drawer, "classified", self._record.classified(workspace_id, drawer, answer, graph)):
             return False
         self._counts["classified" if drawer.raw else "enriched"] += 1
         return True
@@ -229,7 +231,7 @@ class PalaceClassifyReactor(ViewsReactor):
 
     async def _ask(self, workspace_id: str, chat: MeteredChat, drawers: Sequence[Waiting]) -> list[Understood] | None:
         """The model's answer about drawers; None if it is unusable."""
-        prompt = classification([one.content for one in drawers])
+        prompt = classification([drawer.content for drawer in drawers])
         try:
             answer = await chat.complete(workspace_id, PURPOSE, prompt, ReadDrawers)
         except ChatUnavailable:
@@ -244,12 +246,12 @@ def _parts(drawers: Sequence[Waiting]) -> Iterator[list[Waiting]]:
     """Split drawers into calls."""
     part: list[Waiting] = []
     chars = 0
-    for one in drawers:
-        size = min(len(one.content), SHOWN_CHARS)
+    for drawer in drawers:
+        size = min(len(drawer.content), SHOWN_CHARS)
         if part and (len(part) == CALL_DRAWERS or chars + size > CALL_CHARS):
             yield part
             part, chars = [], 0
-        part.append(one)
+        part.append(drawer)
         chars += size
     if part:
         yield part

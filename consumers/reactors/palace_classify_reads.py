@@ -167,17 +167,17 @@ class Graph:
                 hold no longer ("Postgres instead of MySQL").
         """
         subject, predicate, object_ = triple
-        others = [one for one in self.open if one[:2] == (subject, predicate) and one[2] != object_]
-        same = counted((one, of) for one, name, of in self.open if name == predicate) if others else {}
+        others = [fact for fact in self.open if fact[:2] == (subject, predicate) and fact[2] != object_]
+        same = counted((subject, value) for subject, name, value in self.open if name == predicate) if others else {}
         if is_single(predicate, same):
             return others
-        return [one for one in others if self._retired(one, text)]
+        return [fact for fact in others if self._retired(fact, text)]
 
     def _retired(self, triple: Triple, text: str) -> bool:
         subject, predicate, object_ = triple
         stated = f"{self.entities.get(subject, '')} {predicate.replace('_', ' ')} {self.entities.get(object_, '')}"
-        found = update(Statement(text), Statement(stated), cosine=SAME_SUBJECT)
-        return found is not None and found.retires
+        update_ = update(Statement(text), Statement(stated), cosine=SAME_SUBJECT)
+        return update_ is not None and update_.retires
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +233,13 @@ def new_centroids(views: ViewReader, workspace_id: str, model: str, now_ms: int)
     labelled: dict[str, list[tuple[str, bytes]]] = {}
     for memory_type, drawer_id, vector in views.rows(_LABELLED, [model, workspace_id, now_ms - CENTROID_DAYS * DAY_MS]):
         labelled.setdefault(memory_type, []).append((drawer_id, vector))
-    found = []
+    centroids = []
     for memory_type, drawers in labelled.items():
-        named = source_hash([one for one, _ in drawers])
+        named = source_hash([drawer_id for drawer_id, _ in drawers])
         if len(drawers) >= CENTROID_LEAST and known.get(memory_type) != named:
             mean = matrix_of([vector for _, vector in drawers]).mean(axis=0, dtype=np.float64).astype("<f4")
-            found.append(Centroid(memory_type, mean, len(drawers), named))
-    return found
+            centroids.append(Centroid(memory_type, mean, len(drawers), named))
+    return centroids
 
 
 def matrix_of(vectors: Sequence[bytes]) -> npt.NDArray[np.float32]:

@@ -116,16 +116,18 @@ class Comparing:
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         if model is None:
             return None
-        found = await asyncio.to_thread(neighbours_in, self._views, workspace_id, model)
+        candidates = await asyncio.to_thread(neighbours_in, self._views, workspace_id, model)
         embedder = self._embedder_for(model)
-        if embedder is not None and (missing := [one for one in found if not one.vector][-MOST_EMBEDDED:]):
+        if embedder is not None and (
+            missing := [candidate for candidate in candidates if not candidate.vector][-MOST_EMBEDDED:]
+        ):
             _, dim = await asyncio.to_thread(known, self._views, model)
             async for part in embed_in_pieces(embedder, missing, dim):
                 if isinstance(part, Embedded):
-                    for one, vector in zip(part.candidates, part.vectors, strict=True):
-                        one.vector = vector
-        drawers = tuple(one for one in found if one.vector)
-        return _Neighbourhood(drawers, matrix_of([one.vector for one in drawers]))
+                    for candidate, vector in zip(part.candidates, part.vectors, strict=True):
+                        candidate.vector = vector
+        drawers = tuple(candidate for candidate in candidates if candidate.vector)
+        return _Neighbourhood(drawers, matrix_of([drawer.vector for drawer in drawers]))
 
     async def compare(self, workspace_id: str, drawer: Waiting, around: _Neighbourhood) -> None:
         """Supersede and merge what one drawer contradicts or repeats.
@@ -136,13 +138,19 @@ class Comparing:
         if drawer.drawer_id in around.gone:
             return
         near = _near(drawer.drawer_id, around)
-        texts = await asyncio.to_thread(texts_of, self._views, workspace_id, [one.drawer_id for one in near])
-        near = [one for one in near if one.drawer_id in texts]
-        retired = [found for one in near if (found := retired_by_rule(drawer, one, texts[one.drawer_id])) is not None]
+        texts = await asyncio.to_thread(
+            texts_of, self._views, workspace_id, [neighbour.drawer_id for neighbour in near]
+        )
+        near = [neighbour for neighbour in near if neighbour.drawer_id in texts]
+        retired = [
+            retired_
+            for neighbour in near
+            if (retired_ := retired_by_rule(drawer, neighbour, texts[neighbour.drawer_id])) is not None
+        ]
         if not await self._supersede(workspace_id, drawer, retired, around):
             return
         if self._chat is not None and drawer.by_model:
-            near = [one for one in near if one.drawer_id not in around.gone]
+            near = [neighbour for neighbour in near if neighbour.drawer_id not in around.gone]
             await self._ask(workspace_id, self._chat, drawer, near, texts, around)
 
     async def _ask(
@@ -155,12 +163,12 @@ class Comparing:
         around: _Neighbourhood,
     ) -> None:
         conflicts = near[:CONFLICTS_AMONG]
-        same = [one for one in near if one.cosine > SAME_FROM]
+        same = [neighbour for neighbour in near if neighbour.cosine > SAME_FROM]
         cluster = same if len(same) >= LEAST_MEMBERS else []
-        asked = list({one.drawer_id: one for one in (*conflicts, *cluster)}.values())
-        if not asked:
+        compared = list({neighbour.drawer_id: neighbour for neighbour in (*conflicts, *cluster)}.values())
+        if not compared:
             return
-        prompt = comparison(drawer.content, [texts[one.drawer_id] for one in asked])
+        prompt = comparison(drawer.content, [texts[neighbour.drawer_id] for neighbour in compared])
         try:
             answer = await chat.complete(workspace_id, PURPOSE, prompt, Comparison)
         except ChatUnavailable:
@@ -168,10 +176,10 @@ class Comparing:
         except ChatError as error:
             _log.warning("palace.not_compared", workspace=workspace_id, error=type(error).__name__)
             return
-        against = {asked[at].drawer_id for at in contradicted(answer, len(asked))}
-        pairs = [_Retired.of(drawer, one) for one in conflicts if one.drawer_id in against]
+        against = {compared[at].drawer_id for at in contradicted(answer, len(compared))}
+        pairs = [_Retired.of(drawer, neighbour) for neighbour in conflicts if neighbour.drawer_id in against]
         newer = await self._supersede(workspace_id, drawer, pairs, around)
-        members = [one.drawer_id for one in cluster if one.drawer_id not in against]
+        members = [neighbour.drawer_id for neighbour in cluster if neighbour.drawer_id not in against]
         summary = summary_of(answer.summary)
         if newer and len(members) >= LEAST_MEMBERS and summary:
             await self._record.merged(workspace_id, drawer, members, summary)
@@ -196,12 +204,14 @@ def retired_by_rule(drawer: Waiting, other: _Near, text: str) -> _Retired | None
     if drawer.memory_type in MOMENTARY or other.memory_type in MOMENTARY:
         return None
     pair = _Retired.of(drawer, other)
-    mine, theirs = _statement(drawer.content, drawer.filed_ms), _statement(text, other.filed_ms)
-    newer, older = (mine, theirs) if pair.newer == drawer.drawer_id else (theirs, mine)
-    found = update(newer, older, cosine=other.cosine)
-    if found is None or not found.retires:
+    own_statement, other_statement = _statement(drawer.content, drawer.filed_ms), _statement(text, other.filed_ms)
+    newer, older = (
+        (own_statement, other_statement) if pair.newer == drawer.drawer_id else (other_statement, own_statement)
+    )
+    update_ = update(newer, older, cosine=other.cosine)
+    if update_ is None or not update_.retires:
         return None
-    since_ms = pair.until_ms if found.since_day is None else found.since_day * DAY_MS
+    since_ms = pair.until_ms if update_.since_day is None else update_.since_day * DAY_MS
     return replace(pair, until_ms=max(since_ms, pair.until_ms))
 
 
@@ -211,15 +221,15 @@ def _statement(content: str, filed_ms: int) -> Statement:
 
 def _near(drawer_id: str, around: _Neighbourhood) -> list[_Near]:
     """The ten nearest drawers that count, the nearest first; none for a drawer without a vector."""
-    own = next((at for at, one in enumerate(around.drawers) if one.drawer_id == drawer_id), None)
-    if own is None:
+    own_index = next((at for at, drawer in enumerate(around.drawers) if drawer.drawer_id == drawer_id), None)
+    if own_index is None:
         return []
-    cosines = around.vectors @ around.vectors[own]
+    cosines = around.vectors @ around.vectors[own_index]
     near: list[_Near] = []
     for at in np.argsort(-cosines, kind="stable").tolist():
         if len(near) == NEAREST:
             break
-        one = around.drawers[at]
-        if at != own and one.drawer_id not in around.gone:
-            near.append(_Near(one.drawer_id, one.filed_ms, one.memory_type, float(cosines[at])))
+        drawer = around.drawers[at]
+        if at != own_index and drawer.drawer_id not in around.gone:
+            near.append(_Near(drawer.drawer_id, drawer.filed_ms, drawer.memory_type, float(cosines[at])))
     return near

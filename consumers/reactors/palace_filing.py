@@ -80,7 +80,7 @@ class _Live:
         self._ids: set[str] = set()
         self._texts: set[int] = set()
         self._added: list[int] = []
-        width = max((len(one.vector) for one in pieces), default=0) // FLOAT_BYTES
+        width = max((len(piece.vector) for piece in pieces), default=0) // FLOAT_BYTES
         vectors = np.zeros((len(pieces), width), np.float32)  # a piece without a vector has a cosine of 0 with all
         for at, piece in enumerate(pieces):
             if piece.vector:
@@ -92,7 +92,7 @@ class _Live:
                 cosines = filed.vectors[begin : begin + BLOCK] @ vectors.T
                 for row, at in np.argwhere(cosines > SAME_COSINE).tolist():
                     self._near[at].append(filed.embedded[begin + row])
-        self._contents = contents(sorted({one for near in self._near for one in near}))
+        self._contents = contents(sorted({drawer_id for near in self._near for drawer_id in near}))
         self._marks: dict[str, Marks] = {}
 
     def has(self, at: int) -> bool:
@@ -105,15 +105,15 @@ class _Live:
             return True
         if piece.text_hash in self._filed.texts or piece.text_hash in self._texts:
             return True
-        near = [self._contents[one] for one in self._near[at] if one in self._contents]
-        near += [self._pieces[one].text for one in self._added if self._among[at, one] > SAME_COSINE]
+        near = [self._contents[drawer_id] for drawer_id in self._near[at] if drawer_id in self._contents]
+        near += [self._pieces[index].text for index in self._added if self._among[at, index] > SAME_COSINE]
         return any(agree(self._marks_of(piece.text), self._marks_of(text)) for text in near)
 
     def _marks_of(self, text: str) -> Marks:
-        found = self._marks.get(text)
-        if found is None:
-            found = self._marks[text] = marks_by_kind(text)
-        return found
+        marks = self._marks.get(text)
+        if marks is None:
+            marks = self._marks[text] = marks_by_kind(text)
+        return marks
 
     def choose(self, counts: Counter[str]) -> list[_Piece]:
         """The pieces to file; takes milliseconds for each piece that is near thousands of drawers."""
@@ -174,9 +174,9 @@ class Filing:
         counts: Counter[str] = Counter(completed=len(exchanges))
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         filed = await asyncio.to_thread(filed_in, self._views, workspace_id, model)
-        made = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
-        counts["noise"] = sum(not pieces for pieces in made)
-        fresh = [piece for pieces in made for piece in pieces if piece.entry_id not in filed.entries]
+        pieces_of = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
+        counts["noise"] = sum(not pieces for pieces in pieces_of)
+        fresh = [piece for pieces in pieces_of for piece in pieces if piece.entry_id not in filed.entries]
         generation = await self._embed(workspace_id, model, fresh)
         if model is not None:
             centroids = await asyncio.to_thread(centroids_in, self._views, workspace_id, model)
@@ -201,10 +201,10 @@ class Filing:
 
     def _pieces(self, workspace_id: str, exchanges: Sequence[Exchange]) -> list[list[_Piece]]:
         return [
-            [self._piece(workspace_id, one, chunk) for chunk in filed_chunks(text, self._thresholds)]
-            if (text := one.text) is not None
+            [self._piece(workspace_id, exchange, chunk) for chunk in filed_chunks(text, self._thresholds)]
+            if (text := exchange.text) is not None
             else []
-            for one in exchanges
+            for exchange in exchanges
         ]
 
     def _piece(self, workspace_id: str, exchange: Exchange, chunk: Chunk) -> _Piece:
@@ -215,13 +215,15 @@ class Filing:
 
     def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
         """Take the type of the nearest centroid if the word lists are not certain."""
-        if not piece.vector or not self._thresholds.low <= piece.chunk.found.confidence < self._thresholds.high:
+        if not piece.vector or not self._thresholds.low <= piece.chunk.classified.confidence < self._thresholds.high:
             return
         vector = np.frombuffer(piece.vector, "<f4")
-        cosines = {name: float(one @ vector) for name, one in centroids.items() if one.shape == vector.shape}
+        cosines = {
+            name: float(centroid @ vector) for name, centroid in centroids.items() if centroid.shape == vector.shape
+        }
         if cosines:
-            nearest = max(cosines.items(), key=lambda one: (one[1], one[0]))
-            piece.chunk = chunk_of(piece.chunk.text, piece.chunk.found, self._thresholds, nearest)
+            nearest = max(cosines.items(), key=lambda item: (item[1], item[0]))
+            piece.chunk = chunk_of(piece.chunk.text, piece.chunk.classified, self._thresholds, nearest)
             piece.drawer_id = drawer_id(WING, piece.chunk.room, piece.chunk.text)
 
     async def _embed(self, workspace_id: str, model: str | None, pieces: Sequence[_Piece]) -> int:
@@ -254,7 +256,7 @@ class Filing:
             memory_type=chunk.memory_type,
             importance=chunk.importance,
             added_by=ADDED_BY,
-            added_by_agent=next((one.agent_id for one in exchange.turns if one.agent_id), ""),
+            added_by_agent=next((turn.agent_id for turn in exchange.turns if turn.agent_id), ""),
             conversation=head.session[:_SESSION_CHARS],
             pipeline_tier=chunk.tier,
             state=chunk.state,
@@ -268,6 +270,6 @@ class Filing:
                 cause=head.entry_id,
                 reactor=self._reactor,
                 summary=f"An exchange is filed as {piece.drawer_id}",
-                refs={"source_entry_ids": [one.entry_id for one in exchange.turns][:_SOURCES]},
+                refs={"source_entry_ids": [turn.entry_id for turn in exchange.turns][:_SOURCES]},
             )
         )

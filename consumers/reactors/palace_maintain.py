@@ -50,8 +50,8 @@ class PalaceMaintainReactor(TickReactor):
     async def _prune(self, tick: Tick) -> None:
         ids = pruned(*await asyncio.to_thread(fading_in, self._views, tick.workspace_id, tick.due_ms))
         for at in range(0, len(ids), PRUNED_AT_ONCE):
-            some = tuple(ids[at : at + PRUNED_AT_ONCE])
-            await self._say(tick, DrawerPruned(drawer_ids=some), f"pruned/{some[0]}", f"{len(some)} drawers are pruned")
+            part = tuple(ids[at : at + PRUNED_AT_ONCE])
+            await self._say(tick, DrawerPruned(drawer_ids=part), f"pruned/{part[0]}", f"{len(part)} drawers are pruned")
         self._counts["pruned"] += len(ids)
 
     async def _compute_centroids(self, tick: Tick) -> None:
@@ -59,23 +59,25 @@ class PalaceMaintainReactor(TickReactor):
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
         if model is None:
             return
-        for one in await asyncio.to_thread(new_centroids, self._views, workspace_id, model, tick.due_ms):
-            said = CentroidComputed(
-                memory_type=one.memory_type,
+        for centroid in await asyncio.to_thread(new_centroids, self._views, workspace_id, model, tick.due_ms):
+            payload = CentroidComputed(
+                memory_type=centroid.memory_type,
                 model=model,
-                vector=base64.b64encode(one.vector.tobytes()).decode(),
-                samples=one.samples,
-                source_hash=one.source_hash,
+                vector=base64.b64encode(centroid.vector.tobytes()).decode(),
+                samples=centroid.samples,
+                source_hash=centroid.source_hash,
             )
-            name = f"centroid/{model}/{one.memory_type}/{one.source_hash}"
-            await self._say(tick, said, name, f"The centroid of {one.memory_type} has {one.samples} drawers")
+            name = f"centroid/{model}/{centroid.memory_type}/{centroid.source_hash}"
+            await self._say(
+                tick, payload, name, f"The centroid of {centroid.memory_type} has {centroid.samples} drawers"
+            )
             self._counts["centroids"] += 1
 
-    async def _say(self, tick: Tick, said: ControlPayload, name: str, summary: str) -> None:
+    async def _say(self, tick: Tick, payload: ControlPayload, name: str, summary: str) -> None:
         cause = f"{tick.workspace_id}/{tick.due_ms // DAY_MS}"
         fact = encode_control(
             tick.workspace_id,
-            said,
+            payload,
             fact_id=derived_id(self.name, self.version, cause, name),
             cause=tick.entry_id,
             reactor=self.identity,

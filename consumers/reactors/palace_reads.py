@@ -74,8 +74,8 @@ class Filed:
 
 def files_chat(views: ViewReader, workspace_id: str) -> bool:
     """Whether a workspace has chosen that its conversations are filed."""
-    found = views.rows(_SETTINGS, [workspace_id])
-    return bool(found) and WorkspaceConfigured(settings=json.loads(found[0][0])).files_chat
+    rows = views.rows(_SETTINGS, [workspace_id])
+    return bool(rows) and WorkspaceConfigured(settings=json.loads(rows[0][0])).files_chat
 
 
 def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[Turn]]:
@@ -85,8 +85,8 @@ def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quie
     """
     rows = views.rows(_AROUND, {"workspace": workspace_id, "seqs": list(seqs)})
     sessions = _by_session(rows)
-    taken = [turn.published_ms for turns in sessions for turn in turns if turn.seq in set(seqs)]
-    begin = min(taken, default=0) - LOOK_BACK_MS
+    times = [turn.published_ms for turns in sessions for turn in turns if turn.seq in set(seqs)]
+    begin = min(times, default=0) - LOOK_BACK_MS
     return [turns[_first_whole(turns, begin, quiet_ms) :] for turns in sessions]
 
 
@@ -97,12 +97,12 @@ def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Tur
 
 def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
     """The drawers of a workspace, with the vectors of a model."""
-    found = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
-    live = found.filter(found["live"])
+    drawers = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
+    live = drawers.filter(drawers["live"])
     with_vector = live.filter(live["vector"].is_valid())
     vectors = with_vector["vector"].combine_chunks()
     return Filed(
-        frozenset(found["entry_id"].to_pylist()),
+        frozenset(drawers["entry_id"].to_pylist()),
         frozenset(live["drawer_id"].to_pylist()),
         frozenset(live["text_hash"].to_pylist()),
         np.frombuffer(b"".join(vectors.to_pylist()), "<f4").reshape(len(vectors), -1) if len(vectors) else None,
@@ -132,8 +132,8 @@ def _first_whole(turns: Sequence[Turn], begin_ms: int, quiet_ms: int) -> int:
 def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[Turn]]:
     sessions: dict[str, list[Turn]] = {}
     for seq, entry_id, session, entry_type, agent_id, summary, payload, published_ms, ts_ms in rows:
-        said = from_json(payload)
-        text, kind = said.get("text"), said.get("kind")
+        fields = from_json(payload)
+        text, kind = fields.get("text"), fields.get("kind")
         turn = Turn(
             int(seq),
             entry_id,

@@ -63,64 +63,70 @@ class PalaceRecord:
 
     async def settled(self, workspace_id: str, drawer: Waiting) -> None:
         """The type from the word lists is final."""
-        said = DrawerClassified(
+        payload = DrawerClassified(
             drawer_id=drawer.drawer_id,
             memory_type=drawer.memory_type,
             importance=drawer.importance,
             pipeline_tier=PipelineTier.HEURISTIC,
         )
-        await self._say(workspace_id, drawer, said, "settled", f"{drawer.drawer_id} stays {drawer.memory_type}")
+        await self._say(workspace_id, drawer, payload, "settled", f"{drawer.drawer_id} stays {drawer.memory_type}")
 
-    async def classified(self, workspace_id: str, drawer: Waiting, found: Understood, graph: Graph) -> None:
+    async def classified(self, workspace_id: str, drawer: Waiting, answer: Understood, graph: Graph) -> None:
         """A model classified a drawer; if the type was decided before, only the entities count."""
-        triples = await self._facts(workspace_id, drawer, found, graph)
-        linked = DrawerLinked(drawer_id=drawer.drawer_id, entity_count=found.entities, triple_count=triples)
+        triples = await self._facts(workspace_id, drawer, answer, graph)
+        linked = DrawerLinked(drawer_id=drawer.drawer_id, entity_count=answer.entities, triple_count=triples)
         await self.linked(workspace_id, drawer, linked)
         if not drawer.raw:
             return
         diary = drawer.memory_type == DIARY
-        memory_type = drawer.memory_type if diary else found.memory_type
-        said = DrawerClassified(
+        memory_type = drawer.memory_type if diary else answer.memory_type
+        payload = DrawerClassified(
             drawer_id=drawer.drawer_id,
             memory_type=memory_type,
-            importance=drawer.importance if diary else found.importance,
+            importance=drawer.importance if diary else answer.importance,
             pipeline_tier=PipelineTier.LLM,
-            summary=found.summary,
+            summary=answer.summary,
             room=room_of(memory_type) if drawer.added_by == ADDED_BY else None,
         )
-        await self._say(workspace_id, drawer, said, "classified", f"{drawer.drawer_id} is classified as {memory_type}")
+        await self._say(
+            workspace_id, drawer, payload, "classified", f"{drawer.drawer_id} is classified as {memory_type}"
+        )
 
-    async def linked(self, workspace_id: str, drawer: Waiting, said: DrawerLinked | None = None) -> None:
+    async def linked(self, workspace_id: str, drawer: Waiting, payload: DrawerLinked | None = None) -> None:
         """A model looked for a drawer's entities."""
-        said = said or DrawerLinked(drawer_id=drawer.drawer_id)
-        await self._say(workspace_id, drawer, said, "linked", f"{said.entity_count} entities in {drawer.drawer_id}")
+        payload = payload or DrawerLinked(drawer_id=drawer.drawer_id)
+        await self._say(
+            workspace_id, drawer, payload, "linked", f"{payload.entity_count} entities in {drawer.drawer_id}"
+        )
 
     async def rejected(self, workspace_id: str, drawers: Sequence[Waiting], *, alone: bool) -> None:
         """An answer about drawers could not be used."""
         first = drawers[0]
-        said = DrawerAnswerRejected(drawer_ids=tuple(one.drawer_id for one in drawers), alone=alone)
+        payload = DrawerAnswerRejected(drawer_ids=tuple(drawer.drawer_id for drawer in drawers), alone=alone)
         name = f"rejected/{first.since_seq}/{len(drawers)}/{first.rejected}/{alone}"
-        await self._say(workspace_id, first, said, name, f"An answer about {len(drawers)} drawers could not be used")
+        await self._say(workspace_id, first, payload, name, f"An answer about {len(drawers)} drawers could not be used")
 
     async def superseded(self, workspace_id: str, cause: Waiting, older: str, newer: str, until_ms: int) -> None:
         """A newer drawer contradicts an older one, which held until a time."""
-        said = DrawerSuperseded(drawer_id=older, superseded_by=newer, until_ms=until_ms)
-        await self._say(workspace_id, cause, said, f"superseded/{older}/{newer}", f"{newer} supersedes {older}")
+        payload = DrawerSuperseded(drawer_id=older, superseded_by=newer, until_ms=until_ms)
+        await self._say(workspace_id, cause, payload, f"superseded/{older}/{newer}", f"{newer} supersedes {older}")
 
     async def merged(self, workspace_id: str, into: Waiting, drawer_ids: Sequence[str], summary: str) -> None:
         """Drawers are merged into a newer one that says the same."""
-        said = DrawerMerged(into=into.drawer_id, drawer_ids=tuple(drawer_ids), summary=summary)
+        payload = DrawerMerged(into=into.drawer_id, drawer_ids=tuple(drawer_ids), summary=summary)
         name = f"merged/{'/'.join(sorted(drawer_ids))}"
-        await self._say(workspace_id, into, said, name, f"{len(drawer_ids)} drawers are merged into {into.drawer_id}")
+        await self._say(
+            workspace_id, into, payload, name, f"{len(drawer_ids)} drawers are merged into {into.drawer_id}"
+        )
 
-    async def _facts(self, workspace_id: str, drawer: Waiting, found: Understood, graph: Graph) -> int:
+    async def _facts(self, workspace_id: str, drawer: Waiting, answer: Understood, graph: Graph) -> int:
         """Assert statements that are new; returns how many of the statements the graph then has."""
-        held = 0
-        for one in found.statements:
-            named = (entity_id(one.subject), one.predicate, entity_id(one.object))
+        count = 0
+        for statement in answer.statements:
+            named = (entity_id(statement.subject), statement.predicate, entity_id(statement.object))
             ends = {named[0], named[2]}
             if (known := graph.open.get(named)) is not None:
-                held += 1
+                count += 1
                 await self._stated_again(workspace_id, drawer, known)
                 continue
             if graph.facts >= MAX_FACTS or len(graph.entities.keys() | ends) > MAX_ENTITIES:
@@ -128,25 +134,25 @@ class PalaceRecord:
                 continue
             fact_id = derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(named))
             until_ms = await self._end_rivals(workspace_id, drawer, named, graph)
-            said = FactAsserted(
+            payload = FactAsserted(
                 fact_id=fact_id,
-                subject=FactEntity(entity_id=named[0], name=one.subject, type=one.subject_type),
-                predicate=one.predicate,
-                object=FactEntity(entity_id=named[2], name=one.object, type=one.object_type),
+                subject=FactEntity(entity_id=named[0], name=statement.subject, type=statement.subject_type),
+                predicate=statement.predicate,
+                object=FactEntity(entity_id=named[2], name=statement.object, type=statement.object_type),
                 valid_from=second_of(drawer.filed_ms),
                 valid_to=None if until_ms is None else second_of(until_ms),
                 source_drawer_id=drawer.drawer_id,
                 source_entry_id=drawer.entry_id,
             )
-            text = f"{one.subject} {one.predicate} {one.object}"
-            await self._say(workspace_id, drawer, said, f"fact/{'/'.join(named)}", text)
+            text = f"{statement.subject} {statement.predicate} {statement.object}"
+            await self._say(workspace_id, drawer, payload, f"fact/{'/'.join(named)}", text)
             if until_ms is None:
                 graph.open[named] = OpenFact(fact_id, drawer.filed_ms, ActorType.SYSTEM.value, drawer.drawer_id)
-            for end, name in ((named[0], one.subject), (named[2], one.object)):
+            for end, name in ((named[0], statement.subject), (named[2], statement.object)):
                 graph.entities.setdefault(end, name)
             graph.facts += 1
-            held += 1
-        return held
+            count += 1
+        return count
 
     async def _end_rivals(self, workspace_id: str, drawer: Waiting, named: Triple, graph: Graph) -> int | None:
         """End the facts that a newer statement replaces; returns the end of the statement itself if it is the older one.
@@ -162,25 +168,25 @@ class PalaceRecord:
                 ended.append(rival)
         if ended and until_ms is None:
             former = [graph.open.pop(rival) for rival in ended]
-            facts = tuple(one.fact_id for one in former)
-            last_ms = max(drawer.filed_ms - SECOND_MS, *(one.from_ms or 0 for one in former))
-            said = FactEnded(
+            facts = tuple(fact.fact_id for fact in former)
+            last_ms = max(drawer.filed_ms - SECOND_MS, *(fact.from_ms or 0 for fact in former))
+            payload = FactEnded(
                 fact_ids=facts, ended=second_of(last_ms), reason=f"{drawer.drawer_id} states another value"
             )
-            await self._say(workspace_id, drawer, said, f"ended/{'/'.join(named)}", f"{len(facts)} facts end")
+            await self._say(workspace_id, drawer, payload, f"ended/{'/'.join(named)}", f"{len(facts)} facts end")
         return None if until_ms is None else max(until_ms - SECOND_MS, drawer.filed_ms)
 
     async def _stated_again(self, workspace_id: str, drawer: Waiting, known: OpenFact) -> None:
         """A later drawer states a fact once more: it is the fact's source from now on, so that it outlives the first one."""
         later = known.from_ms is None or known.from_ms <= drawer.filed_ms
         if known.asserted_by == ActorType.SYSTEM.value and known.drawer_id != drawer.drawer_id and later:
-            said = FactVerified(fact_id=known.fact_id, source_drawer_id=drawer.drawer_id)
-            await self._say(workspace_id, drawer, said, f"again/{known.fact_id}", f"{known.fact_id} is stated again")
+            payload = FactVerified(fact_id=known.fact_id, source_drawer_id=drawer.drawer_id)
+            await self._say(workspace_id, drawer, payload, f"again/{known.fact_id}", f"{known.fact_id} is stated again")
 
-    async def _say(self, workspace_id: str, drawer: Waiting, said: ControlPayload, name: str, summary: str) -> None:
+    async def _say(self, workspace_id: str, drawer: Waiting, payload: ControlPayload, name: str, summary: str) -> None:
         fact = encode_control(
             workspace_id,
-            said,
+            payload,
             fact_id=derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", f"entry/{name}"),
             cause=drawer.entry_id,
             reactor=self._reactor,

@@ -80,20 +80,20 @@ class _Embedded:
     def of(cls, live: Sequence[_Live]) -> _Embedded:
         """These, in their order."""
         return cls(
-            [one.drawer_id for one in live],
-            np.array([one.filed_ms for one in live], np.int64),
-            np.array([one.memory_type == DIARY for one in live], np.bool_),
-            matrix_of([one.vector or b"" for one in live]),
+            [drawer.drawer_id for drawer in live],
+            np.array([drawer.filed_ms for drawer in live], np.int64),
+            np.array([drawer.memory_type == DIARY for drawer in live], np.bool_),
+            matrix_of([drawer.vector or b"" for drawer in live]),
         )
 
     def similar(self, drawer_id: str, filed_ms: int) -> list[str]:
         """The ids of the earlier drawers that a drawer reinforces."""
         if drawer_id not in self.ids:
             return []
-        own = self.ids.index(drawer_id)
-        cosines = self.vectors @ self.vectors[own]
+        own_index = self.ids.index(drawer_id)
+        cosines = self.vectors @ self.vectors[own_index]
         cosines[self.in_diary | (self.filed_ms > filed_ms)] = -1.0
-        cosines[own] = -1.0
+        cosines[own_index] = -1.0
         nearest = np.argsort(-cosines, kind="stable")[:REINFORCE_AMONG].tolist()
         return [self.ids[at] for at in nearest if cosines[at] > REINFORCE_ABOVE]
 
@@ -112,10 +112,10 @@ class PalaceReinforceReactor(ViewsReactor):
 
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
         """Compare drawers, and put off those that wait for vectors."""
-        of = {(message.headers or {}).get(h.ENTRY_ID, ""): message for message in messages}
-        for entry_id in await self._work(workspace_id, of):
-            delay_s = doubled(self._limits.retry_s, RETRY_LAST_S, deliveries(of[entry_id]) - 1)
-            await self._leases.put_off(of[entry_id], delay_s)
+        by_entry = {(message.headers or {}).get(h.ENTRY_ID, ""): message for message in messages}
+        for entry_id in await self._work(workspace_id, by_entry):
+            delay_s = doubled(self._limits.retry_s, RETRY_LAST_S, deliveries(by_entry[entry_id]) - 1)
+            await self._leases.put_off(by_entry[entry_id], delay_s)
 
     async def _work(self, workspace_id: str, messages: Mapping[str, Msg]) -> list[str]:
         """Compare drawers; returns the entries of those that wait for vectors."""
@@ -125,8 +125,8 @@ class PalaceReinforceReactor(ViewsReactor):
         if embedder is None:
             return []
         live = [_Live(*row) for row in await asyncio.to_thread(self._views.rows, _LIVE, [model, workspace_id])]
-        lacking_ms = min((one.filed_ms for one in live if one.vector is None), default=LAST_MS + 1)
-        embedded = _Embedded.of([one for one in live if one.vector])
+        lacking_ms = min((drawer.filed_ms for drawer in live if drawer.vector is None), default=LAST_MS + 1)
+        embedded = _Embedded.of([drawer for drawer in live if drawer.vector])
         later = []
         for drawer_id, entry_id, filed_ms in rows:
             if lacking_ms <= filed_ms:
@@ -141,10 +141,10 @@ class PalaceReinforceReactor(ViewsReactor):
     async def _reinforce(self, workspace_id: str, added: str, cause: str, similar: list[str]) -> None:
         if not similar:
             return
-        said = DrawerReinforced(added=added, drawer_ids=tuple(similar), boost=REINFORCE_BOOST)
+        payload = DrawerReinforced(added=added, drawer_ids=tuple(similar), boost=REINFORCE_BOOST)
         fact = encode_control(
             workspace_id,
-            said,
+            payload,
             fact_id=derived_id(self.name, self.version, f"{workspace_id}/{added}"),
             cause=cause,
             reactor=self.identity,

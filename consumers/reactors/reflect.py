@@ -62,11 +62,11 @@ class ReflectReactor(SweepReactor):
         """Record new conflicts, and request verifications of stale or contradicted facts."""
         facts, known = await asyncio.to_thread(_read, self._views, tick)
         by_id = {fact.row.fact_id: fact for fact in facts}
-        found = conflicts(fact.claim for fact in facts)
-        new = [one for one in found if self._conflict_id(tick, one) not in known]
+        found_conflicts = conflicts(fact.claim for fact in facts)
+        new = [conflict for conflict in found_conflicts if self._conflict_id(tick, conflict) not in known]
         for conflict in new:
             await self.publish(self._conflict(tick, conflict, by_id[conflict.one].subject))
-        doubted = sorted({fact_id for one in new for fact_id in (one.one, one.other)})
+        doubted = sorted({fact_id for conflict in new for fact_id in (conflict.one, conflict.other)})
         contradicted = [by_id[fact_id] for fact_id in doubted if by_id[fact_id].row.verify_asked_ms is None]
         stale = [
             fact
@@ -78,34 +78,36 @@ class ReflectReactor(SweepReactor):
         stale.sort(key=lambda fact: (fact.fresh(tick.due_ms), fact.row.fact_id))
         await self._ask(tick, "conflict", contradicted[:MOST_ASKED])
         await self._ask(tick, "stale", stale[:MOST_ASKED])
-        return Swept({"facts": len(facts), "conflicts": len(found), "new_conflicts": len(new), "stale": len(stale)})
+        return Swept(
+            {"facts": len(facts), "conflicts": len(found_conflicts), "new_conflicts": len(new), "stale": len(stale)}
+        )
 
     async def _ask(self, tick: Tick, cause: str, facts: Sequence[_Fact]) -> None:
         if not facts:
             return
         ids = tuple(fact.row.fact_id for fact in facts)
-        said = VerificationRequested.model_validate({"fact_ids": ids, "cause": cause})
+        payload = VerificationRequested.model_validate({"fact_ids": ids, "cause": cause})
         why = "contradict each other" if cause == "conflict" else "are stale"
         summary = f"{len(ids)} facts {why}: verify them"
-        await self.publish(self._fact(tick, said, derived_id(*self._cause(tick), cause), summary))
+        await self.publish(self._fact(tick, payload, derived_id(*self._cause(tick), cause), summary))
 
     def _conflict(self, tick: Tick, conflict: Conflict, subject: str) -> OutgoingMessage:
-        said = FactConflictFound(
+        payload = FactConflictFound(
             fact_ids=(conflict.one, conflict.other),
             namespace=conflict.namespace,
             subject=subject,
             kind=conflict.kind,
         )
-        what = "has two values" if conflict.kind == "values" else "is affirmed and negated"
-        summary = f"facts about {subject} contradict each other: {conflict.predicate!r} {what}"
-        return self._fact(tick, said, self._conflict_id(tick, conflict), summary, Severity.NOTICE)
+        problem = "has two values" if conflict.kind == "values" else "is affirmed and negated"
+        summary = f"facts about {subject} contradict each other: {conflict.predicate!r} {problem}"
+        return self._fact(tick, payload, self._conflict_id(tick, conflict), summary, Severity.NOTICE)
 
     def _fact(
-        self, tick: Tick, said: ControlPayload, fact_id: str, summary: str, severity: Severity = Severity.INFO
+        self, tick: Tick, payload: ControlPayload, fact_id: str, summary: str, severity: Severity = Severity.INFO
     ) -> OutgoingMessage:
         return encode_control(
             tick.workspace_id,
-            said,
+            payload,
             fact_id=fact_id,
             cause=tick.entry_id,
             reactor=self.identity,

@@ -34,10 +34,10 @@ class DeadLettersProjection:
                 self._decide(tx, "discarded", payload_of(event, DeadLetterDiscarded))
 
     def _parked(self, event: EntryRecorded, tx: FoldTransaction) -> None:
-        one = payload_of(event, EventParked)
-        if not tx.get(DEAD_LETTERS, projection=one.projection, version=one.version, seq=one.seq):
-            name = one.projection, one.seq, one.version
-            row = DeadLetterRow(*name, one.subject, one.reason, event.ts_ms, "parked", event.workspace_id)
+        parked = payload_of(event, EventParked)
+        if not tx.get(DEAD_LETTERS, projection=parked.projection, version=parked.version, seq=parked.seq):
+            name = parked.projection, parked.seq, parked.version
+            row = DeadLetterRow(*name, parked.subject, parked.reason, event.ts_ms, "parked", event.workspace_id)
             tx.add(DEAD_LETTERS, [row])
 
     def _decide(self, tx: FoldTransaction, state: str, letter: DeadLetterRetried | DeadLetterDiscarded) -> None:

@@ -80,7 +80,7 @@ class DrawersProjection:
                 row = self._row(event)
                 if row.key not in new and not (former := _rows(tx, event, row.drawer_id)):
                     new[row.key] = row
-                elif row.key not in new and not any(one.until_seq is None and _counts(one) for one in former):
+                elif row.key not in new and not any(drawer.until_seq is None and _counts(drawer) for drawer in former):
                     succeed(tx, DRAWERS, [row])
                     begin_again(event, tx, row.drawer_id, filed=True)
                 continue
@@ -126,8 +126,8 @@ class DrawersProjection:
 
 def _rows(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> list[DrawerRow]:
     """All rows of a drawer, past ones included."""
-    found = tx.find(DRAWERS, [name_key((event.workspace_id, drawer_id))])
-    return [row for row in found if (row.workspace_id, row.drawer_id) == (event.workspace_id, drawer_id)]
+    rows = tx.find(DRAWERS, [name_key((event.workspace_id, drawer_id))])
+    return [row for row in rows if (row.workspace_id, row.drawer_id) == (event.workspace_id, drawer_id)]
 
 
 def _open(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> DrawerRow | None:
@@ -147,74 +147,76 @@ def _change(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, **values:
 
 
 def _classified(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerClassified)
-    row = _open(tx, event, said.drawer_id)
+    payload = payload_of(event, DrawerClassified)
+    row = _open(tx, event, payload.drawer_id)
     if row is None or row.state == DrawerState.MERGED:  # an answer that came late
         return
-    room = {} if said.room is None else {"room": said.room}
-    begin_again(event, tx, said.drawer_id)
+    room = {} if payload.room is None else {"room": payload.room}
+    begin_again(event, tx, payload.drawer_id)
     _change(
         event,
         tx,
-        said.drawer_id,
-        memory_type=said.memory_type,
-        importance=said.importance,
-        pipeline_tier=said.pipeline_tier.value,
-        state=said.state.value,
-        summary=said.summary,
+        payload.drawer_id,
+        memory_type=payload.memory_type,
+        importance=payload.importance,
+        pipeline_tier=payload.pipeline_tier.value,
+        state=payload.state.value,
+        summary=payload.summary,
         **room,
     )
 
 
 def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerUpdated)
-    _change(event, tx, said.drawer_id, **said.model_dump(exclude={"drawer_id"}, exclude_none=True))
-    if said.importance is not None:
-        begin_again(event, tx, said.drawer_id)
+    payload = payload_of(event, DrawerUpdated)
+    _change(event, tx, payload.drawer_id, **payload.model_dump(exclude={"drawer_id"}, exclude_none=True))
+    if payload.importance is not None:
+        begin_again(event, tx, payload.drawer_id)
 
 
 def _linked(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerLinked)
-    if _open(tx, event, said.drawer_id) is not None:
-        counts = {"entity_count": said.entity_count, "triple_count": said.triple_count}
-        keep_up(event, tx, said.drawer_id, linked=True, **counts)
+    payload = payload_of(event, DrawerLinked)
+    if _open(tx, event, payload.drawer_id) is not None:
+        counts = {"entity_count": payload.entity_count, "triple_count": payload.triple_count}
+        keep_up(event, tx, payload.drawer_id, linked=True, **counts)
 
 
 def _reinforced(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerReinforced)
-    for drawer_id in dict.fromkeys(said.drawer_ids):
+    payload = payload_of(event, DrawerReinforced)
+    for drawer_id in dict.fromkeys(payload.drawer_ids):
         row = _open(tx, event, drawer_id)
         if row is not None and _counts(row):
             now = decayed(row.importance, decays_of(event, tx, drawer_id))
-            _change(event, tx, drawer_id, importance=round(min(now + said.boost, MOST_IMPORTANCE), IMPORTANCE_DIGITS))
+            _change(
+                event, tx, drawer_id, importance=round(min(now + payload.boost, MOST_IMPORTANCE), IMPORTANCE_DIGITS)
+            )
             begin_again(event, tx, drawer_id)
 
 
 def _answer_rejected(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerAnswerRejected)
-    for drawer_id in dict.fromkeys(said.drawer_ids):
+    payload = payload_of(event, DrawerAnswerRejected)
+    for drawer_id in dict.fromkeys(payload.drawer_ids):
         row = _open(tx, event, drawer_id)
         if row is None:
             continue
-        rejected = min(rejected_before(event, tx, drawer_id) + said.alone, MOST_REJECTED)
+        rejected = min(rejected_before(event, tx, drawer_id) + payload.alone, MOST_REJECTED)
         keep_up(event, tx, drawer_id, asked_alone=True, rejected=rejected)
         if rejected == MOST_REJECTED and row.state == DrawerState.RAW:
             _change(event, tx, drawer_id, state=DrawerState.FAILED.value)
 
 
 def _merged(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerMerged)
-    if said.summary:
-        _change(event, tx, said.into, summary=said.summary)
-    for drawer_id in dict.fromkeys(said.drawer_ids):
-        if drawer_id != said.into and _may_replace(event, tx, drawer_id, said.into):
-            _change(event, tx, drawer_id, cluster_id=said.into, state=DrawerState.MERGED.value)
+    payload = payload_of(event, DrawerMerged)
+    if payload.summary:
+        _change(event, tx, payload.into, summary=payload.summary)
+    for drawer_id in dict.fromkeys(payload.drawer_ids):
+        if drawer_id != payload.into and _may_replace(event, tx, drawer_id, payload.into):
+            _change(event, tx, drawer_id, cluster_id=payload.into, state=DrawerState.MERGED.value)
 
 
 def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerSuperseded)
-    if said.drawer_id != said.superseded_by and _may_replace(event, tx, said.drawer_id, said.superseded_by):
-        _change(event, tx, said.drawer_id, superseded_by=said.superseded_by, held_until_ms=said.until_ms)
+    payload = payload_of(event, DrawerSuperseded)
+    if payload.drawer_id != payload.superseded_by and _may_replace(event, tx, payload.drawer_id, payload.superseded_by):
+        _change(event, tx, payload.drawer_id, superseded_by=payload.superseded_by, held_until_ms=payload.until_ms)
 
 
 def _may_replace(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, by: str) -> bool:
@@ -284,8 +286,8 @@ def _identity(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 def _referenced(event: EntryRecorded, tx: FoldTransaction) -> None:
     counts: Counter[str] = Counter()
-    for one in payload_of(event, MemoryReferenced).entries:
-        counts[one.entry_id] += one.count
+    for reference in payload_of(event, MemoryReferenced).entries:
+        counts[reference.entry_id] += reference.count
     _count_reads(event, counts, tx)
 
 

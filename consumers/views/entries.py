@@ -189,17 +189,17 @@ def _nothing(_entry_type: str) -> bool:
 def _archive(compacted: Sequence[Compaction], tx: FoldTransaction) -> None:
     """Move the entries that compactions name, each by the first that names it; no hot index holds these types."""
     by_workspace: dict[str, dict[int, Compaction]] = {}
-    for one in compacted:
-        named = by_workspace.setdefault(one.event.workspace_id, {})
-        for seq in one.sequences:
-            named.setdefault(seq, one)
+    for compaction in compacted:
+        named = by_workspace.setdefault(compaction.event.workspace_id, {})
+        for seq in compaction.sequences:
+            named.setdefault(seq, compaction)
     for workspace, named in by_workspace.items():
-        of = {"workspace": workspace, "first": min(named), "last": max(named), "seqs": list(named)}
-        of["types"] = [one.said.entry_type for one in named.values()]
-        of["buckets"] = [one.event.entry.id for one in named.values()]
-        of["archived"] = [one.event.published_ms for one in named.values()]
-        tx.execute(_ARCHIVE, of)
-        tx.execute(_REMOVE, of)
+        params = {"workspace": workspace, "first": min(named), "last": max(named), "seqs": list(named)}
+        params["types"] = [compaction.payload.entry_type for compaction in named.values()]
+        params["buckets"] = [compaction.event.entry.id for compaction in named.values()]
+        params["archived"] = [compaction.event.published_ms for compaction in named.values()]
+        tx.execute(_ARCHIVE, params)
+        tx.execute(_REMOVE, params)
 
 
 def _words(entry: JournalEntry) -> int:

@@ -63,25 +63,25 @@ class FactsProjection:
         if not events:
             return
         entities, facts = _Entities(events, tx), _Facts(events, tx)
-        for event, said in events:
-            if isinstance(said, FactEnded):
-                facts.end(event, said)
-            elif isinstance(said, FactVerified):
-                facts.verify(event, said)
-            elif isinstance(said, VerificationRequested):
-                facts.request_verification(event, said)
-            elif isinstance(said, EntityNamed):
-                entities.name(event, said)
-            elif isinstance(said, DrawerSuperseded):
-                until_ms = event.published_ms if said.until_ms is None else said.until_ms
-                facts.end_drawer(event, said.drawer_id, until_ms, SUPERSEDED)
-            elif isinstance(said, DrawerDeleted):
-                facts.end_drawer(event, said.drawer_id, event.published_ms, DELETED)
-            elif isinstance(said, DrawerRestored):
-                facts.restore_drawer(event, said.drawer_id)
-            elif facts.add(event, said):
-                entities.mention(event, said.subject)
-                entities.mention(event, said.object)
+        for event, payload in events:
+            if isinstance(payload, FactEnded):
+                facts.end(event, payload)
+            elif isinstance(payload, FactVerified):
+                facts.verify(event, payload)
+            elif isinstance(payload, VerificationRequested):
+                facts.request_verification(event, payload)
+            elif isinstance(payload, EntityNamed):
+                entities.name(event, payload)
+            elif isinstance(payload, DrawerSuperseded):
+                until_ms = event.published_ms if payload.until_ms is None else payload.until_ms
+                facts.end_drawer(event, payload.drawer_id, until_ms, SUPERSEDED)
+            elif isinstance(payload, DrawerDeleted):
+                facts.end_drawer(event, payload.drawer_id, event.published_ms, DELETED)
+            elif isinstance(payload, DrawerRestored):
+                facts.restore_drawer(event, payload.drawer_id)
+            elif facts.add(event, payload):
+                entities.mention(event, payload.subject)
+                entities.mention(event, payload.object)
         tx.replace(KG_ENTITIES, list(entities.written.values()), entities.former)
         tx.replace(FACTS, list(facts.written.values()), facts.former)
 
@@ -90,7 +90,7 @@ class _Entities:
     """The entities that a batch names: what counts of them now, and the rows to write."""
 
     def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
-        keys = {_key(event, one.entity_id) for event, said in events for one in _named_in(said)}
+        keys = {_key(event, entity.entity_id) for event, payload in events for entity in _named_in(payload)}
         self.former = tx.find(KG_ENTITIES, sorted(keys))
         self.written: dict[tuple[int, int], EntityRow] = {}
         self._open = {row.key: row for row in self.former if row.until_seq is None}
@@ -103,13 +103,13 @@ class _Entities:
         elif known.type == GENERAL_TYPE and entity.type != GENERAL_TYPE:
             self._put(event, FactEntity(entity_id=known.entity_id, name=known.name, type=entity.type), known.alias_of)
 
-    def name(self, event: EntryRecorded, said: EntityNamed) -> None:
+    def name(self, event: EntryRecorded, payload: EntityNamed) -> None:
         """Set what an entity is called."""
-        self._put(event, said.entity, None)
-        for one in said.dropped_aliases:
-            self._put(event, one, None)
-        for one in said.aliases:
-            self._put(event, one, said.entity.entity_id)
+        self._put(event, payload.entity, None)
+        for alias in payload.dropped_aliases:
+            self._put(event, alias, None)
+        for alias in payload.aliases:
+            self._put(event, alias, payload.entity.entity_id)
 
     def _put(self, event: EntryRecorded, entity: FactEntity, alias_of: str | None) -> None:
         key = _key(event, entity.entity_id)
@@ -127,34 +127,34 @@ class _Facts:
 
     def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
         events = list(events)
-        keys = {_key(event, fact_id) for event, said in events for fact_id in _fact_ids(said)}
-        drawers = sorted({said.drawer_id for _, said in events if isinstance(said, _OfDrawer)})
+        keys = {_key(event, fact_id) for event, payload in events for fact_id in _fact_ids(payload)}
+        drawers = sorted({payload.drawer_id for _, payload in events if isinstance(payload, _OfDrawer)})
         if drawers:
             keys.update(int(key) for (key,) in tx.rows(_FROM_DRAWERS, [drawers]))
         self.former = tx.find(FACTS, sorted(keys))
         self.written: dict[tuple[int, int], FactRow] = {}
         self._open = {row.key: row for row in self.former if row.until_seq is None}
 
-    def add(self, event: EntryRecorded, said: FactAsserted) -> bool:
+    def add(self, event: EntryRecorded, payload: FactAsserted) -> bool:
         """Add a fact; False if its id is known."""
-        key = _key(event, said.fact_id)
+        key = _key(event, payload.fact_id)
         if key in self._open:
             return False
         by = event.entry
         self._open[key] = self.written[key, event.seq] = FactRow(
             key,
             event.workspace_id,
-            said.fact_id,
-            said.subject.entity_id,
-            said.predicate,
-            said.object.entity_id,
-            said.valid_from,
-            said.valid_to,
-            None if said.valid_from is None else span_of(said.valid_from).first_ms,
-            None if said.valid_to is None else span_of(said.valid_to).last_ms,
-            said.confidence,
-            said.source_drawer_id,
-            said.source_entry_id,
+            payload.fact_id,
+            payload.subject.entity_id,
+            payload.predicate,
+            payload.object.entity_id,
+            payload.valid_from,
+            payload.valid_to,
+            None if payload.valid_from is None else span_of(payload.valid_from).first_ms,
+            None if payload.valid_to is None else span_of(payload.valid_to).last_ms,
+            payload.confidence,
+            payload.source_drawer_id,
+            payload.source_entry_id,
             asserted_seq=event.seq,
             asserted_ms=event.published_ms,
             asserted_by_type=by.actor_type.value,
@@ -163,23 +163,23 @@ class _Facts:
             ended_by=None,
             end_reason="",
             entry_id=by.id,
-            namespace=said.namespace,
-            text=said.text,
-            text_hash=hash64(said.text or f"{said.subject.name} {said.predicate} {said.object.name}"),
-            fact_type=said.fact_type.value,
-            half_life_hours=said.half_life_hours,
-            single_valued=said.single_valued,
+            namespace=payload.namespace,
+            text=payload.text,
+            text_hash=hash64(payload.text or f"{payload.subject.name} {payload.predicate} {payload.object.name}"),
+            fact_type=payload.fact_type.value,
+            half_life_hours=payload.half_life_hours,
+            single_valued=payload.single_valued,
             verified_ms=None,
             verify_asked_ms=None,
             since_seq=event.seq,
         )
         return True
 
-    def verify(self, event: EntryRecorded, said: FactVerified) -> None:
+    def verify(self, event: EntryRecorded, payload: FactVerified) -> None:
         """Note that a fact that is known was found to hold."""
-        if (known := self._open.get(_key(event, said.fact_id))) is not None:
-            confidence = known.confidence if said.confidence is None else said.confidence
-            source = said.source_drawer_id or known.source_drawer_id
+        if (known := self._open.get(_key(event, payload.fact_id))) is not None:
+            confidence = known.confidence if payload.confidence is None else payload.confidence
+            source = payload.source_drawer_id or known.source_drawer_id
             self._put(
                 event,
                 known,
@@ -189,28 +189,28 @@ class _Facts:
                 source_drawer_id=source,
             )
 
-    def request_verification(self, event: EntryRecorded, said: VerificationRequested) -> None:
+    def request_verification(self, event: EntryRecorded, payload: VerificationRequested) -> None:
         """Note since when a verification of those that are known is wanted; the first request counts."""
-        for fact_id in dict.fromkeys(said.fact_ids):
+        for fact_id in dict.fromkeys(payload.fact_ids):
             known = self._open.get(_key(event, fact_id))
             if known is not None and known.verify_asked_ms is None:
                 self._put(event, known, verify_asked_ms=event.published_ms)
 
-    def end(self, event: EntryRecorded, said: FactEnded) -> None:
+    def end(self, event: EntryRecorded, payload: FactEnded) -> None:
         """End those of the facts that are known and have no end."""
         by = event.entry
-        for fact_id in said.fact_ids:
+        for fact_id in payload.fact_ids:
             known = self._open.get(_key(event, fact_id))
             if known is None or known.valid_to is not None:
                 continue
             self._put(
                 event,
                 known,
-                valid_to=said.ended,
-                to_ms=span_of(said.ended).last_ms,
+                valid_to=payload.ended,
+                to_ms=span_of(payload.ended).last_ms,
                 ended_by_type=by.actor_type.value,
                 ended_by=by.actor_id,
-                end_reason=said.reason,
+                end_reason=payload.reason,
             )
 
     def end_drawer(self, event: EntryRecorded, drawer_id: str, until_ms: int, reason: str) -> None:
@@ -249,16 +249,16 @@ class _Facts:
         self._open[known.key] = self.written[known.key, event.seq] = known._replace(**changes, since_seq=event.seq)
 
 
-def _named_in(said: _Said) -> Iterable[FactEntity]:
-    if isinstance(said, FactAsserted):
-        return (said.subject, said.object)
-    return (said.entity, *said.aliases, *said.dropped_aliases) if isinstance(said, EntityNamed) else ()
+def _named_in(payload: _Said) -> Iterable[FactEntity]:
+    if isinstance(payload, FactAsserted):
+        return (payload.subject, payload.object)
+    return (payload.entity, *payload.aliases, *payload.dropped_aliases) if isinstance(payload, EntityNamed) else ()
 
 
-def _fact_ids(said: _Said) -> Iterable[str]:
-    if isinstance(said, (FactAsserted, FactVerified)):
-        return (said.fact_id,)
-    return said.fact_ids if isinstance(said, (FactEnded, VerificationRequested)) else ()
+def _fact_ids(payload: _Said) -> Iterable[str]:
+    if isinstance(payload, (FactAsserted, FactVerified)):
+        return (payload.fact_id,)
+    return payload.fact_ids if isinstance(payload, (FactEnded, VerificationRequested)) else ()
 
 
 def _key(event: EntryRecorded, name: str) -> int:

@@ -66,8 +66,8 @@ class FulltextProjection:
             return
         self._append(batch, tx)
         archived: dict[str, list[int]] = {}
-        for one in compactions(batch):
-            archived.setdefault(one.event.workspace_id, []).extend(one.sequences)
+        for compaction in compactions(batch):
+            archived.setdefault(compaction.event.workspace_id, []).extend(compaction.sequences)
         for workspace, docs in archived.items():
             for table in (POSTINGS, POSTINGS_TAIL):
                 tx.execute(
@@ -190,15 +190,15 @@ def _further_terms(tokens: BatchTokens, words: KnownWords) -> tuple[U64, Ints]:
     of_parts = tokens.word[at]
     keys = [words.part_keys(of_parts)]
     entry = [np.repeat(starts.searchsorted(at, side="right") - 1, words.part_sizes[of_parts])]
-    shown = words.is_foreign[tokens.word].nonzero()[0]
-    counts = np.bincount(starts.searchsorted(shown, side="right") - 1, minlength=len(starts))
-    for one in (counts >= CLEARLY_SHOWN).nonzero()[0].tolist():
-        stems = words.foreign_keys(tokens.word[starts[one] : starts[one] + tokens.counts[one]])
+    foreign = words.is_foreign[tokens.word].nonzero()[0]
+    counts = np.bincount(starts.searchsorted(foreign, side="right") - 1, minlength=len(starts))
+    for row in (counts >= CLEARLY_SHOWN).nonzero()[0].tolist():
+        stems = words.foreign_keys(tokens.word[starts[row] : starts[row] + tokens.counts[row]])
         keys.append(np.array(stems, np.uint64))
-        entry.append(np.full(len(stems), one))
-    every = np.concatenate(entry)
-    order = every.argsort(kind="stable")
-    return np.concatenate(keys)[order], every[order]
+        entry.append(np.full(len(stems), row))
+    entries_ = np.concatenate(entry)
+    order = entries_.argsort(kind="stable")
+    return np.concatenate(keys)[order], entries_[order]
 
 
 def _count(tx: FoldTransaction, table: Table[Any]) -> int:

@@ -129,8 +129,8 @@ def _changes(event: EntryRecorded) -> Iterator[_Change]:
         changed = payload_of(event, PriorityChanged)
         yield _Change((workspace, changed.target_entry_id), priority=changed.new_priority.value)
     elif event.entry.entry_type == MemoryReferenced.ENTRY_TYPE:
-        for one in payload_of(event, MemoryReferenced).entries:
-            yield _Change((workspace, one.entry_id), references=one.count, at_ms=event.ts_ms)
+        for reference in payload_of(event, MemoryReferenced).entries:
+            yield _Change((workspace, reference.entry_id), references=reference.count, at_ms=event.ts_ms)
     elif event.entry.entry_type == MemorySearched.ENTRY_TYPE and event.entry.payload.get("rendered"):
         for entry_id in payload_of(event, MemorySearched).rendered or ():
             yield _Change((workspace, entry_id), references=1, at_ms=event.ts_ms)

@@ -128,14 +128,14 @@ def _proposal(event: EntryRecorded, rule: RuleProposed | RuleLearned) -> Proposa
 
 
 def _decision(event: EntryRecorded) -> ProposalDecisionRow:
-    made = payload_of(event, ProposalDecided)
-    return ProposalDecisionRow(event.workspace_id, made.proposal_id, made.decision, made.reason, event.seq)
+    payload = payload_of(event, ProposalDecided)
+    return ProposalDecisionRow(event.workspace_id, payload.proposal_id, payload.decision, payload.reason, event.seq)
 
 
 def _confirmed(event: EntryRecorded) -> list[str]:
     """The rules that a run found again; an operator's entry of this type may have any payload."""
     named = event.entry.payload.get(CONFIRMED)
-    return [one for one in named if isinstance(one, str) and is_id(one)] if isinstance(named, list) else []
+    return [name for name in named if isinstance(name, str) and is_id(name)] if isinstance(named, list) else []
 
 
 def _recorded(event: EntryRecorded, lesson: LessonRecorded) -> LessonRow | None:
@@ -148,17 +148,17 @@ def _of_mission(event: EntryRecorded) -> LessonRow | None:
     if (outcome := mission_outcome(entry)) is None:
         return None
     mission, kind, status = outcome
-    said = entry.payload.get("reason")
-    context = f"mission {mission}: {status}" + (f"; {said}" if isinstance(said, str) and said.strip() else "")
+    reason = entry.payload.get("reason")
+    context = f"mission {mission}: {status}" + (f"; {reason}" if isinstance(reason, str) and reason.strip() else "")
     return _row(event, f"{MISSION_OUTCOME}_{mission}", kind, MISSION_OUTCOME, entry.summary, context, None)
 
 
 def _of_feedback(event: EntryRecorded) -> LessonRow | None:
     """The lesson of the crew that the feedback names, else of its agent."""
     entry = event.entry
-    if (said := negative_feedback(entry)) is None:
+    if (feedback := negative_feedback(entry)) is None:
         return None
-    rule, context = said
+    rule, context = feedback
     return _row(event, f"feedback_{entry.id}", "negative", NEGATIVE_LEARNING, rule, context, entry.agent_id)
 
 

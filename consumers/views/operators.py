@@ -82,18 +82,18 @@ def _turn(event: EntryRecorded) -> OperatorTurnRow:
 
 
 def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, OperatorProfileUpdated)
-    person = _person(event, said.subject_hash, tx)
+    payload = payload_of(event, OperatorProfileUpdated)
+    person = _person(event, payload.subject_hash, tx)
     consent = tx.get(OPERATOR_CONSENTS, **person._asdict())
     forgotten = {row.key: row.seq for row in tx.get(OPERATOR_FORGOTTEN, **person._asdict())}
-    facts = remembered(said.facts, forgotten)
+    facts = remembered(payload.facts, forgotten)
     if not facts or not consent or not consent[0].granted:
         return
     row = OperatorProfileRow(
         person.workspace_id,
         person.slug,
-        said.agent_id,
-        said.crew_id,
+        payload.agent_id,
+        payload.crew_id,
         facts_json(facts),
         event.ts_ms,
         since_seq=event.seq,
@@ -102,22 +102,22 @@ def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 
 def _consented(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, ConsentChanged)
-    _use_key(event, said.key_id, tx)
-    person = _person(event, said.subject_hash, tx)
-    _record_consent(event, tx, person, granted=said.granted)
+    payload = payload_of(event, ConsentChanged)
+    _use_key(event, payload.key_id, tx)
+    person = _person(event, payload.subject_hash, tx)
+    _record_consent(event, tx, person, granted=payload.granted)
     _forget_all(event, tx, person)
 
 
 def _forgotten(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, OperatorForgotten)
-    person = _person(event, said.subject_hash, tx)
-    if said.key is None:
+    payload = payload_of(event, OperatorForgotten)
+    person = _person(event, payload.subject_hash, tx)
+    if payload.key is None:
         _forget_all(event, tx, person)
         return
-    tx.replace(OPERATOR_FORGOTTEN, [OperatorForgottenRow(person.workspace_id, person.slug, said.key, event.seq)])
+    tx.replace(OPERATOR_FORGOTTEN, [OperatorForgottenRow(person.workspace_id, person.slug, payload.key, event.seq)])
     known = tx.get(OPERATOR_PROFILES, **person._asdict())
-    kept = [(row, [fact for fact in facts_of(row.facts) if fact.key != said.key]) for row in known]
+    kept = [(row, [fact for fact in facts_of(row.facts) if fact.key != payload.key]) for row in known]
     tx.delete(OPERATOR_PROFILES, **person._asdict())
     tx.add(OPERATOR_PROFILES, [row._replace(facts=facts_json(facts)) for row, facts in kept if facts])
 
@@ -129,17 +129,17 @@ def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 
 def _named(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, OperatorNamed)
-    _use_key(event, said.key_id, tx)
-    name = _Person(event.workspace_id, slug_of(said.subject_hash))
-    if not said.declared:
+    payload = payload_of(event, OperatorNamed)
+    _use_key(event, payload.key_id, tx)
+    name = _Person(event.workspace_id, slug_of(payload.subject_hash))
+    if not payload.declared:
         for row in tx.get(OPERATOR_NAMES, **name._asdict()):
             _forget_all(event, tx, _Person(row.workspace_id, row.person_slug))
         tx.delete(OPERATOR_NAMES, **name._asdict())
         _forget_all(event, tx, name)
         return
-    known = tx.get(OPERATOR_NAMES, workspace_id=event.workspace_id, slug=slug_of(said.person_hash))
-    person_hash = known[0].person_hash if known else said.person_hash
+    known = tx.get(OPERATOR_NAMES, workspace_id=event.workspace_id, slug=slug_of(payload.person_hash))
+    person_hash = known[0].person_hash if known else payload.person_hash
     person = _Person(event.workspace_id, slug_of(person_hash))
     if person == name:
         return
@@ -157,14 +157,14 @@ def _named(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 
 def _key_replaced(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, OperatorKeyReplaced)
+    payload = payload_of(event, OperatorKeyReplaced)
     if event.workspace_id != SYSTEM_WORKSPACE:
         raise FoldError(f"the key of people is replaced at {event.seq} by another workspace than that of the system")
     for known in tuple(tx.whole(OPERATOR_KEY)):
         tx.delete(OPERATOR_KEY, key_id=known.key_id)
     for table in _OF_KEY:
         tx.execute(f"DELETE FROM {table}")
-    tx.add(OPERATOR_KEY, [OperatorKeyRow(said.key_id, event.seq)])
+    tx.add(OPERATOR_KEY, [OperatorKeyRow(payload.key_id, event.seq)])
 
 
 def _use_key(event: EntryRecorded, key_id: str | None, tx: FoldTransaction) -> None:

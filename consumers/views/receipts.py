@@ -30,7 +30,7 @@ class ReceiptsProjection:
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Add receipts, and note their first uses."""
         searches = [(event, payload_of(event, MemorySearched)) for event in batch.control(MemorySearched.ENTRY_TYPE)]
-        recalls = (_receipt(event, shown) for event, shown in searches if shown.hit_ids or not shown.chunks)
+        recalls = (_receipt(event, payload) for event, payload in searches if payload.hit_ids or not payload.chunks)
         added = {row.key: row for row in recalls}
         uses: dict[int, tuple[str, MemoryReferenced, int]] = {}
         for event in batch.control(MemoryReferenced.ENTRY_TYPE):
@@ -39,45 +39,45 @@ class ReceiptsProjection:
                 key = name_key((event.workspace_id, use.receipt))
                 uses.setdefault(key, (use.receipt, use, event.ts_ms))
         former = tx.find(RECEIPTS, [key for key in uses if key not in added]) if uses else []
-        found = {row.key: row for row in former} | added
+        rows = {row.key: row for row in former} | added
         for key, (receipt, use, ts_ms) in uses.items():
-            row = found.get(key)
+            row = rows.get(key)
             if row is not None and row.receipt == receipt and row.used is None:
-                found[key] = row._replace(used=_json([one.entry_id for one in use.entries]), used_ms=ts_ms)
-        if found:
-            tx.replace(RECEIPTS, list(found.values()), former)
+                rows[key] = row._replace(used=_json([entry.entry_id for entry in use.entries]), used_ms=ts_ms)
+        if rows:
+            tx.replace(RECEIPTS, list(rows.values()), former)
 
 
-def _receipt(event: EntryRecorded, shown: MemorySearched) -> ReceiptRow:
+def _receipt(event: EntryRecorded, payload: MemorySearched) -> ReceiptRow:
     return ReceiptRow(
         key=name_key((event.workspace_id, event.entry.id)),
         workspace_id=event.workspace_id,
         receipt=event.entry.id,
         ts_ms=event.ts_ms,
         published_ms=event.published_ms,
-        asked_by=shown.asked_by,
+        asked_by=payload.asked_by,
         agent_id=event.entry.agent_id,
         crew_id=event.entry.crew_id,
-        scope=shown.scope,
-        of_agent_id=shown.agent_id,
-        of_crew_id=shown.crew_id,
-        query=shown.query,
-        recipe=shown.recipe,
-        model=shown.model,
-        mode=shown.mode,
-        floor=shown.floor,
-        mean_cosine=shown.mean_cosine,
+        scope=payload.scope,
+        of_agent_id=payload.agent_id,
+        of_crew_id=payload.crew_id,
+        query=payload.query,
+        recipe=payload.recipe,
+        model=payload.model,
+        mode=payload.mode,
+        floor=payload.floor,
+        mean_cosine=payload.mean_cosine,
         hits=_json(
             [
                 {"entry_id": entry_id, "score": score, "confidence": confidence}
                 for entry_id, score, confidence in islice(
-                    zip_longest(shown.hit_ids, shown.scores, shown.confidences), len(shown.hit_ids)
+                    zip_longest(payload.hit_ids, payload.scores, payload.confidences), len(payload.hit_ids)
                 )
             ]
         ),
-        rendered=shown.rendered is not None,
-        used=None if shown.rendered is None else _json(shown.rendered),
-        used_ms=None if shown.rendered is None else event.ts_ms,
+        rendered=payload.rendered is not None,
+        used=None if payload.rendered is None else _json(payload.rendered),
+        used_ms=None if payload.rendered is None else event.ts_ms,
         seq=event.seq,
     )
 

@@ -53,19 +53,19 @@ class RelationsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's edges; delete those of entries that are archived."""
-        said = [_named(edge) for edge in _edges(batch)]
-        for one in compactions(batch):
-            self._upsert([edge for edge in said if edge.seq < one.event.seq], tx)
-            said = [edge for edge in said if edge.seq > one.event.seq]
-            tx.execute(_FORGET, {"workspace": one.event.workspace_id, "seqs": one.sequences})
-        self._upsert(said, tx)
+        edges = [_named(edge) for edge in _edges(batch)]
+        for compaction in compactions(batch):
+            self._upsert([edge for edge in edges if edge.seq < compaction.event.seq], tx)
+            edges = [edge for edge in edges if edge.seq > compaction.event.seq]
+            tx.execute(_FORGET, {"workspace": compaction.event.workspace_id, "seqs": compaction.sequences})
+        self._upsert(edges, tx)
 
-    def _upsert(self, said: Sequence[RelationRow], tx: FoldTransaction) -> None:
-        if not said:
+    def _upsert(self, edges: Sequence[RelationRow], tx: FoldTransaction) -> None:
+        if not edges:
             return
-        former = tx.find(RELATIONS, list({edge.key for edge in said}))
+        former = tx.find(RELATIONS, list({edge.key for edge in edges}))
         known = {_name(edge): edge for edge in former}  # one whose hash is that of another edge is written back
-        for edge in said:
+        for edge in edges:
             before = known.get(name := _name(edge))
             known[name] = edge if before is None else _merged(before, edge)
         tx.replace(RELATIONS, list(known.values()), former)
@@ -121,16 +121,16 @@ def _found(fact: LinkDerived) -> RelationRow:
 
 
 def _spoken(
-    event: EntryRecorded, said: RelationAsserted | RelationRetracted, state: RelationState, weight: float
+    event: EntryRecorded, payload: RelationAsserted | RelationRetracted, state: RelationState, weight: float
 ) -> RelationRow:
-    if not is_possible(said.src_entry_id, said.src_seq, said.dst_entry_id, said.dst_seq, event.seq):
+    if not is_possible(payload.src_entry_id, payload.src_seq, payload.dst_entry_id, payload.dst_seq, event.seq):
         raise FoldError(f"the relation at {event.seq} is not of two entries before it")
-    return _edge(event, said, weight, state, event.entry.crew_id, authority_of(event.entry.actor_type))
+    return _edge(event, payload, weight, state, event.entry.crew_id, authority_of(event.entry.actor_type))
 
 
 def _edge(
     event: LinkDerived | EntryRecorded,
-    said: LinkDerived | RelationAsserted | RelationRetracted,
+    payload: LinkDerived | RelationAsserted | RelationRetracted,
     weight: float,
     state: RelationState,
     crew_id: str | None,
@@ -138,15 +138,15 @@ def _edge(
 ) -> RelationRow:
     return RelationRow(
         event.workspace_id,
-        said.src_entry_id,
-        said.dst_entry_id,
-        said.relation,
+        payload.src_entry_id,
+        payload.dst_entry_id,
+        payload.relation,
         weight,
         state,
-        said.src_seq,
-        said.dst_seq,
+        payload.src_seq,
+        payload.dst_seq,
         crew_id,
-        said.reason,
+        payload.reason,
         event.published_ms,
         event.seq,
         authority,
@@ -159,7 +159,7 @@ def _evidence(event: EntryRecorded) -> Iterator[RelationRow]:
     if not isinstance(named, list):
         return
     rule = event.entry
-    for evidence_id in dict.fromkeys(one for one in named if isinstance(one, str)):
+    for evidence_id in dict.fromkeys(name for name in named if isinstance(name, str)):
         if is_id(evidence_id) and evidence_id != rule.id:
             yield RelationRow(
                 event.workspace_id,

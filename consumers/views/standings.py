@@ -50,7 +50,7 @@ class StandingsProjection:
                 by = (entry.id, event.seq, entry.agent_id, event.ts_ms if valid_ms is None else valid_ms)
                 author = author_of(entry.actor_type.value, entry.actor_id)
                 operator = is_by_operator(entry.agent_id, entry.entry_type, entry.actor_type.value)
-                targets = dict.fromkeys(one for one in entry.supersedes if one != entry.id)
+                targets = dict.fromkeys(entry_id for entry_id in entry.supersedes if entry_id != entry.id)
                 superseded += (SupersessionRow(event.workspace_id, target, *by, author, operator) for target in targets)
         tx.add(VALIDITIES, valid)
         tx.add(SUPERSESSIONS, superseded)
@@ -68,12 +68,12 @@ class StandingsProjection:
                 succeed(tx, LIVE_PRIORITIES, [LivePriorityRow(*named, event.seq)])
 
 
-def _retracted(event: EntryRecorded, made: RetractionMade) -> list[RetractionRow]:
+def _retracted(event: EntryRecorded, payload: RetractionMade) -> list[RetractionRow]:
     actor = event.entry.actor_type.value, event.entry.actor_id
-    what = made.stale, made.superseded_by, made.reason
+    content = payload.stale, payload.superseded_by, payload.reason
     return [
-        RetractionRow(event.workspace_id, made.kind.value, target, *what, *actor, event.published_ms, event.seq)
-        for target in made.targets.ids
+        RetractionRow(event.workspace_id, payload.kind.value, target, *content, *actor, event.published_ms, event.seq)
+        for target in payload.targets.ids
     ]
 
 

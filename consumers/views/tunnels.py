@@ -37,18 +37,18 @@ class TunnelsProjection:
 
 
 def _created(event: EntryRecorded, tx: FoldTransaction) -> None:
-    made = payload_of(event, TunnelCreated)
-    known = tx.get(TUNNELS, workspace_id=event.workspace_id, tunnel_id=made.tunnel_id)
+    payload = payload_of(event, TunnelCreated)
+    known = tx.get(TUNNELS, workspace_id=event.workspace_id, tunnel_id=payload.tunnel_id)
     row = TunnelRow(
         event.workspace_id,
-        made.tunnel_id,
-        made.source.wing,
-        made.source.room,
-        made.source.drawer_id,
-        made.target.wing,
-        made.target.room,
-        made.target.drawer_id,
-        made.label,
+        payload.tunnel_id,
+        payload.source.wing,
+        payload.source.room,
+        payload.source.drawer_id,
+        payload.target.wing,
+        payload.target.room,
+        payload.target.drawer_id,
+        payload.label,
         created_ms=event.published_ms,
         strength=FIRST_STRENGTH,
         stability=FIRST_STABILITY,

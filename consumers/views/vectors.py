@@ -51,10 +51,10 @@ class VectorsProjection:
                 if not models.is_dropped(event.model):
                     facts.append(event)
             elif event.entry.entry_type == ReindexRequested.ENTRY_TYPE:
-                asked = payload_of(event, ReindexRequested)
+                payload = payload_of(event, ReindexRequested)
                 self._upsert(facts, tx)  # a tombstone of this batch has replaced its vector by now
                 facts = []
-                tx.execute(_FORGET_TOMBSTONES, [event.workspace_id, asked.model, asked.model])
+                tx.execute(_FORGET_TOMBSTONES, [event.workspace_id, payload.model, payload.model])
             elif (dropped := models.decide(event)) is not None:
                 tx.delete(EMBEDDINGS, model=dropped)
                 facts = [fact for fact in facts if fact.model != dropped]

@@ -28,9 +28,9 @@ def encode_chunk_vector(event: ChunkVectorDerived, version: int, generation: int
         version: Version of the reactor.
         generation: Sequence of the model's last drop, as of ``derived.embedded_fact_id``.
     """
-    what = event.model if event.dim else f"{event.model}/tombstone"
+    content = event.model if event.dim else f"{event.model}/tombstone"
     text_hash = f"{event.text_hash:016x}"
-    fact_id = derived_id("embed_chunks", version, f"{event.workspace_id}/{text_hash}", f"{what}/{generation}")
+    fact_id = derived_id("embed_chunks", version, f"{event.workspace_id}/{text_hash}", f"{content}/{generation}")
     headers = {
         h.MSG_ID: message_id(event.workspace_id, fact_id),
         h.FORMAT: h.FORMAT_VERSION,

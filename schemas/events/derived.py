@@ -33,7 +33,7 @@ class OutgoingMessage:
     headers: dict[str, str]
 
 
-def embedded_fact_id(event: VectorDerived | TokenBitsDerived, what: str, version: int, generation: int) -> str:
+def embedded_fact_id(event: VectorDerived | TokenBitsDerived, content: str, version: int, generation: int) -> str:
     """The id of a fact that a model derived from an entry.
 
     It depends on the entry's sequence, too: an id can be in the stream twice, and the broker must not discard the fact
@@ -41,19 +41,19 @@ def embedded_fact_id(event: VectorDerived | TokenBitsDerived, what: str, version
 
     Args:
         event: The fact.
-        what: The model and the kind of fact.
+        content: The model and the kind of fact.
         version: Version of the reactor.
         generation: Sequence of the model's last drop, 0 if it was never dropped. Without it, the broker would discard
             the facts of a model that is dropped and soon added again as duplicates.
     """
     cause = f"{event.workspace_id}/{event.entry_id}/{event.entry_seq}"
-    return derived_id("embed", version, cause, f"{what}/{generation}" if generation else what)
+    return derived_id("embed", version, cause, f"{content}/{generation}" if generation else content)
 
 
 def encode_vector(event: VectorDerived, version: int, generation: int = 0) -> OutgoingMessage:
     """The message of a vector fact. The broker assigns ``seq`` and ``published_ms``."""
-    what = event.model if event.dim else f"{event.model}/tombstone"
-    fact_id = embedded_fact_id(event, what, version, generation)
+    content = event.model if event.dim else f"{event.model}/tombstone"
+    fact_id = embedded_fact_id(event, content, version, generation)
     headers = {
         h.MSG_ID: message_id(event.workspace_id, fact_id),
         h.FORMAT: h.FORMAT_VERSION,

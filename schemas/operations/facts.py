@@ -25,8 +25,8 @@ def _named(name: str) -> str:
     return name.strip()
 
 
-def _direction(given: object) -> object:
-    return given if given in ("outgoing", "incoming") or not isinstance(given, str) else "both"
+def _direction(value: object) -> object:
+    return value if value in ("outgoing", "incoming") or not isinstance(value, str) else "both"
 
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_named)]

@@ -49,14 +49,14 @@ class ConfigureMemoryRequest(Request):
 
     @model_validator(mode="before")
     @classmethod
-    def _unset_null(cls, given: Any) -> Any:
+    def _unset_null(cls, data: Any) -> Any:
         """``null`` is a value of ``retention_days``: that of a workspace that keeps all versions."""
-        if not isinstance(given, Mapping) or "retention_days" not in given or given["retention_days"] is not None:
-            return given
-        reset = given.get("reset")
+        if not isinstance(data, Mapping) or "retention_days" not in data or data["retention_days"] is not None:
+            return data
+        reset = data.get("reset")
         if not isinstance(reset, (list, tuple, type(None))):
-            return given  # the field's own check reports it
-        return {**given, "reset": [*(reset or ()), "retention_days"]}
+            return data  # the field's own check reports it
+        return {**data, "reset": [*(reset or ()), "retention_days"]}
 
 
 class MemoryStatsRequest(Request):

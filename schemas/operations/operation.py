@@ -61,11 +61,11 @@ class Request(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _drop_null(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
+    def _drop_null(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
         fields = cls.model_fields
-        return {k: v for k, v in given.items() if v is not None or k not in fields or fields[k].is_required()}
+        return {k: v for k, v in data.items() if v is not None or k not in fields or fields[k].is_required()}
 
 
 Workspace = Annotated[

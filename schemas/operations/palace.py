@@ -49,12 +49,12 @@ def at_most(most: int, default: int) -> AfterValidator:
     The palace's tools answer a request for too much with the most that they return, not with an error (contract of the
     palace, §11).
     """
-    return AfterValidator(lambda asked: min(asked, most) if asked >= 1 else default)
+    return AfterValidator(lambda value: min(value, most) if value >= 1 else default)
 
 
 def within(least: int, most: int) -> AfterValidator:
     """Moves a number to the nearest of ``least`` to ``most``."""
-    return AfterValidator(lambda asked: max(least, min(asked, most)))
+    return AfterValidator(lambda value: max(least, min(value, most)))
 
 
 def bounds(least: int, most: int) -> JsonDict:

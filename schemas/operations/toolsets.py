@@ -147,18 +147,18 @@ def tools_of(names: Iterable[str]) -> tuple[Tool, ...]:
     Raises:
         InvalidQuery: If a set does not exist, or two sets share a tool's name.
     """
-    found: dict[str, Tool] = {}
+    tools: dict[str, Tool] = {}
     for name in dict.fromkeys(names):
         if name not in TOOLSETS:
             known = ", ".join(TOOLSETS)
             raise InvalidQuery(f"no toolset {name[:64]!r}", hint=f"use one of {known}", field="tools")
         for tool in TOOLSETS[name]:
-            if tool.name in found:
+            if tool.name in tools:
                 raise InvalidQuery(
                     f"toolsets share the tool {tool.name}", hint="name only one of these sets", field="tools"
                 )
-            found[tool.name] = tool
-    return tuple(found.values())
+            tools[tool.name] = tool
+    return tuple(tools.values())
 
 
 def called(name: str) -> str:
@@ -169,22 +169,22 @@ def called(name: str) -> str:
 @cache
 def input_schema(tool_name: str, toolset: str, operation: Operation[Any, Any]) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments, without references."""
-    tool = next(one for one in TOOLSETS[toolset] if one.name == tool_name)
-    whole = _inlined(operation.request.model_json_schema())
-    properties = whole.get("properties", {})
+    tool = next(tool for tool in TOOLSETS[toolset] if tool.name == tool_name)
+    full_schema = _inlined(operation.request.model_json_schema())
+    properties = full_schema.get("properties", {})
     names = tool.fields if tool.fields is not None else tuple(n for n in properties if n not in _FOR_PROGRAMS)
-    shown: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     for name in names:
         if name in tool.fixed:
             continue
         part = _plain(properties[name])
         if name in tool.describe:
             part["description"] = tool.describe[name]
-        shown[name] = part
+        selected[name] = part
     if tool.narrated:
-        shown[NARRATION] = {"type": "string", "description": "What you are doing, at most 80 characters."}
-    schema: dict[str, Any] = {"type": "object", "properties": shown, "additionalProperties": False}
-    if required := [name for name in whole.get("required", ()) if name in shown]:
+        selected[NARRATION] = {"type": "string", "description": "What you are doing, at most 80 characters."}
+    schema: dict[str, Any] = {"type": "object", "properties": selected, "additionalProperties": False}
+    if required := [name for name in full_schema.get("required", ()) if name in selected]:
         schema["required"] = required
     return schema
 
@@ -196,7 +196,7 @@ def _plain(part: Mapping[str, Any]) -> dict[str, Any]:
     """A field's schema without what models do not need: titles, null, patterns and limits of length."""
     kept = {key: value for key, value in part.items() if key in _KEPT}
     if "anyOf" in part:
-        kept |= next((_plain(one) for one in part["anyOf"] if one.get("type") != "null"), {})
+        kept |= next((_plain(variant) for variant in part["anyOf"] if variant.get("type") != "null"), {})
         kept["description"] = part.get("description", "")
     if isinstance(kept.get("type"), list):
         kept["type"] = next(kind for kind in kept["type"] if kind != "null")
@@ -215,5 +215,5 @@ def _inlined(schema: Any, known: Mapping[str, Any] | None = None) -> Any:
             return {**_inlined(named, known), **{k: v for k, v in schema.items() if k != "$ref"}}
         return {key: _inlined(value, known) for key, value in schema.items() if key != "$defs"}
     if isinstance(schema, list):
-        return [_inlined(one, known) for one in schema]
+        return [_inlined(part, known) for part in schema]
     return schema

@@ -77,16 +77,16 @@ def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
                 kept[place] += 1
             at_typical, at_other = block.a + block.size, block.b + block.size
     voices = len(others) + 1
-    made: list[str] = []
+    wording: list[str] = []
     for place, word in enumerate([*words, ""]):
         is_kept = bool(word) and 2 * kept[place] > voices
-        if (2 * inserted[place] >= voices or (word and not is_kept)) and made[-1:] != [GAP]:
-            made.append(GAP)
+        if (2 * inserted[place] >= voices or (word and not is_kept)) and wording[-1:] != [GAP]:
+            wording.append(GAP)
         if is_kept:
-            made.append(word)
-    if sum(word != GAP for word in made) < MIN_WORDS:
+            wording.append(word)
+    if sum(word != GAP for word in wording) < MIN_WORDS:
         return ""
-    return " ".join(made)
+    return " ".join(wording)
 
 
 def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
@@ -101,19 +101,19 @@ def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
         publishers: How many publishers the whole evidence has.
     """
     share: dict[str, int] = defaultdict(int)
-    for one in sayings:
-        share[one.publisher] += 1
+    for saying in sayings:
+        share[saying.publisher] += 1
     kinds: list[list[Saying]] = []
-    for one in sayings:
-        words = _words(one.text)
+    for saying in sayings:
+        words = _words(saying.text)
         same = next((kind for kind in kinds if _similar(words, _words(kind[0].text)) >= SAME_ACTION), None)
         if same is None:
-            kinds.append([one])
+            kinds.append([saying])
         else:
-            same.append(one)
+            same.append(saying)
     for kind in kinds:
-        votes = sum(1 / share[one.publisher] for one in kind)
-        agreeing = {one.publisher for one in kind}
+        votes = sum(1 / share[saying.publisher] for saying in kind)
+        agreeing = {saying.publisher for saying in kind}
         if 2 * votes > len(share) and len(kind) >= 2 and len(agreeing) >= min(publishers, MIN_PUBLISHERS):
             return _wording(kind)
     return ""
@@ -143,7 +143,7 @@ def fair(authors: Sequence[Iterable[str]], most: int) -> list[int]:
 
 def _wording(kind: Sequence[Saying]) -> str:
     """The wording of an action that most voices share; an action of fewer than ``MIN_WORDS`` words must be the same."""
-    counts: Mapping[str, int] = _counted(" ".join(one.text.casefold().split()) for one in kind)
+    counts: Mapping[str, int] = _counted(" ".join(saying.text.casefold().split()) for saying in kind)
     if len(counts) == 1:
         return " ".join(kind[0].text.split())
     return shared_wording(kind, 0)
@@ -159,8 +159,8 @@ def _counted(texts: Iterable[str]) -> dict[str, int]:
 def _voices(sayings: Sequence[Saying], typical: int, keys: Sequence[str]) -> list[list[str]]:
     """The words of each voice but that of the typical saying."""
     mine = sayings[typical].publisher
-    split = [(one.publisher, [_key(word) for word in one.text.split()]) for one in sayings]
-    several = len({one.publisher for one in sayings}) > 1
+    split = [(saying.publisher, [_key(word) for word in saying.text.split()]) for saying in sayings]
+    several = len({saying.publisher for saying in sayings}) > 1
     if not several:
         return [words for at, (_, words) in enumerate(split) if at != typical][:VOICES]
     wanted = set(keys)
@@ -188,5 +188,5 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(_key(word) for word in text.split())
 
 
-def _similar(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other) if one or other else 0.0
+def _similar(words: frozenset[str], other_words: frozenset[str]) -> float:
+    return len(words & other_words) / len(words | other_words) if words or other_words else 0.0

@@ -139,18 +139,18 @@ def assemble(blocks: Sequence[Block], budget: int) -> Assembled:
         blocks: In the order of the text.
         budget: Characters for the blocks that have a share.
     """
-    made: dict[str, tuple[str, list[Shown]]] = {}
+    rendered: dict[str, tuple[str, list[Shown]]] = {}
     left = budget
-    for block in sorted(blocks, key=lambda one: one.turn):
+    for block in sorted(blocks, key=lambda block: block.turn):
         room = None if block.percent is None else left * block.percent // 100
-        made[block.name] = _rendered(block, None if room is None else room - 1)
-        if block.percent is not None and (text := made[block.name][0]):
+        rendered[block.name] = _rendered(block, None if room is None else room - 1)
+        if block.percent is not None and (text := rendered[block.name][0]):
             left -= len(text) + 1
-    found = [made[block.name] for block in blocks]
+    parts = [rendered[block.name] for block in blocks]
     return Assembled(
-        tuple(text for text, _ in found if text),
-        tuple(one for _, shown in found for one in shown),
-        {block.name: len(text) + 1 if (text := made[block.name][0]) else 0 for block in blocks},
+        tuple(text for text, _ in parts if text),
+        tuple(item for _, shown in parts for item in shown),
+        {block.name: len(text) + 1 if (text := rendered[block.name][0]) else 0 for block in blocks},
     )
 
 
@@ -202,7 +202,7 @@ def neutral(text: str) -> str:
     """The text without section lines and brackets that look like ours; it keeps its length."""
     forms = _forms()
     text = _DASHED_LINE.sub(_as_rule, text)
-    return _BRACKETED.sub(lambda found: f"({found[1]})" if _letters(found[1]) in forms else found[0], text)
+    return _BRACKETED.sub(lambda match: f"({match[1]})" if _letters(match[1]) in forms else match[0], text)
 
 
 def _rendered(block: Block, room: int | None) -> tuple[str, list[Shown]]:
@@ -274,11 +274,11 @@ def _extends(character: str) -> bool:
 
 
 def _with_our_breaks(text: str) -> str:
-    return _BREAK.sub("\n", text) if any(one in text for one in _BREAKS) else text
+    return _BREAK.sub("\n", text) if any(char in text for char in _BREAKS) else text
 
 
-def _as_rule(found: re.Match[str]) -> str:
+def _as_rule(match: re.Match[str]) -> str:
     """A line between dashes, with other dashes if it has text."""
-    line = found[0]
+    line = match[0]
     inner = line.strip().strip(_DASHES)
     return line if _NO_LETTER.fullmatch(inner) or not inner else line.translate(_AS_RULE)

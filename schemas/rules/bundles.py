@@ -74,8 +74,8 @@ class Choices:
 class NotABundle(ValueError):
     """The files are in no known format, or a choice is missing; ``fix`` says what to do."""
 
-    def __init__(self, said: str, fix: str) -> None:
-        super().__init__(said)
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
         self.fix = fix
 
 
@@ -85,14 +85,14 @@ def exported(documents: Iterable[tuple[str, str, str]]) -> list[BundleFile]:
     Args:
         documents: Path (``agent/daily/2026-05-14.md``), type (``memory.daily``) and text of each.
     """
-    found = sorted(documents)
-    listed = "".join(f"  - path: {json.dumps(path)}\n    type: {kind}\n" for path, kind, _ in found)
+    entries = sorted(documents)
+    listed = "".join(f"  - path: {json.dumps(path)}\n    type: {kind}\n" for path, kind, _ in entries)
     manifest = f'format: okf\nversion: 1\nokf_version: "{OKF_VERSION}"\ndocuments:\n{listed}'
-    if not found:
+    if not entries:
         manifest = manifest.replace("documents:\n", "documents: []\n")
     return [
         BundleFile(MANIFEST, manifest),
-        *(BundleFile(path, _header(path, kind) + text) for path, kind, text in found),
+        *(BundleFile(path, _header(path, kind) + text) for path, kind, text in entries),
     ]
 
 
@@ -107,10 +107,10 @@ def planned(files: Iterable[BundleFile], choices: Choices, wanted: str | None = 
     Raises:
         NotABundle: If the format is not known, or a choice is missing.
     """
-    found = _below_root({one.path: one.content for one in files})
-    name = wanted or _format_of(found)
-    plan = sorted(_READERS[name](found, choices), key=lambda one: one.path)
-    return name, [_checked(one, choices) for one in plan]
+    below_root = _below_root({file.path: file.content for file in files})
+    name = wanted or _format_of(below_root)
+    plan = sorted(_READERS[name](below_root, choices), key=lambda item: item.path)
+    return name, [_checked(item, choices) for item in plan]
 
 
 def _below_root(files: dict[str, str]) -> dict[str, str]:
@@ -137,33 +137,35 @@ def _format_of(files: Mapping[str, str]) -> str:
 
 
 def _has_type(text: str) -> bool:
-    found = _FRONT_MATTER.match(text)
-    return found is not None and _TYPE.search(found[1]) is not None
+    header = _FRONT_MATTER.match(text)
+    return header is not None and _TYPE.search(header[1]) is not None
 
 
-def _checked(one: Planned, choices: Choices) -> Planned:
+def _checked(planned_file: Planned, choices: Choices) -> Planned:
     """A planned document, unless its key is not valid, or it belongs to the crew and no crew is named."""
-    target = one.target
+    target = planned_file.target
     if target is None:
-        return one
+        return planned_file
     if target.scope is Scope.CREW and not choices.with_crew:
-        return Planned(one.path, kind="crew", detail="documents of a crew are imported only if a crew is named")
+        return Planned(
+            planned_file.path, kind="crew", detail="documents of a crew are imported only if a crew is named"
+        )
     rule = TIERS[target.tier]
     if not rule.writable:
-        return Planned(one.path, kind="derived", detail="is rendered from entries and never imported")
+        return Planned(planned_file.path, kind="derived", detail="is rendered from entries and never imported")
     if not is_tier_of(target.scope, target.tier):
-        return Planned(one.path, kind="path", detail=f"there is no {target.tier} of a {target.scope.value}")
+        return Planned(planned_file.path, kind="path", detail=f"there is no {target.tier} of a {target.scope.value}")
     if (problem := key_problem(rule, target.key)) is not None:
-        return Planned(one.path, kind="path", detail=f"its key is not valid: {problem}")
-    return one
+        return Planned(planned_file.path, kind="path", detail=f"its key is not valid: {problem}")
+    return planned_file
 
 
 def _okf(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
-    own = files.get(MANIFEST, "").startswith("format: okf\n")
+    is_ours = files.get(MANIFEST, "").startswith("format: okf\n")
     for path, text in files.items():
         if path == MANIFEST:
             continue
-        yield _own(path, text) if own else _concept(path, text)
+        yield _own(path, text) if is_ours else _concept(path, text)
 
 
 def _own(path: str, text: str) -> Planned:
@@ -173,14 +175,14 @@ def _own(path: str, text: str) -> Planned:
     if target is None:
         return Planned(path, kind="path", detail="no document has this path")
     header = _FRONT_MATTER.match(text)
-    own = header is not None and f"path: {json.dumps(path)}" in header[1].split("\n")
-    return Planned(path, target, text[header.end() :] if header is not None and own else text)
+    has_path = header is not None and f"path: {json.dumps(path)}" in header[1].split("\n")
+    return Planned(path, target, text[header.end() :] if header is not None and has_path else text)
 
 
 def _target_of(path: str) -> Target | None:
     folder, _, label = path.partition("/")
-    found = tier_of_label(label) if folder in _SCOPES and is_document_key(label) else None
-    return None if found is None else Target(Scope(folder), *found)
+    tier_and_key = tier_of_label(label) if folder in _SCOPES and is_document_key(label) else None
+    return None if tier_and_key is None else Target(Scope(folder), *tier_and_key)
 
 
 def _concept(path: str, text: str) -> Planned:
@@ -227,11 +229,15 @@ def _nanoclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
     if group is not None and group not in groups:
         raise NotABundle(f"there is no group {group!r}", f"name one of {', '.join(map(str, groups))}")
     for path, text in files.items():
-        of, name = _group_of(path), path.split("/", 2)[-1]
-        if of == _GLOBAL and name == "CLAUDE.md":
+        group_named, name = _group_of(path), path.split("/", 2)[-1]
+        if group_named == _GLOBAL and name == "CLAUDE.md":
             yield Planned(path, Target(Scope.CREW, "CREW"), text)
-        elif of is None or of != group:
-            yield Planned(path, kind="skipped", detail=_INSTRUCTIONS if of is None else f"belongs to the group {of}")
+        elif group_named is None or group_named != group:
+            yield Planned(
+                path,
+                kind="skipped",
+                detail=_INSTRUCTIONS if group_named is None else f"belongs to the group {group_named}",
+            )
         elif name == "CLAUDE.md":
             yield Planned(path, Target(Scope.AGENT, "AGENT"), text)
         elif name == "USER.md":

@@ -84,7 +84,7 @@ def _sections(text: str, first_line: int) -> Iterator[tuple[str, list[_Line]]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line[:1] == "#" and (heading := _heading(line)) is not None:
             yield " > ".join(title for _, title in path), lines
-            path = [*(one for one in path if one[0] < heading[0]), heading]
+            path = [*(level for level in path if level[0] < heading[0]), heading]
             lines = []
         if number >= first_line:
             lines.append((number, line))
@@ -102,17 +102,17 @@ def _heading(line: str) -> tuple[int, str] | None:
 
 
 def _packed(breadcrumb: str, lines: list[_Line]) -> Iterator[Chunk]:
-    held: list[_Line] = []
+    chunk_lines: list[_Line] = []
     size = 0
     for block in _blocks(lines):
         length = sum(len(line) + 1 for _, line in block)
-        if held and size + length > CHUNK_CHARS:
-            yield _chunk(breadcrumb, held)
-            held, size = [], 0
-        held += block
+        if chunk_lines and size + length > CHUNK_CHARS:
+            yield _chunk(breadcrumb, chunk_lines)
+            chunk_lines, size = [], 0
+        chunk_lines += block
         size += length
-    if held:
-        yield _chunk(breadcrumb, held)
+    if chunk_lines:
+        yield _chunk(breadcrumb, chunk_lines)
 
 
 def _blocks(lines: list[_Line]) -> Iterator[list[_Line]]:

@@ -77,9 +77,9 @@ SKILL_RECALLS: Final = 10
 
 def is_denial(payload: Mapping[str, Any]) -> bool:
     """Whether a decision denies: it says so in decision, outcome or result, or ``allowed`` is the boolean false."""
-    said = (payload.get(name) for name in _VERDICTS)
+    verdicts = (payload.get(name) for name in _VERDICTS)
     return payload.get("allowed") is False or any(
-        isinstance(one, str) and one.strip().casefold() in _DENIED for one in said
+        isinstance(verdict, str) and verdict.strip().casefold() in _DENIED for verdict in verdicts
     )
 
 
@@ -96,8 +96,8 @@ def is_candidate(entry_type: str, severity: str, payload: Mapping[str, Any], *, 
 
 def action_in(payload: Mapping[str, Any]) -> str:
     """What an entry says to do, on one line; empty if it says nothing."""
-    said = (payload.get(name) for name in ACTIONS)
-    return next((" ".join(one.split()) for one in said if isinstance(one, str) and one.strip()), "")
+    actions = (payload.get(name) for name in ACTIONS)
+    return next((" ".join(action.split()) for action in actions if isinstance(action, str) and action.strip()), "")
 
 
 def is_fit(summary: str, action: str, *, permanent: bool) -> bool:
@@ -149,29 +149,34 @@ class Usefulness:
     types: int
 
 
-def parts(of: Usefulness) -> dict[str, float]:
+def parts(usefulness: Usefulness) -> dict[str, float]:
     """The parts of the score, each in [0, 1]."""
-    age = of.days_since
+    age = usefulness.days_since
     return {
-        "relevance": min(max(of.relevance, 0.0), 1.0),
-        "frequency": min(log(1 + of.recalls) / log(1 + _FULL_RECALLS), 1.0),
-        "diversity": min(log(1 + of.queries) / log(1 + _FULL_QUERIES), 1.0),
+        "relevance": min(max(usefulness.relevance, 0.0), 1.0),
+        "frequency": min(log(1 + usefulness.recalls) / log(1 + _FULL_RECALLS), 1.0),
+        "diversity": min(log(1 + usefulness.queries) / log(1 + _FULL_QUERIES), 1.0),
         "recency": 0.0 if age is None else min(0.5 ** (age / _HALF_LIFE_DAYS), 1.0),
-        "consolidation": min(of.runs / _FULL_RUNS, 1.0),
-        "richness": 0.3 * min(of.evidence / _FULL_EVIDENCE, 1.0) + 0.7 * min(of.types / _FULL_TYPES, 1.0),
+        "consolidation": min(usefulness.runs / _FULL_RUNS, 1.0),
+        "richness": 0.3 * min(usefulness.evidence / _FULL_EVIDENCE, 1.0)
+        + 0.7 * min(usefulness.types / _FULL_TYPES, 1.0),
     }
 
 
-def score(of: Usefulness) -> float:
+def score(usefulness: Usefulness) -> float:
     """The weighted sum of the parts, in [0, 1]."""
-    return sum(WEIGHTS[name] * part for name, part in parts(of).items())
+    return sum(WEIGHTS[name] * part for name, part in parts(usefulness).items())
 
 
-def is_promoted(of: Usefulness) -> bool:
+def is_promoted(usefulness: Usefulness) -> bool:
     """Whether a rule has proved useful."""
-    return of.recalls >= PROMOTE_RECALLS and of.queries >= PROMOTE_QUERIES and score(of) >= PROMOTE_SCORE
+    return (
+        usefulness.recalls >= PROMOTE_RECALLS
+        and usefulness.queries >= PROMOTE_QUERIES
+        and score(usefulness) >= PROMOTE_SCORE
+    )
 
 
-def is_skill(of: Usefulness) -> bool:
+def is_skill(usefulness: Usefulness) -> bool:
     """Whether a rule is useful enough to be proposed as a skill."""
-    return is_promoted(of) and of.recalls >= SKILL_RECALLS and score(of) >= SKILL_SCORE
+    return is_promoted(usefulness) and usefulness.recalls >= SKILL_RECALLS and score(usefulness) >= SKILL_SCORE

@@ -106,9 +106,9 @@ def contradiction(newer: str, older: str) -> Contradiction | None:
         return None
     if any(token.key in UPDATES or token.shown in UPDATES for sentence in mine for token in sentence.tokens):
         return None
-    for one in mine:
-        for other in theirs:
-            found = _compare(one, other)
+    for sentence in mine:
+        for older_sentence in theirs:
+            found = _compare(sentence, older_sentence)
             if found is not None:
                 more = len(mine) + len(theirs) > 2
                 return replace(found, confidence=round(found.confidence * (MORE_SAID if more else 1.0), 3))
@@ -160,25 +160,25 @@ def _numbers(pair: _Pair, words: set[str], *, roughly: bool) -> Contradiction | 
     new, old, place = pair.changes[0]
     if len(pair.changes) != 1 or len(new) != 1 or len(old) != 1 or new[0].kind is not old[0].kind:
         return None
-    one, other = new[0], old[0]
+    new_token, old_token = new[0], old[0]
     before = [token.key for token in pair.newer[max(0, place - 3) : place]]
     sure = 0.0
-    if one.kind is Kind.NUMBER and one.measure == other.measure:
-        sure = _number(one, other, before, words, roughly=roughly)
-    elif one.kind is Kind.VERSION and before and not words & EVENTS:
+    if new_token.kind is Kind.NUMBER and new_token.measure == old_token.measure:
+        sure = _number(new_token, old_token, before, words, roughly=roughly)
+    elif new_token.kind is Kind.VERSION and before and not words & EVENTS:
         sure = 0.9
-    elif one.kind is Kind.DATE and before and words & SCHEDULES and not words & EVENTS:
+    elif new_token.kind is Kind.DATE and before and words & SCHEDULES and not words & EVENTS:
         sure = 0.8
     if not sure:
         return None
     return Contradiction(sure, f"two values of the same: {_spelling(new)} and {_spelling(old)}")
 
 
-def _number(one: Token, other: Token, before: Sequence[str], words: set[str], *, roughly: bool) -> float:
+def _number(new: Token, old: Token, before: Sequence[str], words: set[str], *, roughly: bool) -> float:
     """Confidence that two numbers contradict each other, or 0."""
-    if roughly and abs(one.value - other.value) <= TOLERANCE * max(abs(one.value), abs(other.value)):
+    if roughly and abs(new.value - old.value) <= TOLERANCE * max(abs(new.value), abs(old.value)):
         return 0.0
-    if not before or (not one.measure and before[-1] in ENTITIES):
+    if not before or (not new.measure and before[-1] in ENTITIES):
         return 0.0
     stable = words & STABLE
     if not stable and (words & EVENTS or words & VOLATILE):
@@ -195,10 +195,10 @@ def _opposites(pair: _Pair, words: set[str]) -> Contradiction | None:
     new, old, _ = pair.changes[0]
     if len(new) != 1 or len(old) != 1 or words & EVENTS:
         return None
-    one, other = sorted((new[0].shown, old[0].shown), key=len)
-    known = frozenset((one, other)) in OPPOSITES or frozenset((stem(one), stem(other))) in OPPOSITES
-    prefixed = len(one) > _MIN_PREFIXED and other in [f"{prefix}{one}" for prefix in _PREFIXES]
-    if {one, other} & MOMENTARY or not (known or prefixed):
+    shorter, longer = sorted((new[0].shown, old[0].shown), key=len)
+    known = frozenset((shorter, longer)) in OPPOSITES or frozenset((stem(shorter), stem(longer))) in OPPOSITES
+    prefixed = len(shorter) > _MIN_PREFIXED and longer in [f"{prefix}{shorter}" for prefix in _PREFIXES]
+    if {shorter, longer} & MOMENTARY or not (known or prefixed):
         return None
     return Contradiction(0.85, f"opposites: {_spelling(new)} and {_spelling(old)}")
 
@@ -240,11 +240,14 @@ def _subject(after: Sequence[str]) -> float:
 
 def _alike(new: Sequence[Token], old: Sequence[Token]) -> bool:
     """Whether two values are spellings of the same."""
-    one, other = (" ".join(token.key for token in tokens) for tokens in (new, old))
-    short, long = sorted((one, other), key=len)
+    new_text, old_text = (" ".join(token.key for token in tokens) for tokens in (new, old))
+    short, long = sorted((new_text, old_text), key=len)
     if len(short) >= _MAX_VALUE and long.startswith(short):
         return True
-    return not any(char.isdigit() for char in one + other) and SequenceMatcher(None, one, other).ratio() >= ALIKE
+    return (
+        not any(char.isdigit() for char in new_text + old_text)
+        and SequenceMatcher(None, new_text, old_text).ratio() >= ALIKE
+    )
 
 
 def _spelling(tokens: Sequence[Token]) -> str:

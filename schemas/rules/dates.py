@@ -79,11 +79,11 @@ def _read(
     for kind in kinds:
         if not any(map(folded.__contains__, kind.needs)):
             continue
-        for found in kind.pattern.finditer(folded):
-            begin, end = found.span()
+        for match in kind.pattern.finditer(folded):
+            begin, end = match.span()
             if any(begin < last and first < end for first, last in taken):
                 continue
-            days = _days(kind, found.groupdict(), own_day, language)
+            days = _days(kind, match.groupdict(), own_day, language)
             if days is not None:
                 taken.append((begin, end))
                 yield days

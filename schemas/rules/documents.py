@@ -30,8 +30,8 @@ def sha256_of(text: str) -> str:
 
 def finding_in(text: str) -> str | None:
     """The finding of the scanners that blocks a text, as ``category/pattern``; None if it may be shown."""
-    found = scan(text)
-    return None if found is None else f"{found.category}/{found.pattern}"
+    finding = scan(text)
+    return None if finding is None else f"{finding.category}/{finding.pattern}"
 
 
 def appended_finding(text: str, clean: int) -> tuple[int, str | None]:
@@ -48,6 +48,6 @@ def appended_finding(text: str, clean: int) -> tuple[int, str | None]:
     Returns:
         Where the first window begins that is not complete or not clean, and what is found in it.
     """
-    while (found := finding_in(text[clean : clean + SCAN_WINDOW])) is None and clean + SCAN_WINDOW <= len(text):
+    while (finding := finding_in(text[clean : clean + SCAN_WINDOW])) is None and clean + SCAN_WINDOW <= len(text):
         clean += SCAN_OVERLAP
-    return clean, found
+    return clean, finding

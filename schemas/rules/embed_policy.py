@@ -57,7 +57,10 @@ class Policy:
 
     def is_speech(self, entry_type: str) -> bool:
         """Whether the choice of the workspace decides about a type."""
-        return any(entry_type.startswith(one) if one.endswith(".") else entry_type == one for one in self.speech)
+        return any(
+            entry_type.startswith(speech_type) if speech_type.endswith(".") else entry_type == speech_type
+            for speech_type in self.speech
+        )
 
 
 def _judge(entry_type: str, severity: str, payload: Mapping[str, Any], refs: Mapping[str, Any]) -> bool:

@@ -37,8 +37,8 @@ def embedded_text(summary: str, payload: Mapping[str, object], entry_type: str =
     Returns:
         The parts joined by ``" :: "``; not capped.
     """
-    whole = payload.get("text") if entry_type == REMEMBERED else None
-    parts = [whole if isinstance(whole, str) and whole else summary]
+    full_text = payload.get("text") if entry_type == REMEMBERED else None
+    parts = [full_text if isinstance(full_text, str) and full_text else summary]
     if is_speech(entry_type) and (title := title_of(payload)):
         parts.insert(0, title)
     for field in PAYLOAD_FIELDS:

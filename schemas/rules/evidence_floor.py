@@ -60,7 +60,7 @@ def propose_floor(receipts: Sequence[Sequence[ReplayedHit]], keep: float = KEEP)
     """
     used = sum(hit.used for hits in receipts for hit in hits)
     figures = tuple(_figures(receipts, floor, used) for floor in FLOORS) if receipts else ()
-    enough = [one.floor for one in figures if one.used_kept >= keep]
+    enough = [row.floor for row in figures if row.used_kept >= keep]
     return FloorProposal(max(enough) if enough and used >= LEAST_USED else None, figures)
 
 

@@ -45,9 +45,9 @@ def place_of(inner: str) -> Place | None:
     """The document that a relative path names; None if no document can have it."""
     folder, _, rest = inner.partition("/")
     scope = SHARED_FOLDERS.get(folder, Scope.AGENT)
-    found = tier_of_label(inner if scope is Scope.AGENT else rest)
-    if found is not None and found[0] != FILES and is_tier_of(scope, found[0]):
-        return Place(scope, *found)
+    tier_and_key = tier_of_label(inner if scope is Scope.AGENT else rest)
+    if tier_and_key is not None and tier_and_key[0] != FILES and is_tier_of(scope, tier_and_key[0]):
+        return Place(scope, *tier_and_key)
     return Place(Scope.AGENT, FILES, inner) if key_problem(TIERS[FILES], inner) is None else None
 
 

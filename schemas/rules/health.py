@@ -179,8 +179,10 @@ def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
             reasons.append(reason)
             steps.append(step)
     if figures.contradictions:
-        one = figures.contradictions == 1
-        waiting = "1 proposed contradiction waits" if one else f"{figures.contradictions} proposed contradictions wait"
+        is_single = figures.contradictions == 1
+        waiting = (
+            "1 proposed contradiction waits" if is_single else f"{figures.contradictions} proposed contradictions wait"
+        )
         reasons.append(f"{waiting} for an operator: only one of the two entries can be right")
         steps.append(
             "judge each pair that `crew-journal health` lists: `crew-journal relate SRC DST --as contradicts` if it holds, "
@@ -242,5 +244,5 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else round(100.0 * min(1.0, max(0.0, share)), _DECIMALS)
 
 
-def _share(part: int, whole: int) -> float | None:
-    return _percent(part / whole) if whole else None
+def _share(part: int, total: int) -> float | None:
+    return _percent(part / total) if total else None

@@ -90,10 +90,10 @@ def techniques(text: str) -> Iterator[Finding]:
     alone: dict[int, Finding] = {}
     for suffix, reading in readings(text):
         cipher = suffix[1:] if suffix[1:] in CIPHERS else ""
-        held = plainest if cipher else beginnings_in(reading)
-        plainest = plainest or held
+        present = plainest if cipher else beginnings_in(reading)
+        plainest = plainest or present
         weak: list[_Phrase] = []
-        for at in candidates(reading, held, cipher):
+        for at in candidates(reading, present, cipher):
             rule = rules[at]
             if at not in seen and rule.pattern is not None and rule.pattern.search(reading) is not None:
                 seen.add(at)
@@ -123,7 +123,7 @@ def _together(weak: list[_Phrase], reading: str) -> set[int]:
     """The rules with a phrase near one of another rule: in the same point, not overlapping, at most ``WEAK_WITHIN`` away."""
     if len(weak) < 2:
         return set()
-    found, last = set[int](), dict[int, _Phrase]()
+    rules, last = set[int](), dict[int, _Phrase]()
     ends = iter([match.start() + 1 for match in _NEXT_POINT.finditer(reading)] + [len(reading) + 1])
     end = next(ends)
     for phrase in sorted(weak):
@@ -132,10 +132,10 @@ def _together(weak: list[_Phrase], reading: str) -> set[int]:
         for earlier in last.values():
             near = phrase.start - earlier.start <= WEAK_WITHIN
             if near and earlier.rule != phrase.rule and earlier.end <= phrase.start:
-                found |= {earlier.rule, phrase.rule}
-        if (held := last.get(phrase.rule)) is None or held.end <= phrase.start:
+                rules |= {earlier.rule, phrase.rule}
+        if (earlier_ := last.get(phrase.rule)) is None or earlier_.end <= phrase.start:
             last[phrase.rule] = phrase
-    return found
+    return rules
 
 
 def _is_letter_spaced(text: str) -> bool:

@@ -80,10 +80,10 @@ def _base64(text: str) -> Iterator[tuple[str, str]]:
     for count, match in enumerate(_BASE64.finditer(text)):
         if count == RUNS:
             return
-        whole = "".join(match[0].split())
-        if (decoded := _from_base64(whole)) is not None:
+        joined = "".join(match[0].split())
+        if (decoded := _from_base64(joined)) is not None:
             yield "base64", decoded
-        elif whole != match[0]:
+        elif joined != match[0]:
             for token in _BASE64_TOKEN.findall(match[0]):
                 if (decoded := _from_base64(token)) is not None:
                     yield "base64", decoded
@@ -137,8 +137,8 @@ def readings(text: str) -> Iterator[tuple[str, str]]:
     """Every folded reading of ``text``: suffix for the pattern's name (empty for the plain one) and the reading."""
     latin = folded(text)
     yield "", latin
-    if not text.isascii() and (own := plain(text)) != latin:
-        yield "", own  # letters of other scripts as they are
+    if not text.isascii() and (unlatinised := plain(text)) != latin:
+        yield "", unlatinised  # letters of other scripts as they are
     for kind, reading in disguises(latin):
         yield f"_{kind}", reading
     for kind, decoded in decodings(text):

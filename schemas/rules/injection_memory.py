@@ -46,17 +46,17 @@ def scan_memory(text: str) -> MemoryFinding | None:
     """The first finding in ``text``; None if it is clean."""
     if not text:
         return None
-    if (found := _invisible(text)) is not None:
-        return found
-    if (found := _rules(text)) is not None:
-        return found
+    if (finding := _invisible(text)) is not None:
+        return finding
+    if (finding := _rules(text)) is not None:
+        return finding
     twin = fold_homoglyphs(text)
-    if twin != text and (found := _rules(twin)) is not None:
-        return MemoryFinding(found.category, f"{found.pattern}_homoglyph")
+    if twin != text and (finding := _rules(twin)) is not None:
+        return MemoryFinding(finding.category, f"{finding.pattern}_homoglyph")
     for decoded in _decoded(text):
-        found = _invisible(decoded) or _rules(decoded)
-        if found is not None:
-            return MemoryFinding("base64_obfuscation", f"{found.pattern}_base64")
+        finding = _invisible(decoded) or _rules(decoded)
+        if finding is not None:
+            return MemoryFinding("base64_obfuscation", f"{finding.pattern}_base64")
     return None
 
 
@@ -139,14 +139,14 @@ def _url_with_variable(*, in_query: bool) -> Callable[[str], bool]:
         if "$" not in text:
             return False
         for url in _URL.finditer(text):
-            whole = url[0]
-            if (variable := _URL_VARIABLE.search(whole)) is None:
+            address = url[0]
+            if (variable := _URL_VARIABLE.search(address)) is None:
                 continue
-            query = whole.find("?")
-            if in_query and query >= 0 and (late := _URL_VARIABLE.search(whole, query)) is not None:
-                if "=" in whole[query : late.start()]:
+            query = address.find("?")
+            if in_query and query >= 0 and (late := _URL_VARIABLE.search(address, query)) is not None:
+                if "=" in address[query : late.start()]:
                     return True
-            elif not in_query and (query < 0 or variable.start() < query) and "/" in whole[8 : variable.start()]:
+            elif not in_query and (query < 0 or variable.start() < query) and "/" in address[8 : variable.start()]:
                 return True
         return False
 

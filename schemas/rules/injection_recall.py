@@ -99,8 +99,8 @@ def guard_recall(text: str) -> list[RecallFinding]:
     small = text.lower() if text.isascii() else None
     if small is None:
         text = EMOJI_JOINER.sub("", text)
-    found = [RecallFinding("high", rule.name) for rule in HIGH if rule.fires(text, small)]
+    findings = [RecallFinding("high", rule.name) for rule in HIGH if rule.fires(text, small)]
     if RTL_OVERRIDE in text and len(text) < RTL_BELOW:
-        found.append(RecallFinding("high", "rtl_override"))
-    found += [RecallFinding("medium", rule.name) for rule in MEDIUM if rule.fires(text, small)]
-    return found
+        findings.append(RecallFinding("high", "rtl_override"))
+    findings += [RecallFinding("medium", rule.name) for rule in MEDIUM if rule.fires(text, small)]
+    return findings

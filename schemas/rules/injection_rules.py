@@ -76,18 +76,18 @@ def beginnings_in(reading: str) -> frozenset[str]:
     return frozenset(map("".join, zip(reading, reading[1:], reading[2:], strict=False)))
 
 
-def candidates(reading: str, held: frozenset[str], cipher: str = "") -> list[int]:
+def candidates(reading: str, present: frozenset[str], cipher: str = "") -> list[int]:
     """The positions of the rules of which a folded reading holds a need, ascending.
 
     Args:
         reading: The text that is searched.
-        held: ``beginnings_in`` of it; with ``cipher``, of the text of which the cipher makes it.
+        present: ``beginnings_in`` of it; with ``cipher``, of the text of which the cipher makes it.
         cipher: One of ``CIPHERS``; only the rules that look through ciphers then count.
     """
     by_beginning, beginnings, short = _needs(cipher)
-    found = {at for beginning in beginnings & held for need, at in by_beginning[beginning] if need in reading}
-    found.update(at for need, at in short if need in reading)
-    return sorted(found)
+    places = {at for beginning in beginnings & present for need, at in by_beginning[beginning] if need in reading}
+    places.update(at for need, at in short if need in reading)
+    return sorted(places)
 
 
 @cache

@@ -61,19 +61,19 @@ def conflicts(claims: Iterable[Claim]) -> list[Conflict]:
     by_subject: defaultdict[tuple[str, str], list[Claim]] = defaultdict(list)
     for claim in claims:
         by_subject[claim.namespace, claim.subject].append(claim)
-    found = [conflict for group in by_subject.values() if len(group) > 1 for conflict in _of_subject(group)]
-    return sorted(found)
+    found_conflicts = [conflict for group in by_subject.values() if len(group) > 1 for conflict in _of_subject(group)]
+    return sorted(found_conflicts)
 
 
 def _of_subject(claims: Sequence[Claim]) -> list[Conflict]:
-    found: dict[tuple[str, str], Conflict] = {}
-    for one, other, kind in (*_values(claims), *_polarity(claims)):
-        first, second = sorted((one, other), key=lambda claim: claim.fact_id)
+    by_pair: dict[tuple[str, str], Conflict] = {}
+    for claim, rival, kind in (*_values(claims), *_polarity(claims)):
+        first, second = sorted((claim, rival), key=lambda claim: claim.fact_id)
         pair = first.fact_id, second.fact_id
-        found.setdefault(pair, Conflict(first.namespace, first.subject, first.predicate, *pair, kind))
-        if len(found) == MOST_PAIRS:
+        by_pair.setdefault(pair, Conflict(first.namespace, first.subject, first.predicate, *pair, kind))
+        if len(by_pair) == MOST_PAIRS:
             break
-    return list(found.values())
+    return list(by_pair.values())
 
 
 _Found = tuple[Claim, Claim, Literal["values", "polarity"]]
@@ -86,9 +86,9 @@ def _values(claims: Sequence[Claim]) -> Iterator[_Found]:
     for group in by_key.values():
         if len(group) > 1 and any(claim.single_valued for claim in group):
             ordered = sorted(group, key=lambda claim: claim.fact_id)
-            for one, other in combinations(ordered, 2):
-                if one.value != other.value:
-                    yield one, other, "values"
+            for first, second in combinations(ordered, 2):
+                if first.value != second.value:
+                    yield first, second, "values"
 
 
 def _polarity(claims: Sequence[Claim]) -> Iterator[_Found]:
@@ -98,9 +98,9 @@ def _polarity(claims: Sequence[Claim]) -> Iterator[_Found]:
         if words:
             by_words[words].append((claim, negated))
     for group in by_words.values():
-        for (one, first), (other, second) in combinations(group, 2):
-            if first != second:
-                yield one, other, "polarity"
+        for (claim, negated), (rival, rival_negated) in combinations(group, 2):
+            if negated != rival_negated:
+                yield claim, rival, "polarity"
 
 
 def _said(text: str) -> tuple[tuple[str, ...], bool]:

@@ -112,12 +112,12 @@ def _read(data: dict[str, Any]) -> Language:
     ambiguous = _folded(data["ambiguous_months"])
     dates = tuple(
         DatePattern(
-            one["rule"],
-            one.get("offset", 0),
-            _compiled(one["pattern"], words),
-            tuple(stem for need in one["needs"] for stem in stems.get(need, (need,))),
+            entry["rule"],
+            entry.get("offset", 0),
+            _compiled(entry["pattern"], words),
+            tuple(stem for need in entry["needs"] for stem in stems.get(need, (need,))),
         )
-        for one in data["dates"]
+        for entry in data["dates"]
     )
     return Language(
         code=data["code"],
@@ -145,7 +145,7 @@ def _read(data: dict[str, Any]) -> Language:
 
 
 def _compiled(pattern: str, words: Mapping[str, str]) -> re.Pattern[str]:
-    expanded = re.sub(r"[A-Z]{3,}", lambda found: words[found[0]], pattern)
+    expanded = re.sub(r"[A-Z]{3,}", lambda match: words[match[0]], pattern)
     return re.compile(rf"(?<!\w)(?:{expanded})(?!\w)")
 
 

@@ -90,15 +90,15 @@ def rules_shown(rules: Sequence[LearnedRule], most: int) -> list[LearnedRule]:
         rules: The best first.
         most: How many.
     """
-    approved = [one for one in rules if one.reviewed][:most]
-    others = [one for one in rules if not one.reviewed]
-    return [*approved, *(others[at] for at in fair([one.publishers for one in others], most - len(approved)))]
+    approved = [rule for rule in rules if rule.reviewed][:most]
+    others = [rule for rule in rules if not rule.reviewed]
+    return [*approved, *(others[at] for at in fair([rule.publishers for rule in others], most - len(approved)))]
 
 
 def outcomes_shown(outcomes: Sequence[Lesson], most: int) -> list[Lesson]:
     """At most ``most`` outcomes of missions, with a share for each publisher; the newest first."""
-    newest = sorted(outcomes, key=lambda one: -one.captured_ms)
-    return [newest[at] for at in sorted(fair([[one.publisher] for one in newest], most))]
+    newest = sorted(outcomes, key=lambda outcome: -outcome.captured_ms)
+    return [newest[at] for at in sorted(fair([[outcome.publisher] for outcome in newest], most))]
 
 
 def mission_outcome(entry: JournalEntry) -> tuple[str, str, str] | None:
@@ -121,9 +121,9 @@ def negative_feedback(entry: JournalEntry) -> tuple[str, str] | None:
     """
     if entry.entry_type != FEEDBACK or entry.actor_type is not ActorType.USER:
         return None
-    said = (entry.payload.get(name) for name in _VERDICTS)
+    verdicts = (entry.payload.get(name) for name in _VERDICTS)
     if entry.payload.get("helpful") is not False and not any(
-        isinstance(one, str) and one.strip().casefold() in _NEGATIVE for one in said
+        isinstance(verdict, str) and verdict.strip().casefold() in _NEGATIVE for verdict in verdicts
     ):
         return None
     correction = entry.payload.get("correction")
@@ -138,8 +138,8 @@ def ended_well(payload: Mapping[str, Any]) -> bool:
 
 
 def _status_of(payload: Mapping[str, Any]) -> str:
-    said = next((payload[name] for name in _STATUS_FIELDS if name in payload), None)
-    return said.strip().upper() if isinstance(said, str) else ""
+    status = next((payload[name] for name in _STATUS_FIELDS if name in payload), None)
+    return status.strip().upper() if isinstance(status, str) else ""
 
 
 def kept(lessons: Sequence[Lesson]) -> list[Lesson]:
@@ -168,8 +168,8 @@ def rules_text(rules: Sequence[LearnedRule]) -> str:
 def outcomes_text(lessons: Sequence[Lesson]) -> str:
     """Outcomes of missions for a prompt, one line each."""
     return "".join(
-        f"- {format_ms(one.captured_ms)[:10]} {one.kind}, reported by {one_line(one.author)}: {_shown(one.rule, one)}\n"
-        for one in lessons
+        f"- {format_ms(item.captured_ms)[:10]} {item.kind}, reported by {one_line(item.author)}: {_shown(item.rule, item)}\n"
+        for item in lessons
     )
 
 
@@ -190,8 +190,8 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def _shown(text: str, of: Lesson) -> str:
-    return one_line(text) if of.finding is None else notice_of(of.lesson_id, of.finding)
+def _shown(text: str, lesson: Lesson) -> str:
+    return one_line(text) if lesson.finding is None else notice_of(lesson.lesson_id, lesson.finding)
 
 
 def _rule_line(rule: LearnedRule) -> str:

@@ -32,13 +32,13 @@ def marks_of(text: str) -> set[str]:
     return marks.values | marks.turning | marks.names
 
 
-def same_marks(one: str, other: str) -> bool:
+def same_marks(text: str, other_text: str) -> bool:
     """Whether two texts may say the same.
 
     They have the same numbers, dates, weekdays and negations. Neither has a name, in a sentence or at its beginning, that
     is not a word of the other. They have no different words of direction, degree and time; the one may have more.
     """
-    return agree(marks_by_kind(one), marks_by_kind(other))
+    return agree(marks_by_kind(text), marks_by_kind(other_text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,13 @@ class Marks:
     words: set[str]
 
 
-def agree(mine: Marks, theirs: Marks) -> bool:
+def agree(marks: Marks, other_marks: Marks) -> bool:
     """``same_marks`` of two texts whose marks are known, for one text that is compared with many."""
-    if mine.values != theirs.values or (mine.turning - theirs.turning and theirs.turning - mine.turning):
+    if marks.values != other_marks.values or (
+        marks.turning - other_marks.turning and other_marks.turning - marks.turning
+    ):
         return False
-    return (mine.names | mine.heads) <= theirs.words and (theirs.names | theirs.heads) <= mine.words
+    return (marks.names | marks.heads) <= other_marks.words and (other_marks.names | other_marks.heads) <= marks.words
 
 
 def marks_by_kind(text: str) -> Marks:

@@ -100,30 +100,30 @@ def crew_may_overflow(crew: Sequence[Section], budget: int) -> bool:
     """Whether the crew's sections may exceed its share, so that the relevance of topics matters."""
     share = (budget - budget * PINS_PERCENT // 100) * CREW_PERCENT // 100
     frame = len(wrapped(MARKERS[1], HINTS)) + 1
-    return frame + sum(len(f"--- {one.label} ---\n\n") + len(one.body) for one in crew) > share
+    return frame + sum(len(f"--- {document.label} ---\n\n") + len(document.body) for document in crew) > share
 
 
-def build_memory_block(given: BlockInput, budget: int = BUDGET_DEFAULT) -> MemoryBlock:
+def build_memory_block(block_input: BlockInput, budget: int = BUDGET_DEFAULT) -> MemoryBlock:
     """Build the block within a budget in characters."""
-    made = assemble(_blocks(given), budget)
-    notice = gap_notice(given, made)
-    instructions = wrapped(INSTRUCTIONS, _instructions(given, made))
-    texts = [*([notice] if notice else ()), *made.texts, instructions]
-    within = sum(made.usage[block.name] for block in _blocks(given) if block.percent is not None)
-    return MemoryBlock(joined(texts), made.shown, {"budget": budget, "total": within, **made.usage})
+    assembled = assemble(_blocks(block_input), budget)
+    notice = gap_notice(block_input, assembled)
+    instructions = wrapped(INSTRUCTIONS, _instructions(block_input, assembled))
+    texts = [*([notice] if notice else ()), *assembled.texts, instructions]
+    within = sum(assembled.usage[block.name] for block in _blocks(block_input) if block.percent is not None)
+    return MemoryBlock(joined(texts), assembled.shown, {"budget": budget, "total": within, **assembled.usage})
 
 
-def _blocks(given: BlockInput) -> tuple[Block, ...]:
-    agent = _there(given.agent, given.prior.section if given.prior else None, given.of_today)
+def _blocks(block_input: BlockInput) -> tuple[Block, ...]:
+    agent = _there(block_input.agent, block_input.prior.section if block_input.prior else None, block_input.of_today)
     return (
         Block("agent", MARKERS[0], agent, HINTS, percent=100, turn=4),
-        Block("crew", MARKERS[1], given.crew, HINTS, percent=CREW_PERCENT, turn=2),
-        Block("workspace", MARKERS[2], _there(given.workspace), HINTS, percent=WORKSPACE_PERCENT, turn=3),
-        Block("pins", MARKERS[3], given.pins, HINTS, percent=PINS_PERCENT, turn=1),
-        Block("remembered", REMEMBERED, _there(given.remembered), HINTS, labelled=False),
-        Block("persona", MARKERS[4], _there(given.persona), labelled=False),
-        Block("operator", MARKERS[5], _there(given.operator), OPERATOR_HINTS, labelled=False),
-        Block("peer", MARKERS[6], _there(given.peer), PEER_HINTS, labelled=False),
+        Block("crew", MARKERS[1], block_input.crew, HINTS, percent=CREW_PERCENT, turn=2),
+        Block("workspace", MARKERS[2], _there(block_input.workspace), HINTS, percent=WORKSPACE_PERCENT, turn=3),
+        Block("pins", MARKERS[3], block_input.pins, HINTS, percent=PINS_PERCENT, turn=1),
+        Block("remembered", REMEMBERED, _there(block_input.remembered), HINTS, labelled=False),
+        Block("persona", MARKERS[4], _there(block_input.persona), labelled=False),
+        Block("operator", MARKERS[5], _there(block_input.operator), OPERATOR_HINTS, labelled=False),
+        Block("peer", MARKERS[6], _there(block_input.peer), PEER_HINTS, labelled=False),
     )
 
 
@@ -131,20 +131,20 @@ def _there(*sections: Section | None) -> tuple[Section, ...]:
     return tuple(section for section in sections if section is not None)
 
 
-def gap_notice(given: BlockInput, made: Assembled) -> str:
+def gap_notice(block_input: BlockInput, assembled: Assembled) -> str:
     """A line about the days since the newest notes, and where those are; empty if they are of today or yesterday."""
-    prior = given.prior
-    if prior is None or prior.days_ago < GAP_DAYS or _has_text(given.of_today):
+    prior = block_input.prior
+    if prior is None or prior.days_ago < GAP_DAYS or _has_text(block_input.of_today):
         return ""
     call = READ_CALL.format(tier="daily", key=prior.date)
-    shown = _shown_of(prior.section, made)
+    prior_part = _shown_of(prior.section, assembled)
     if prior.section is None:
         state = f"it is older than {WINDOW_DAYS} days and not read here; read it with {call}"
-    elif shown is None or not shown.chars:
+    elif prior_part is None or not prior_part.chars:
         state = f"it is withheld for lack of room; read it with {call}"
-    elif shown.blocked:
+    elif prior_part.blocked:
         state = f"it is withheld because it may be a prompt injection; an operator can read it with {call}"
-    elif shown.cut:
+    elif prior_part.cut:
         state = f"its beginning is shown below; read all of it with {call}"
     else:
         state = "it is shown below"
@@ -155,26 +155,31 @@ def _has_text(section: Section | None) -> bool:
     return section is not None and bool(section.body.strip() or section.finding)
 
 
-def _shown_of(section: Section | None, made: Assembled) -> Shown | None:
+def _shown_of(section: Section | None, assembled: Assembled) -> Shown | None:
     return next(
-        (one for one in made.shown if section is not None and (one.block, one.name) == ("agent", section.name)), None
+        (
+            part
+            for part in assembled.shown
+            if section is not None and (part.block, part.name) == ("agent", section.name)
+        ),
+        None,
     )
 
 
-def _instructions(given: BlockInput, made: Assembled) -> str:
-    return "".join(f"{line}\n" for line in _instruction_lines(given, made))
+def _instructions(block_input: BlockInput, assembled: Assembled) -> str:
+    return "".join(f"{line}\n" for line in _instruction_lines(block_input, assembled))
 
 
-def _instruction_lines(given: BlockInput, made: Assembled) -> Iterator[str]:
+def _instruction_lines(block_input: BlockInput, assembled: Assembled) -> Iterator[str]:
     yield (
         "Memory lasts. Keep what will matter: remember; today's work: memory_append_daily; longer texts: memory_write, tier "
         "AGENT. Look up the rest: recall, memory_read. Never store secrets."
     )
-    if given.is_lead:
+    if block_input.is_lead:
         yield "- As the lead, write the crew's decisions to tier CREW or topics."
-    elif given.has_crew:
+    elif block_input.has_crew:
         yield "- The crew's memory is written by its lead."
-    missing = [one for one in made.shown if not one.chars]
+    missing = [part for part in assembled.shown if not part.chars]
     if missing:
-        names = ", ".join(safe_label(one.name) for one in missing[:NAMED]) + (", …" if len(missing) > NAMED else "")
+        names = ", ".join(safe_label(part.name) for part in missing[:NAMED]) + (", …" if len(missing) > NAMED else "")
         yield f"- Not shown for lack of room: {names}"

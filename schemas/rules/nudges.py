@@ -74,7 +74,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Calls:
-    found: list[_Call] = field(default_factory=list)
+    counted: list[_Call] = field(default_factory=list)
     by_name: dict[tuple[str, ...], _Call] = field(default_factory=dict)
 
 
@@ -106,7 +106,7 @@ def spending(entries: Iterable[CostEntry]) -> Spending:
             call.booked_usd = (call.booked_usd or 0.0) + (usd or 0.0)
             call.booked_tokens = max(call.booked_tokens or 0.0, tokens or 0.0)
     settled_usd = settled_tokens = open_usd = open_tokens = 0.0
-    for call in calls.found:
+    for call in calls.counted:
         if call.booked_usd is None:
             open_usd += call.usd or 0.0
             open_tokens += call.tokens or 0.0
@@ -114,7 +114,7 @@ def spending(entries: Iterable[CostEntry]) -> Spending:
             settled_usd += call.usd if call.usd is not None else call.booked_usd
             settled_tokens += call.tokens if call.tokens is not None else call.booked_tokens or 0.0
     return Spending(
-        calls=len(calls.found) or loose,
+        calls=len(calls.counted) or loose,
         tokens=round(settled_tokens + max(open_tokens, loose_tokens)),
         usd=settled_usd + max(open_usd, loose_usd),
     )
@@ -125,7 +125,7 @@ def _add_call(calls: _Calls, entry: CostEntry) -> None:
     known = calls.by_name.get(("call", call_id)) if call_id else None
     if known is None:
         known = _Call()
-        calls.found.append(known)
+        calls.counted.append(known)
     known.usd = _larger(known.usd, usd_of(entry.payload))
     known.tokens = _larger(known.tokens, tokens_of(entry.payload))
     calls.by_name.setdefault(("call", entry.entry_id), known)
@@ -147,16 +147,16 @@ def _names(entry: CostEntry) -> Iterable[tuple[str, ...]]:
 
 def usd_of(payload: Mapping[str, Any]) -> float | None:
     """The price in a payload; None if there is no number from 0 to ``MOST``."""
-    return next((found for name in USD_FIELDS if (found := _number(payload.get(name))) is not None), None)
+    return next((usd for name in USD_FIELDS if (usd := _number(payload.get(name))) is not None), None)
 
 
 def tokens_of(payload: Mapping[str, Any]) -> float | None:
     """The number of tokens in a payload; None if there is none."""
     for name in TOKEN_FIELDS:
-        if (found := _number(payload.get(name))) is not None:
-            return found
+        if (count := _number(payload.get(name))) is not None:
+            return count
     for pair in TOKEN_PARTS:
-        parts = [found for name in pair if (found := _number(payload.get(name))) is not None]
+        parts = [count for name in pair if (count := _number(payload.get(name))) is not None]
         if parts:
             return sum(parts)
     return None
@@ -176,10 +176,10 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _larger(known: float | None, told: float | None) -> float | None:
-    if known is None or told is None:
-        return told if known is None else known
-    return max(known, told)
+def _larger(first: float | None, second: float | None) -> float | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return max(first, second)
 
 
 def memory_nudge(entries: int) -> str | None:

@@ -42,7 +42,7 @@ def _patterns() -> _Patterns:
     file = tomllib.loads(resources.files(__package__).joinpath("operator_facts.toml").read_text("utf-8"))
 
     def compiled(patterns: Iterable[str]) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(one.replace("{often}", file["often"]), re.IGNORECASE) for one in patterns)
+        return tuple(re.compile(pattern.replace("{often}", file["often"]), re.IGNORECASE) for pattern in patterns)
 
     facts = tuple((key, compiled(patterns)) for key, patterns in file["facts"].items())
     return _Patterns(compiled(file["uncertain"]), compiled(file["ends"]), compiled(file["empty"]), facts)
@@ -60,20 +60,20 @@ def _in_sentence(sentence: str) -> Iterator[Proposed]:
     patterns = _patterns()
     if not sentence or len(sentence) > QUOTE_CHARS or sentence.endswith("?"):
         return
-    if any(one.search(sentence) for one in patterns.uncertain):
+    if any(pattern.search(sentence) for pattern in patterns.uncertain):
         return
     for key, ways in patterns.facts:
-        found = next((match for one in ways if (match := one.search(sentence))), None)
-        if found is not None and (value := _value(sentence, found)):
+        found_match = next((match for way in ways if (match := way.search(sentence))), None)
+        if found_match is not None and (value := _value(sentence, found_match)):
             yield Proposed(key, value, sentence)
 
 
-def _value(sentence: str, found: re.Match[str]) -> str | None:
+def _value(sentence: str, match: re.Match[str]) -> str | None:
     """The text from the pattern to the end of the clause; None if it has no content."""
-    begin = found.start(_FROM) if _FROM in found.re.groupindex else found.end()
-    said = sentence[begin:]
-    offset = found.end() - begin
-    ends = [match.start() for one in _patterns().ends if (match := one.search(said, offset))]
-    said = said[: min(ends, default=len(said))].strip().rstrip(".!, ")
-    empty = len(said) <= offset or any(one.match(said) for one in _patterns().empty)
-    return None if empty or len(said) > VALUE_CHARS else said
+    begin = match.start(_FROM) if _FROM in match.re.groupindex else match.end()
+    value = sentence[begin:]
+    offset = match.end() - begin
+    ends = [ending.start() for pattern in _patterns().ends if (ending := pattern.search(value, offset))]
+    value = value[: min(ends, default=len(value))].strip().rstrip(".!, ")
+    empty = len(value) <= offset or any(pattern.match(value) for pattern in _patterns().empty)
+    return None if empty or len(value) > VALUE_CHARS else value

@@ -102,7 +102,11 @@ def stated(proposed: Proposed, turns: Sequence[OwnTurn]) -> StatedFact | str:
 
 
 def _is_sentence(quote: str, text: str) -> bool:
-    return any(quote.rstrip(".!? ") == one.strip().rstrip(".!?") for one in _SENTENCE.findall(text) if one.strip())
+    return any(
+        quote.rstrip(".!? ") == sentence.strip().rstrip(".!?")
+        for sentence in _SENTENCE.findall(text)
+        if sentence.strip()
+    )
 
 
 def merged(prior: Iterable[StatedFact], new: Iterable[StatedFact]) -> tuple[StatedFact, ...]:
@@ -123,7 +127,7 @@ def merged(prior: Iterable[StatedFact], new: Iterable[StatedFact]) -> tuple[Stat
 
 def remembered(facts: Iterable[StatedFact], forgotten: Mapping[str, int]) -> tuple[StatedFact, ...]:
     """The facts that were not forgotten; ``forgotten`` maps a key, or "" for all, to the sequence up to which it was."""
-    return tuple(one for one in facts if one.seq > max(forgotten.get(one.key, 0), forgotten.get("", 0)))
+    return tuple(fact for fact in facts if fact.seq > max(forgotten.get(fact.key, 0), forgotten.get("", 0)))
 
 
 def as_markdown(facts: Iterable[StatedFact]) -> str:
@@ -138,4 +142,4 @@ def facts_json(facts: Iterable[StatedFact]) -> str:
 
 def facts_of(text: str) -> tuple[StatedFact, ...]:
     """Inverse of ``facts_json``."""
-    return tuple(StatedFact.model_validate(one) for one in json.loads(text))
+    return tuple(StatedFact.model_validate(fact) for fact in json.loads(text))

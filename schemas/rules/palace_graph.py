@@ -59,11 +59,11 @@ def rooms_of(places: Iterable[Place]) -> dict[str, Room]:
     return {
         name: Room(
             name,
-            tuple(sorted({one.wing for one in found})),
-            tuple(sorted({one.hall for one in found if one.hall})),
-            sum(one.drawers for one in found),
+            tuple(sorted({row.wing for row in rows})),
+            tuple(sorted({row.hall for row in rows if row.hall})),
+            sum(row.drawers for row in rows),
         )
-        for name, found in sorted(by_room.items())
+        for name, rows in sorted(by_room.items())
     }
 
 
@@ -79,21 +79,21 @@ def walk(rooms: Mapping[str, Room], start: str, max_hops: int) -> list[Reached]:
     reached = {start: Reached(rooms[start], 0, ())}
     frontier = [rooms[start]]
     for hop in range(1, max_hops + 1):
-        found: list[Room] = []
-        for here in sorted(frontier, key=lambda room: room.name):
+        next_rooms: list[Room] = []
+        for visited in sorted(frontier, key=lambda room: room.name):
             for room in rooms.values():
-                if room.name not in reached and (shared := set(here.wings) & set(room.wings)):
+                if room.name not in reached and (shared := set(visited.wings) & set(room.wings)):
                     reached[room.name] = Reached(room, hop, tuple(sorted(shared)))
-                    found.append(room)
-        frontier = found
-    ordered = sorted(reached.values(), key=lambda one: (one.hop, -one.room.drawers, one.room.name))
+                    next_rooms.append(room)
+        frontier = next_rooms
+    ordered = sorted(reached.values(), key=lambda step: (step.hop, -step.room.drawers, step.room.name))
     return ordered[:NODES_SHOWN]
 
 
 def tunnels(rooms: Mapping[str, Room], *wings: str) -> list[Room]:
     """Rooms in at least two wings, the given ones among them, by drawers descending, then name."""
-    found = [room for room in rooms.values() if len(room.wings) > 1 and set(wings) <= set(room.wings)]
-    return sorted(found, key=lambda room: (-room.drawers, room.name))[:NODES_SHOWN]
+    tunnels_ = [room for room in rooms.values() if len(room.wings) > 1 and set(wings) <= set(room.wings)]
+    return sorted(tunnels_, key=lambda room: (-room.drawers, room.name))[:NODES_SHOWN]
 
 
 def graph_counts(rooms: Mapping[str, Room]) -> GraphCounts:

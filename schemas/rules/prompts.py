@@ -88,11 +88,11 @@ def asks_nothing(text: str) -> bool:
     words, known = tokens_of(text), _words()
     if len(words) > _MOST_WORDS or "?" in text or (len(words) > _KEYWORDS and is_question(text)):
         return False
-    own = [word for word in words if word not in known.at_hand]
-    if not own:
+    content_words = [word for word in words if word not in known.at_hand]
+    if not content_words:
         return not words or any(word not in known.topics and word not in STOP_WORDS for word in words)
     edits = not known.edits.isdisjoint(words[:_OPENS]) and not known.deictics.isdisjoint(words)
-    return edits and len(own) == 1 and not any(map(str.isdecimal, text)) and _NAME.search(text) is None
+    return edits and len(content_words) == 1 and not any(map(str.isdecimal, text)) and _NAME.search(text) is None
 
 
 def asked_kind(question: str) -> Kind | None:
@@ -106,19 +106,19 @@ def asks_for_all(question: str) -> bool:
     return _words().all.search(fold(question)) is not None
 
 
-def holds_kind(kind: Kind, text: str, asked: Collection[str]) -> bool:
+def holds_kind(kind: Kind, text: str, query_words: Collection[str]) -> bool:
     """Whether a text has something of that kind which the question does not have itself.
 
     Args:
         kind: The kind.
         text: The text.
-        asked: The folded words of the question.
+        query_words: The folded words of the question.
     """
     if kind is Kind.PERSON:
         first = text.split(" ", 1)[0]
         names = [first, *_NAME.findall(text)] if first[:1].isupper() else _NAME.findall(text)
-        return any(fold(name) not in asked and fold(name) not in STOP_WORDS for name in names)
-    rest = [word for word in tokens_of(text) if word not in asked]
+        return any(fold(name) not in query_words and fold(name) not in STOP_WORDS for name in names)
+    rest = [word for word in tokens_of(text) if word not in query_words]
     numbers = any(map(str.isdecimal, "".join(rest))) or any(map(_number_words().__contains__, rest))
     times = (word in _time_words() or word.removesuffix("s") in _time_words() for word in rest)  # "on Tuesdays"
     return numbers or (kind is Kind.TIME and any(times))

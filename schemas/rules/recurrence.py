@@ -70,56 +70,58 @@ def is_covered(terms: frozenset[int], by: frozenset[int]) -> bool:
 def recurrences(entries: Sequence[Occurrence]) -> list[Recurrence]:
     """The groups that recur, the largest first."""
     distinct: dict[str, Occurrence] = {}
-    for one in entries:
-        distinct.setdefault(one.entry_id, one)
-    told = [one for one in distinct.values() if len(one.terms) >= MIN_TERMS]
-    weights = _weights(told)
+    for occurrence in entries:
+        distinct.setdefault(occurrence.entry_id, occurrence)
+    usable = [occurrence for occurrence in distinct.values() if len(occurrence.terms) >= MIN_TERMS]
+    weights = _weights(usable)
     groups: list[list[Occurrence]] = []
-    for one in told:
+    for occurrence in usable:
         best, chosen = SIMILAR, None
         for group in groups:
-            mean = sum(_similarity(one, other, weights) for other in group) / len(group)
+            mean = sum(_similarity(occurrence, other, weights) for other in group) / len(group)
             if mean > best or (mean == best and chosen is None):
                 best, chosen = mean, group
         if chosen is None:
-            groups.append([one])
+            groups.append([occurrence])
         else:
-            chosen.append(one)
-    found = [
+            chosen.append(occurrence)
+    recurrences_ = [
         _recurrence(group, weights)
         for group in groups
-        if len(group) >= MIN_OCCURRENCES and max(len({one.day for one in group}), _days(group)) >= MIN_DAYS
+        if len(group) >= MIN_OCCURRENCES
+        and max(len({occurrence.day for occurrence in group}), _days(group)) >= MIN_DAYS
     ]
-    return sorted(found, key=lambda one: -len(one.evidence))
+    return sorted(recurrences_, key=lambda recurrence: -len(recurrence.evidence))
 
 
 def _days(group: Sequence[Occurrence]) -> int:
     """Different days of receipt."""
-    return len({one.day if one.received is None else one.received for one in group})
+    return len({occurrence.day if occurrence.received is None else occurrence.received for occurrence in group})
 
 
 def _weights(entries: Sequence[Occurrence]) -> Mapping[int, float]:
-    counts = Counter(term for one in entries for term in one.terms)
+    counts = Counter(term for occurrence in entries for term in occurrence.terms)
     return {term: log(1 + len(entries) / count) for term, count in counts.items()}
 
 
-def _similarity(one: Occurrence, other: Occurrence, weights: Mapping[int, float]) -> float:
-    shared = one.terms & other.terms
+def _similarity(occurrence: Occurrence, other_occurrence: Occurrence, weights: Mapping[int, float]) -> float:
+    shared = occurrence.terms & other_occurrence.terms
     if not shared:
         return 0.0
     return sum(weights[term] for term in sorted(shared)) / sum(
-        weights[term] for term in sorted(one.terms | other.terms)
+        weights[term] for term in sorted(occurrence.terms | other_occurrence.terms)
     )
 
 
 def _recurrence(group: Sequence[Occurrence], weights: Mapping[int, float]) -> Recurrence:
     closeness = [
-        sum(_similarity(one, other, weights) for other in group if other is not one) / (len(group) - 1) for one in group
+        sum(_similarity(occurrence, other, weights) for other in group if other is not occurrence) / (len(group) - 1)
+        for occurrence in group
     ]
     typical = max(range(len(group)), key=lambda at: (closeness[at], -at))
     mean = sum(closeness) / len(group)
     return Recurrence(
-        evidence=tuple(one.entry_id for one in group),
+        evidence=tuple(occurrence.entry_id for occurrence in group),
         typical=group[typical].entry_id,
         days=_days(group),
         confidence=round(mean * len(group) / (len(group) + SMOOTHING), 4),

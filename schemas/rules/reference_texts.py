@@ -58,4 +58,4 @@ class ReferenceTexts:
 def reference_texts() -> ReferenceTexts:
     """The texts of ``language/reference.json``; 80 % are English, 12 % German, 8 % French."""
     data = json.loads(resources.files("crew_journal.schemas").joinpath("language/reference.json").read_text("utf-8"))
-    return ReferenceTexts(tuple(ReferenceMemory(**one) for one in data["memories"]), tuple(data["unrelated"]))
+    return ReferenceTexts(tuple(ReferenceMemory(**memory) for memory in data["memories"]), tuple(data["unrelated"]))

@@ -116,9 +116,11 @@ def _in_turn(newest: Sequence[Note]) -> Iterator[Note]:
 
 def _line(note: Note, reader: str | None, count: Callable[[str], int]) -> str:
     author = Memory("", "", 0.0, 0.0, note.agent_id, note.actor_type, note.actor_id)
-    who = short_who(author, reader)
+    name = short_who(author, reader)
     named = (
-        "" if is_agent_itself(note.agent_id, note.actor_type, note.actor_id) and note.agent_id == reader else f", {who}"
+        ""
+        if is_agent_itself(note.agent_id, note.actor_type, note.actor_id) and note.agent_id == reader
+        else f", {name}"
     )
     return f"- {note.day}{named}: {escaped(shortened(one_line(note.text), NOTE_TOKENS, count))}\n"
 
@@ -132,4 +134,4 @@ def _more(omitted: int, blocked: int) -> str:
 @lru_cache(maxsize=SCANNED_MOST)
 def _is_blocked(text: str, agent_id: str | None, actor_id: str | None) -> bool:
     names = " ".join(name for name in (agent_id, actor_id) if name)
-    return any(scan(one) is not None for one in dict.fromkeys((text, one_line(text), f"{names} {one_line(text)}")))
+    return any(scan(form) is not None for form in dict.fromkeys((text, one_line(text), f"{names} {one_line(text)}")))

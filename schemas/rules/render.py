@@ -284,14 +284,14 @@ def _standing_text(standing: str) -> str:
 
 def age_text(seconds: float) -> str:
     """``just now`` below a minute, then whole minutes, hours, days, and months of 30 days; rounded down."""
-    whole = max(0, int(seconds))
-    if whole < _MINUTE_S:
+    seconds_ = max(0, int(seconds))
+    if seconds_ < _MINUTE_S:
         return JUST_NOW
-    if whole < _HOUR_S:
-        return f"{whole // _MINUTE_S}m"
-    if whole < _DAY_S:
-        return f"{whole // _HOUR_S}h"
-    days = whole // _DAY_S
+    if seconds_ < _HOUR_S:
+        return f"{seconds_ // _MINUTE_S}m"
+    if seconds_ < _DAY_S:
+        return f"{seconds_ // _HOUR_S}h"
+    days = seconds_ // _DAY_S
     return f"{days}d" if days < _MONTH_DAYS else f"{days // _MONTH_DAYS}mo"
 
 

@@ -54,13 +54,15 @@ def is_routine(text: str) -> bool:
 @cache
 def _lists() -> tuple[_Words, _Words, _Words, _Words]:
     data = tomllib.loads(resources.files(__package__).joinpath("routine.toml").read_text("utf-8"))
-    success, trouble, absent, what = (_words(data[name]) for name in ("success", "trouble", "absent", "absent_what"))
-    return success, trouble, absent, what
+    success, trouble, absent, absent_words = (
+        _words(data[name]) for name in ("success", "trouble", "absent", "absent_what")
+    )
+    return success, trouble, absent, absent_words
 
 
 def _words(by_language: dict[str, str]) -> _Words:
-    every = [fold(word) for text in by_language.values() for word in text.split()]
+    words = [fold(word) for text in by_language.values() for word in text.split()]
     return _Words(
-        frozenset(word for word in every if not word.endswith(_PREFIX)),
-        tuple(sorted({word.removesuffix(_PREFIX) for word in every if word.endswith(_PREFIX)})),
+        frozenset(word for word in words if not word.endswith(_PREFIX)),
+        tuple(sorted({word.removesuffix(_PREFIX) for word in words if word.endswith(_PREFIX)})),
     )

@@ -107,17 +107,17 @@ def find_secrets(text: str) -> list[Secret]:
     """The credentials in ``text`` in their order; of overlapping ones the first, with the end of the last."""
     lowered = text.lower()
     matches: list[Secret] = []
-    for one in formats():
-        if any(need in lowered for need in one.needs):
-            group = "secret" if "secret" in one.pattern.groupindex else 0
-            matches += [Secret(one.kind, *match.span(group)) for match in one.pattern.finditer(text)]
-    found: list[Secret] = []
+    for format_ in formats():
+        if any(need in lowered for need in format_.needs):
+            group = "secret" if "secret" in format_.pattern.groupindex else 0
+            matches += [Secret(format_.kind, *match.span(group)) for match in format_.pattern.finditer(text)]
+    secrets: list[Secret] = []
     for secret in sorted(matches, key=lambda match: match.start):  # stable: at one place the earlier format
-        if found and secret.start < found[-1].end:
-            found[-1] = replace(found[-1], end=max(found[-1].end, secret.end))
+        if secrets and secret.start < secrets[-1].end:
+            secrets[-1] = replace(secrets[-1], end=max(secrets[-1].end, secret.end))
         else:
-            found.append(secret)
-    return found
+            secrets.append(secret)
+    return secrets
 
 
 def kinds_of(secrets: list[Secret]) -> tuple[str, ...]:
@@ -138,18 +138,21 @@ def without(text: str, secrets: list[Secret]) -> str:
 def formats() -> tuple[Format, ...]:
     """The formats of ``secrets.toml`` in their order."""
     data = tomllib.loads(resources.files("crew_journal.schemas.rules").joinpath("secrets.toml").read_text("utf-8"))
-    return tuple(Format(one["kind"], tuple(one["needs"]), _BREAK.sub("", one["pattern"])) for one in data["format"])
+    return tuple(
+        Format(format_["kind"], tuple(format_["needs"]), _BREAK.sub("", format_["pattern"]))
+        for format_ in data["format"]
+    )
 
 
 @cache
 def _needs() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
     """The needs that stand before a credential, and those that are its beginning; without those that hold another one."""
-    found: tuple[set[str], set[str]] = (set(), set())
-    for one in formats():
-        found["secret" not in one.pattern.groupindex].update(one.needs)
-    both = found[0] | found[1]
+    needs: tuple[set[str], set[str]] = (set(), set())
+    for format_ in formats():
+        needs["secret" not in format_.pattern.groupindex].update(format_.needs)
+    all_needs = needs[0] | needs[1]
     named, beginnings = (
-        tuple(sorted(need.encode() for need in some if not any(other in need for other in both - {need})))
-        for some in found
+        tuple(sorted(need.encode() for need in group if not any(other in need for other in all_needs - {need})))
+        for group in needs
     )
     return named, beginnings

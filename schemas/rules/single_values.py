@@ -56,8 +56,8 @@ def declared_single(predicate: str) -> bool | None:
     """What the lists say; None if they do not name it."""
     lists = _lists()
     words = [word.replace("'", "’") for word in _WORD.findall(fold(predicate.replace("_", " ")))]
-    given = " ".join(words)
-    if given in lists.many:
+    phrase = " ".join(words)
+    if phrase in lists.many:
         return False
     while words and words[0] in lists.auxiliaries:
         del words[0]

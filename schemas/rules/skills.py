@@ -25,9 +25,9 @@ def skill_key(rule_id: str, pattern: str) -> str:
 
 def skill_text(rule_id: str, pattern: str, action: str, days: int, evidence: Sequence[str]) -> str:
     """The text of the procedure."""
-    what = f"{one_line(action)}\n\n" if action else ""
-    shown = ", ".join(evidence[:_EVIDENCE_SHOWN]) + (", …" if len(evidence) > _EVIDENCE_SHOWN else "")
+    action_line = f"{one_line(action)}\n\n" if action else ""
+    evidence_shown = ", ".join(evidence[:_EVIDENCE_SHOWN]) + (", …" if len(evidence) > _EVIDENCE_SHOWN else "")
     return (
-        f"# {one_line(pattern)}\n\n{what}"
-        f"Seen {len(evidence)} times on {days} days. Learned rule: {rule_id}. Evidence: {shown}.\n"
+        f"# {one_line(pattern)}\n\n{action_line}"
+        f"Seen {len(evidence)} times on {days} days. Learned rule: {rule_id}. Evidence: {evidence_shown}.\n"
     )

@@ -38,23 +38,23 @@ def parts_of(text: str) -> list[tuple[str, bool]]:
     end = 0
     if _OPENS.isdisjoint(text):
         return [(text, False)]
-    for found in _QUOTED.finditer(text):
-        if len(tokens_of(found[2])) >= _LEAST_QUOTED:
-            parts += [(text[end : found.start(2)], False), (found[2], True)]
-            end = found.end(2)
+    for quotation in _QUOTED.finditer(text):
+        if len(tokens_of(quotation[2])) >= _LEAST_QUOTED:
+            parts += [(text[end : quotation.start(2)], False), (quotation[2], True)]
+            end = quotation.end(2)
     return [*parts, (text[end:], False)]
 
 
 def told_by(text: str) -> Told:
     """Whether a query is a question, a statement or a statement with a quotation."""
     parts = parts_of(text)
-    own = " ".join(part for part, quoted in parts if not quoted)
-    words = tokens_of(own)
-    if "?" in own or len(words) < (LEAST_WORDS if len(parts) == 1 else 2):
+    unquoted = " ".join(part for part, quoted in parts if not quoted)
+    words = tokens_of(unquoted)
+    if "?" in unquoted or len(words) < (LEAST_WORDS if len(parts) == 1 else 2):
         return Told.ASKS
     language = language_of(words)
     if len(parts) == 1 and language.subjects.isdisjoint(words):
         return Told.ASKS
-    if words[0] in language.opens_question or language.asks_indirectly.search(fold(own)):
+    if words[0] in language.opens_question or language.asks_indirectly.search(fold(unquoted)):
         return Told.ASKS
     return Told.QUOTES if len(parts) > 1 else Told.STATES

@@ -77,10 +77,10 @@ def foreign_words() -> frozenset[str]:
 def foreign_language(tokens: Sequence[str]) -> ForeignLanguage | None:
     """The language of a text by its folded tokens; None if it does not clearly differ from English."""
     showing = foreign_words()
-    shown = showing.intersection(tokens)
-    if len(shown) < CLEARLY_SHOWN:
+    present = showing.intersection(tokens)
+    if len(present) < CLEARLY_SHOWN:
         return None
-    best = max(foreign_languages(), key=lambda language: len(shown & language.words))
-    own = len(shown & best.words)
+    best = max(foreign_languages(), key=lambda language: len(present & language.words))
+    best_count = len(present & best.words)
     english = len((_english() - best.words).intersection(tokens))
-    return best if own >= CLEARLY_SHOWN and own > english else None
+    return best if best_count >= CLEARLY_SHOWN and best_count > english else None

@@ -123,9 +123,9 @@ class Analyzer:
     def keys_of(self, tokens: list[str]) -> list[int]:
         """The term key of each folded word, 0 for a stop word."""
         keys = self._keys
-        found: list[Any] = list(map(keys.get, tokens))
-        if None in found:
-            unknown = [at for at, key in enumerate(found) if key is None]
+        keys_: list[Any] = list(map(keys.get, tokens))
+        if None in keys_:
+            unknown = [at for at, key in enumerate(keys_) if key is None]
             learned = self._learned({tokens[at] for at in unknown})
             if len(keys) + len(learned) > self._cache_size:
                 self._keys = dict.fromkeys(STOP_WORDS, 0)
@@ -133,8 +133,8 @@ class Analyzer:
             else:
                 keys.update(learned)
             for at in unknown:
-                found[at] = learned[tokens[at]]
-        return found
+                keys_[at] = learned[tokens[at]]
+        return keys_
 
     def part_keys(self, word: str) -> list[int]:
         """The term keys of the parts of a word as written; most words have none."""
@@ -149,7 +149,8 @@ class Analyzer:
         stems = stemmer.stemWords([token[:MAX_TOKEN] for token in tokens])
         pairs = zip(tokens, stems, self.keys_of(tokens), strict=True)
         return [
-            0 if not own or token in language.words or (key := _key(stem)) == own else key for token, stem, own in pairs
+            0 if not own_key or token in language.words or (key := _key(stem)) == own_key else key
+            for token, stem, own_key in pairs
         ]
 
     def _learned(self, unknown: set[str]) -> dict[str, int]:

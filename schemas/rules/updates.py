@@ -176,7 +176,7 @@ class _State:
     @property
     def every(self) -> tuple[re.Pattern[str], ...]:
         """Every way to say that it is so."""
-        return (*self.holds, *(one for one in self.starts if one not in self.needs_cue))
+        return (*self.holds, *(pattern for pattern in self.starts if pattern not in self.needs_cue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ _DATA: Final[dict[str, Any]] = tomllib.loads(
 
 def with_english_months(folded: str) -> str:
     """The folded text with French months in English, and "1er" as a number, because ``dates`` knows no French."""
-    return _FRENCH.sub(lambda found: _FRENCH_DATES[found[0]], folded)
+    return _FRENCH.sub(lambda match: _FRENCH_DATES[match[0]], folded)
 
 
 _FRENCH_DATES: Final[dict[str, str]] = _DATA["french_dates"]
@@ -398,29 +398,29 @@ def update(
     cues = _cues_of(f"{newer.text} {older.text}")
     if cues is None:
         return None
-    mine, theirs = _sentences(_spoken(newer), cues), _sentences(_spoken(older), cues)
-    if not 0 < len(mine) <= MAX_SENTENCES or not 0 < len(theirs) <= MAX_SENTENCES:
+    new_parts, old_parts = _sentences(_spoken(newer), cues), _sentences(_spoken(older), cues)
+    if not 0 < len(new_parts) <= MAX_SENTENCES or not 0 < len(old_parts) <= MAX_SENTENCES:
         return None
     begins = [
-        {token.folded[:_BEGINS] for part in some for token in part.tokens if token.is_content or token.is_verb}
-        for some in (mine, theirs)
+        {token.folded[:_BEGINS] for part in sentences for token in part.tokens if token.is_content or token.is_verb}
+        for sentences in (new_parts, old_parts)
     ]
-    states = [frozenset[str]().union(*(part.states for part in some)) for some in (mine, theirs)]
+    states = [frozenset[str]().union(*(part.states for part in sentences)) for sentences in (new_parts, old_parts)]
     if begins[0].isdisjoint(begins[1]) and states[0].isdisjoint(states[1]):
         return None
-    chatter = newer.is_turn or older.is_turn or max(len(mine), len(theirs)) > _MOST_RESTATED
+    chatter = newer.is_turn or older.is_turn or max(len(new_parts), len(old_parts)) > _MOST_RESTATED
     spoken = newer.is_turn or older.is_turn
     context = _Context(newer, cosine, weight, same_speaker, chatter, spoken)
-    found = [
-        one
-        for new in (*mine, *(clause for sentence in mine for clause in _clauses(sentence)))
-        for old in theirs
-        if _asserts_anything(old) and (one := context.compared(new, old)) is not None
+    updates = [
+        update_
+        for new in (*new_parts, *(clause for sentence in new_parts for clause in _clauses(sentence)))
+        for old in old_parts
+        if _asserts_anything(old) and (update_ := context.compared(new, old)) is not None
     ]
-    if not found:
+    if not updates:
         return None
-    best = max(found, key=lambda one: (one.retires, one.confidence, one.match))
-    if sum(map(_tells_more, theirs)) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
+    best = max(updates, key=lambda update_: (update_.retires, update_.confidence, update_.match))
+    if sum(map(_tells_more, old_parts)) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
         best = replace(best, effect=Effect.AMENDS)
     return best
 
@@ -432,8 +432,10 @@ def elaborates(text: Statement) -> bool:
     if not sentences or any(map(_asks, sentences)):
         return False
     tokens = sentences[0].tokens
-    named = any(one.kind is not _Kind.WORD and one.is_content and one.folded not in _FIRST_PERSONS for one in tokens)
-    return not named and any(one.folded in _REFERS_BACK for one in tokens)
+    named = any(
+        token.kind is not _Kind.WORD and token.is_content and token.folded not in _FIRST_PERSONS for token in tokens
+    )
+    return not named and any(token.folded in _REFERS_BACK for token in tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,12 +444,12 @@ class Candidate:
 
     Attributes:
         statement: The statement.
-        found: What ``update`` says about it and the newer one.
+        update: What ``update`` says about it and the newer one.
         order: Orders statements by the time from which they hold, ties included.
     """
 
     statement: Statement
-    found: Update
+    update: Update
     order: tuple[int, int]
 
 
@@ -469,34 +471,43 @@ def chosen(
         may_retire: Whether the first of two candidates has the authority to retire the second.
     """
     current = [
-        one
-        for one in candidates
+        candidate
+        for candidate in candidates
         if not any(
-            other.order > one.order
-            and may_retire(other, one)
-            and (found := update(other.statement, one.statement)) is not None
-            and found.retires
+            other.order > candidate.order
+            and may_retire(other, candidate)
+            and (later_update := update(other.statement, candidate.statement)) is not None
+            and later_update.retires
             for other in candidates
-            if other.found.retires
+            if other.update.retires
         )
     ]
-    best = max(current, key=lambda one: (one.found.match + one.found.confidence, one.order), default=None)
-    if best is None or not best.found.retires:
+    best = max(
+        current,
+        key=lambda candidate: (candidate.update.match + candidate.update.confidence, candidate.order),
+        default=None,
+    )
+    if best is None or not best.update.retires:
         return []
-    return [one for one in current if one is best or (one.found.retires and _says_same(one.statement, best.statement))]
+    return [
+        candidate
+        for candidate in current
+        if candidate is best or (candidate.update.retires and _says_same(candidate.statement, best.statement))
+    ]
 
 
-def _says_same(one: Statement, other: Statement) -> bool:
+def _says_same(statement: Statement, other_statement: Statement) -> bool:
     """Whether each of two statements has most content words of the other, and the same numbers."""
-    cues = _cues_of(f"{one.text} {other.text}")
+    cues = _cues_of(f"{statement.text} {other_statement.text}")
     if cues is None:
         return False
-    mine, theirs = (
-        [token for part in _sentences(_spoken(text), cues) for token in part.content] for text in (one, other)
+    words, other_words = (
+        [token for part in _sentences(_spoken(text), cues) for token in part.content]
+        for text in (statement, other_statement)
     )
-    if not mine or not theirs or _figures(mine) != _figures(theirs):
+    if not words or not other_words or _figures(words) != _figures(other_words):
         return False
-    return min(_shared(mine, theirs), _shared(theirs, mine)) >= _SAME_TOPIC
+    return min(_shared(words, other_words), _shared(other_words, words)) >= _SAME_TOPIC
 
 
 def _figures(tokens: Sequence[_Token]) -> set[str]:
@@ -504,8 +515,8 @@ def _figures(tokens: Sequence[_Token]) -> set[str]:
     return {token.folded for token in tokens if token.kind not in (_Kind.WORD, _Kind.NAME)}
 
 
-def _shared(part: Sequence[_Token], whole: Sequence[_Token]) -> float:
-    return sum(any(_same(token, one) for one in whole) for token in part) / len(part)
+def _shared(words: Sequence[_Token], others: Sequence[_Token]) -> float:
+    return sum(any(_same(token, other) for other in others) for token in words) / len(words)
 
 
 def _cues_of(text: str) -> _Cues | None:
@@ -514,8 +525,8 @@ def _cues_of(text: str) -> _Cues | None:
     foreign = foreign_language(tokens)
     if foreign is not None and foreign.code not in _KNOWN:
         return None
-    every = [_cues(code) for code in _KNOWN]
-    return max(every, key=lambda cues: sum(token in cues.known for token in tokens))
+    all_cues = [_cues(code) for code in _KNOWN]
+    return max(all_cues, key=lambda cues: sum(token in cues.known for token in tokens))
 
 
 _ANNOTATION: Final = re.compile(r"\[[^\]]{0,300}\]")
@@ -541,13 +552,13 @@ def _read(text: str, code: str) -> tuple[_Sentence, ...]:
     """The sentences of a text; a cue of correction in one that says nothing else counts for the next."""
     cues = _cues(code)
     plain = unicodedata.normalize("NFKC", text).replace("’", "'").replace("‘", "'")
-    plain = _INITIALS.sub(lambda found: found[0].replace(".", "").replace(" ", "") + " ", plain)
+    plain = _INITIALS.sub(lambda match: match[0].replace(".", "").replace(" ", "") + " ", plain)
     for pattern, written in _CONTRACTED:
         plain = pattern.sub(written, plain)
-    found: list[_Sentence] = []
+    sentences: list[_Sentence] = []
     corrects = False
-    for whole in _parts(plain):
-        part = _without_opener(whole, cues)
+    for sentence_text in _parts(plain):
+        part = _without_opener(sentence_text, cues)
         folded = part.casefold().strip(" .!")
         tokens = _tokens(part, cues)
         if not tokens or len(tokens) > MAX_TOKENS:
@@ -555,8 +566,8 @@ def _read(text: str, code: str) -> tuple[_Sentence, ...]:
         sentence = _Sentence(part, folded, tokens, cues, folded, _states_of(folded, cues))
         sentence.corrects = corrects or sentence.has(cues.corrects)
         corrects = sentence.corrects
-        found.append(sentence)
-    return tuple(found)
+        sentences.append(sentence)
+    return tuple(sentences)
 
 
 def _states_of(folded: str, cues: _Cues) -> frozenset[str]:
@@ -571,8 +582,8 @@ def _states_of(folded: str, cues: _Cues) -> frozenset[str]:
 def _without_opener(part: str, cues: _Cues) -> str:
     """A sentence without words that only lead to it ("By the way,", "Speaking of trains,", "Decision of today:")."""
     while True:
-        found = next((match for opener in cues.openers if (match := opener.match(part)) is not None), None)
-        if found is None or not found[0] or not (rest := part[found.end() :]).strip():
+        opening = next((match for opener in cues.openers if (match := opener.match(part)) is not None), None)
+        if opening is None or not opening[0] or not (rest := part[opening.end() :]).strip():
             return part
         part = rest
 
@@ -591,14 +602,14 @@ def _clauses(sentence: _Sentence) -> list[_Sentence]:
     parts = _CLAUSE_END.split(sentence.shown)
     if len(parts) < 2:
         return []
-    found = []
+    clauses = []
     for part in parts:
         tokens = _tokens(part, sentence.cues)
-        if len(tokens) >= _LEAST_CLAUSE and sum(one.is_content or one.is_verb for one in tokens) >= _LEAST_SAID:
+        if len(tokens) >= _LEAST_CLAUSE and sum(token.is_content or token.is_verb for token in tokens) >= _LEAST_SAID:
             folded = part.casefold().strip(" .!")
             states = sentence.states and _states_of(folded, sentence.cues)
-            found.append(_Sentence(part, folded, tokens, sentence.cues, sentence.whole, states, sentence.corrects))
-    return found
+            clauses.append(_Sentence(part, folded, tokens, sentence.cues, sentence.whole, states, sentence.corrects))
+    return clauses
 
 
 def _parts(text: str) -> list[str]:
@@ -613,7 +624,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _tokens(text: str, cues: _Cues) -> list[_Token]:
-    found: list[_Token] = []
+    tokens: list[_Token] = []
     starts = True
     capital_names = cues.code != "de"
     quoted = after_noun = False
@@ -623,13 +634,13 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
         if word in _MARKS:
             quoted = (not quoted) if word in '"“”„«»' else quoted
             starts = word == ":"
-            found.append(_Token(word, word, _Kind.WORD, False, False, False, starts))
+            tokens.append(_Token(word, word, _Kind.WORD, False, False, False, starts))
             continue
         kind = _kind(word, folded, cues, names=capital_names and (not starts or quoted), quoted=quoted)
         said_no = folded in _INTERJECTIONS and text[match.end() : match.end() + 1] in (",", ".", "!", "")
         negation = folded in cues.negations and not said_no
         german = cues.code == "de" and word[0].islower() and after_noun and folded.endswith(_GERMAN_VERB)
-        determined = bool(found) and found[-1].folded in _DETERMINERS
+        determined = bool(tokens) and tokens[-1].folded in _DETERMINERS
         verb = (
             not determined
             and kind is not _Kind.DATE
@@ -639,10 +650,10 @@ def _tokens(text: str, cues: _Cues) -> list[_Token]:
         content = kind in (_Kind.NUMBER, _Kind.TIME, _Kind.DATE) or (
             not plain and (len(folded) > 1 or (word.isupper() and not starts))
         )
-        found.append(_Token(folded, _stem(folded), kind, content, verb, negation, starts, word[0].isupper()))
+        tokens.append(_Token(folded, _stem(folded), kind, content, verb, negation, starts, word[0].isupper()))
         starts = False
         after_noun = word[0].isupper()
-    return found
+    return tokens
 
 
 def _kind(word: str, folded: str, cues: _Cues, *, names: bool, quoted: bool) -> _Kind:
@@ -679,15 +690,15 @@ def _stem(word: str) -> str:
     return word
 
 
-def _same(one: _Token, other: _Token) -> bool:
+def _same(token: _Token, other: _Token) -> bool:
     """Whether two tokens are forms of one word, or the same number."""
-    if one.folded[0] != other.folded[0] and not (one.folded[0].isdecimal() and other.folded[0].isdecimal()):
+    if token.folded[0] != other.folded[0] and not (token.folded[0].isdecimal() and other.folded[0].isdecimal()):
         return False
-    if one.stem == other.stem or one.folded == other.folded:
+    if token.stem == other.stem or token.folded == other.folded:
         return True
-    if one.folded[0].isdecimal() or other.folded[0].isdecimal():
-        return _number(one.folded) == _number(other.folded) is not None
-    short, long = sorted((one.folded, other.folded), key=len)
+    if token.folded[0].isdecimal() or other.folded[0].isdecimal():
+        return _number(token.folded) == _number(other.folded) is not None
+    short, long = sorted((token.folded, other.folded), key=len)
     common = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
     return common >= max(_PREFIX, _PREFIX_SHARE * len(long)) and len(long) - common <= _MOST_ENDING
 
@@ -743,7 +754,7 @@ def _in_past(sentence: _Sentence) -> bool:
     """Whether a verb stands in the past: "we painted", but not "is played"."""
     tokens = sentence.tokens
     for at, token in enumerate(tokens):
-        before = [one.folded for one in tokens[max(0, at - 3) : at]]
+        before = [token.folded for token in tokens[max(0, at - 3) : at]]
         if token.folded in sentence.cues.past_verbs and not _PRESENT.intersection(before):
             return True
         ended = token.folded.endswith("ed") and not token.folded.endswith("eed")
@@ -757,7 +768,7 @@ def _is_own(new: _Sentence, start: int, pair: _Pair) -> bool:
     before = _tokens(new.folded[:start], new.cues)
     if not before:
         return True
-    if before[-1].folded in _FIRST_PERSONS or any(one.folded in _FIRST_PERSONS for one in before[-3:]):
+    if before[-1].folded in _FIRST_PERSONS or any(token.folded in _FIRST_PERSONS for token in before[-3:]):
         return True
     return (new.has(new.cues.attitudes) and before[0].folded in _POSSESSORS) or pair.old_has(before[-1])
 
@@ -891,12 +902,12 @@ def _begin(tokens: Sequence[_Token]) -> int:
     """The place after an introduction such as "Correction:" or "After the fire:", which does not name the topic."""
     for at, token in enumerate(tokens[:_LABEL_WORDS]):
         if token.folded == ":":
-            head = [one for one in tokens[:at] if one.is_content]
-            if any(one.is_verb for one in tokens[:at]):
+            head = [token for token in tokens[:at] if token.is_content]
+            if any(token.is_verb for token in tokens[:at]):
                 return 0
             rest = tokens[at + 1 :]
             named = bool(rest) and rest[0].folded in _PRONOUNS and len(head) > 1
-            return at + 1 if not head or (any(one.is_verb for one in rest) and not named) else 0
+            return at + 1 if not head or (any(token.is_verb for token in rest) and not named) else 0
     return 0
 
 
@@ -922,12 +933,12 @@ class _Context:
     is_spoken: bool
     """Whether one of them is a turn of a conversation."""
 
-    def share(self, part: Sequence[_Token], whole: Sequence[_Token]) -> float:
-        """The weight share of ``part`` that ``whole`` has; 0 for nothing."""
+    def share(self, part: Sequence[_Token], others: Sequence[_Token]) -> float:
+        """The weight share of ``part`` that ``others`` has; 0 for nothing."""
         total = sum(self.weight(token.folded) for token in part)
         if not total:
             return 0.0
-        return sum(self.weight(token.folded) for token in part if any(_same(token, one) for one in whole)) / total
+        return sum(self.weight(token.folded) for token in part if any(_same(token, other) for other in others)) / total
 
     def compared(self, new: _Sentence, old: _Sentence) -> Update | None:
         """The effect of one sentence on another."""
@@ -984,11 +995,11 @@ class _Context:
             confidence -= 0.03
         return Update(effect, round(confidence, 3), reason, self._since(pair.new, whole=True), round(pair.likeness, 4))
 
-    def _whole(self, pair: _Pair, found: Update | None, *, named: bool = False) -> Update | None:
+    def _whole(self, pair: _Pair, update_: Update | None, *, named: bool = False) -> Update | None:
         """The update; an amendment if it changes one of several items or attributes."""
-        if found is None or not pair.changes_a_part(named=named):
-            return found
-        return replace(found, effect=Effect.AMENDS)
+        if update_ is None or not pair.changes_a_part(named=named):
+            return update_
+        return replace(update_, effect=Effect.AMENDS)
 
     def _is_temporary(self, pair: _Pair) -> bool:
         """Whether the newer sentence holds for a day or a week only, and the older one beyond that."""
@@ -1017,8 +1028,8 @@ class _Context:
                     continue
                 has = self.share(named, pair.old_all)
                 if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
-                    found = self._made(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
-                    return self._whole(pair, found)
+                    update_ = self._made(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+                    return self._whole(pair, update_)
         return None
 
     def _done(self, pair: _Pair) -> Update | None:
@@ -1053,21 +1064,26 @@ class _Context:
                 continue
             if _dislikes(match["old"], new.cues) and not old.has(old.cues.dislikes):
                 continue  # the older sentence says the opposite of what used to be
-            kept = [one for one in left if not one.is_verb]
-            held = self.share(kept, pair.old_all) >= _OWN_WORDS
-            names = [one for one in kept if self._tells(one, pair)]
+            kept = [token for token in left if not token.is_verb]
+            of_old_words = self.share(kept, pair.old_all) >= _OWN_WORDS
+            names = [token for token in kept if self._tells(token, pair)]
             if len(names) < 2 and kept and kept[-1] not in names:
                 names = []  # "the idea of travelling to Peru" and "Ada Lind's songs", but not "Thai boxing"
-            if not held and new.has(new.cues.attitudes) and old.has(old.cues.attitudes) and self._near(_ALIKE_VALUE):
-                held = bool(names)
-            if not kept or not held:
+            if (
+                not of_old_words
+                and new.has(new.cues.attitudes)
+                and old.has(old.cues.attitudes)
+                and self._near(_ALIKE_VALUE)
+            ):
+                of_old_words = bool(names)
+            if not kept or not of_old_words:
                 continue
-            if all(any(_same(one, other) for other in gone) for one in kept) and {
-                one.stem for one in left if one.is_verb
-            } <= {one.stem for one in gone if one.is_verb}:
+            if all(any(_same(token, other) for other in gone) for token in kept) and {
+                token.stem for token in left if token.is_verb
+            } <= {token.stem for token in gone if token.is_verb}:
                 continue  # the older sentence says the same of it
-            made = self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
-            return replace(made, of_attitude=old.has(old.cues.attitudes))
+            update_ = self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
+            return replace(update_, of_attitude=old.has(old.cues.attitudes))
         return None
 
     def _moved(self, pair: _Pair) -> Update | None:
@@ -1076,24 +1092,26 @@ class _Context:
         common = new.states & old.states
         if not common or not self._near(_NEAR_VALUE) or _earlier(new) or new.negated or new.within(new.cues.adds):
             return None
-        for state in (one for one in new.cues.states if one.name in common):
-            for pattern, match in ((one, found) for one in state.starts for found in one.finditer(new.folded)):
-                if pattern in state.needs_cue and not new.within(new.cues.present):
+        for state in (shared_state for shared_state in new.cues.states if shared_state.name in common):
+            for start_pattern, match in (
+                (start, match_) for start in state.starts for match_ in start.finditer(new.folded)
+            ):
+                if start_pattern in state.needs_cue and not new.within(new.cues.present):
                     continue
                 value = self._names(match["value"], new)
-                for held in (found for one in state.every for found in one.finditer(old.folded)):
-                    before = self._names(held["value"], old)
-                    if not value or not before or any(_same(one, other) for one in value for other in before):
+                for old_match in (held_match for pattern in state.every for held_match in pattern.finditer(old.folded)):
+                    before = self._names(old_match["value"], old)
+                    if not value or not before or any(_same(token, other) for token in value for other in before):
                         continue
-                    if self._same_subject(pair, match.start(), held.start()):
-                        shown = f"{held['value'].strip()} → {match['value'].strip()}"
+                    if self._same_subject(pair, match.start(), old_match.start()):
+                        shown = f"{old_match['value'].strip()} → {match['value'].strip()}"
                         return self._made(pair, Effect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
-            for match in (found for one in state.ends for found in one.finditer(new.folded)):
+            for match in (end_match for pattern in state.ends for end_match in pattern.finditer(new.folded)):
                 gone = self._words(match["value"], new.cues)
-                for held in (found for one in state.holds for found in one.finditer(old.folded)):
-                    had = _tokens(held["value"], old.cues)
-                    whole = bool(gone) and all(any(_same(one, other) for other in had) for one in gone)
-                    if whole and self._same_subject(pair, match.start(), held.start()):
+                for old_match in (held_match for pattern in state.holds for held_match in pattern.finditer(old.folded)):
+                    had = _tokens(old_match["value"], old.cues)
+                    covered = bool(gone) and all(any(_same(token, other) for other in had) for token in gone)
+                    if covered and self._same_subject(pair, match.start(), old_match.start()):
                         shown = match["value"].strip()
                         return self._made(pair, Effect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
         return None
@@ -1110,13 +1128,15 @@ class _Context:
 
     def _same_subject(self, pair: _Pair, new_at: int, old_at: int) -> bool:
         """Whether what stands before two places names one person: "I" of one speaker, or the same words."""
-        mine = _tokens(pair.new.folded[:new_at], pair.new.cues)
-        theirs = _tokens(pair.old.folded[:old_at], pair.old.cues)
-        ours, others = ([token for token in some if token.is_content and not token.is_verb] for some in (mine, theirs))
+        new_tokens = _tokens(pair.new.folded[:new_at], pair.new.cues)
+        old_tokens = _tokens(pair.old.folded[:old_at], pair.old.cues)
+        ours, others = (
+            [token for token in tokens if token.is_content and not token.is_verb] for tokens in (new_tokens, old_tokens)
+        )
         if not ours and not others:
-            first = all(any(token.folded in _FIRST_PERSONS for token in some) for some in (mine, theirs))
+            first = all(any(token.folded in _FIRST_PERSONS for token in tokens) for tokens in (new_tokens, old_tokens))
             return first and self.same_speaker is not False
-        return len(ours) == len(others) and all(_same(one, other) for one, other in zip(ours, others, strict=True))
+        return len(ours) == len(others) and all(_same(token, other) for token, other in zip(ours, others, strict=True))
 
     def _reinstated(self, pair: _Pair) -> Update | None:
         """What was withdrawn or ended holds again."""
@@ -1129,7 +1149,7 @@ class _Context:
             for match in pattern.finditer(old.folded)
             for token in self._words(match["old"], old.cues)
         ] or pair.old_topic
-        topical = any(_same(token, one) for token in named for one in pair.new_topic)
+        topical = any(_same(token, other) for token in named for other in pair.new_topic)
         if topical and self.share(named, pair.new_all) >= _SAME_TOPIC:
             return self._made(pair, Effect.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
@@ -1145,7 +1165,7 @@ class _Context:
                 left = self._words(match["old"], new.cues)
                 if not left or any(token.folded[0].isdecimal() and not pair.old_has(token) for token in left):
                     continue
-                if len(left) > 1 and any(one.kind is _Kind.DATE for one in left) and self._is_occurrence(pair):
+                if len(left) > 1 and any(token.kind is _Kind.DATE for token in left) and self._is_occurrence(pair):
                     continue  # "Tuesday's run is dropped"
                 value = at < len(new.cues.leaves) - 1 and self._is_value(pair, left)  # "no longer" names no value
                 has = self.share(left, old.content)
@@ -1154,10 +1174,10 @@ class _Context:
                     continue
                 if at == 0 and not (new.has(new.cues.present) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved
-                rest = [token for token in pair.new_content if not any(_same(token, one) for one in left)]
+                rest = [token for token in pair.new_content if not any(_same(token, other) for other in left)]
                 dated = not self._near(_ALIKE)
-                common = [one for one in rest if pair.old_has(one) and not (dated and one.kind is _Kind.DATE)]
-                topic = [token for token in pair.old_topic if not any(_same(token, one) for one in left)]
+                common = [token for token in rest if pair.old_has(token) and not (dated and token.kind is _Kind.DATE)]
+                topic = [token for token in pair.old_topic if not any(_same(token, other) for other in left)]
                 topical = bool(topic) and self.share(topic, pair.new_content) >= _NAMED_OLD
                 if not topic and pair.old_topic and not _has_subject(old):
                     topical = self._near(_ALIKE_VALUE)  # "We use A": the object is the topic
@@ -1173,13 +1193,20 @@ class _Context:
         for judges, patterns in ((False, new.cues.gives_up), (True, new.cues.rejects)):
             for match in (match for pattern in patterns for match in pattern.finditer(new.folded)):
                 left = self._words(match["old"], new.cues)
-                kept = [one for one in left if self._tells(one, pair)]
+                kept = [token for token in left if self._tells(token, pair)]
                 if not kept or (len(kept) < len(left) and self.share(left, pair.old_all) < _NAMED_OLD):
                     continue
-                rest = [one for one in pair.new_all if not any(_same(one, other) for other in left)]
-                held = [one for one in rest if one.folded not in _LIGHT and any(_same(one, it) for it in pair.old_all)]
-                instead = any(not one.is_verb and not any(_same(one, it) for it in pair.old_all) for one in rest)
-                clear = bool(held) or (
+                rest = [token for token in pair.new_all if not any(_same(token, other) for other in left)]
+                kept_words = [
+                    token
+                    for token in rest
+                    if token.folded not in _LIGHT and any(_same(token, old_token) for old_token in pair.old_all)
+                ]
+                instead = any(
+                    not token.is_verb and not any(_same(token, old_token) for old_token in pair.old_all)
+                    for token in rest
+                )
+                clear = bool(kept_words) or (
                     _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
                 )
                 if instead and clear:
@@ -1195,26 +1222,28 @@ class _Context:
             return False
         if not _states(old):
             return False
-        mine, theirs = (_verbs(one, _GENERIC) for one in (pair.new, old))
-        if mine and theirs and not mine & theirs:
+        new_verbs, old_verbs = (_verbs(statement, _GENERIC) for statement in (pair.new, old))
+        if new_verbs and old_verbs and not new_verbs & old_verbs:
             return False
         value = pair.old_value
-        return any(self._tells(one, pair) for one in left) and all(any(_same(one, it) for it in value) for one in left)
+        return any(self._tells(token, pair) for token in left) and all(
+            any(_same(token, value_token) for value_token in value) for token in left
+        )
 
     def _tells(self, token: _Token, pair: _Pair) -> bool:
         """Whether the older sentence has a word as a name, with a digit, or as its subject or value alone."""
         german = pair.old.cues.code == "de" and self._near(_ALIKE_VALUE)  # every noun has a capital
         subject = pair.old_topic if len(pair.old_topic) == 1 else []
         return any(
-            one.is_content
-            and _same(token, one)
+            old_token.is_content
+            and _same(token, old_token)
             and (
-                one.kind is _Kind.NAME
-                or any(map(str.isdigit, one.folded))
+                old_token.kind is _Kind.NAME
+                or any(map(str.isdigit, old_token.folded))
                 or german
-                or (one.starts_clause and (one in subject or one not in pair.old_topic))
+                or (old_token.starts_clause and (old_token in subject or old_token not in pair.old_topic))
             )
-            for one in pair.old.tokens
+            for old_token in pair.old.tokens
         )
 
     def _speaks_clearly(self, pair: _Pair) -> bool:
@@ -1243,8 +1272,8 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
         has = self.share(clause, pair.old_all)
         if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
-            made = self._made(pair, pair.effect, 0.9, "says that this is no longer so")
-            return replace(made, of_attitude=pair.old.has(pair.old.cues.attitudes))
+            update_ = self._made(pair, pair.effect, 0.9, "says that this is no longer so")
+            return replace(update_, of_attitude=pair.old.has(pair.old.cues.attitudes))
         return None
 
     def _corrected(self, pair: _Pair, *, past: bool) -> Update | None:
@@ -1291,7 +1320,7 @@ class _Context:
             return None
         if not pair.have_subjects and not pair.changed_slots and not pair.old_negates:
             return None
-        if self._is_occurrence(pair) and any(one.kind in (_Kind.NUMBER, _Kind.TIME) for one in pair.new_only):
+        if self._is_occurrence(pair) and any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in pair.new_only):
             return None
         moment = says(new.cues.present) or self._since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
@@ -1306,7 +1335,7 @@ class _Context:
 
     def _restated(self, pair: _Pair) -> Update | None:
         """The same sentence with another value of the same kind."""
-        if self.is_chatter or any("!" in one.shown for one in (pair.new, pair.old)):
+        if self.is_chatter or any("!" in statement.shown for statement in (pair.new, pair.old)):
             return None
         if not self._topics(pair, _EQUAL_FRAME) or pair.new.negated != pair.old.negated:
             return None
@@ -1322,29 +1351,29 @@ class _Context:
         return self._made(pair, Effect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
     def _topics(self, pair: _Pair, least: float) -> bool:
-        mine, theirs = pair.new_topic, pair.old_topic
-        if not mine or not theirs:
+        new_topic, old_topic = pair.new_topic, pair.old_topic
+        if not new_topic or not old_topic:
             return False
-        return self.share(theirs, pair.new_content) >= least and self.share(mine, pair.old_content) >= least
+        return self.share(old_topic, pair.new_content) >= least and self.share(new_topic, pair.old_content) >= least
 
     def _other_holder(self, pair: _Pair) -> bool:
         """Another person in the role: the value is the subject of the newer sentence."""
-        mine = pair.new_topic
-        if not mine or not all(token.kind is _Kind.NAME or token.starts_clause for token in mine):
+        new_topic = pair.new_topic
+        if not new_topic or not all(token.kind is _Kind.NAME or token.starts_clause for token in new_topic):
             return False
-        if any(pair.old_has(token) for token in mine):
+        if any(pair.old_has(token) for token in new_topic):
             return False
         rest = [
             token
             for token in pair.new_content
-            if token not in mine and token.kind is not _Kind.DATE and token.kind is not _Kind.NUMBER
+            if token not in new_topic and token.kind is not _Kind.DATE and token.kind is not _Kind.NUMBER
         ]
-        theirs = [token for token in pair.old_content if token.kind is not _Kind.NAME and not (token.starts_clause)]
+        old_rest = [token for token in pair.old_content if token.kind is not _Kind.NAME and not (token.starts_clause)]
         names = [token for token in pair.old_content if token.kind is _Kind.NAME or token.starts_clause]
         return (
-            bool(rest and theirs and names)
+            bool(rest and old_rest and names)
             and self.share(rest, pair.old_content) >= _OWN_WORDS
-            and self.share(theirs, pair.new_content) >= _NAMED_OLD
+            and self.share(old_rest, pair.new_content) >= _NAMED_OLD
         )
 
     def _near(self, least: float) -> bool:
@@ -1360,21 +1389,21 @@ class _Context:
 
     def _since(self, new: _Sentence, *, whole: bool = False) -> int | None:
         """The day from which a sentence, or the whole of which it is a part, says that it holds, if it is a later one."""
-        own = self.statement.day
-        if own is None:
+        written_on = self.statement.day
+        if written_on is None:
             return None
         for pattern in new.cues.since:
             for match in pattern.finditer(new.whole if whole else new.folded):
                 words = with_english_months(match["date"]).split()[:5]
-                for day in days_named(" ".join(words), own, new.cues.language):
+                for day in days_named(" ".join(words), written_on, new.cues.language):
                     first = day.first
                     if (
-                        first < own
-                        and own - first <= 7
+                        first < written_on
+                        and written_on - first <= 7
                         and any(word.strip(",.") in new.cues.language.weekdays for word in words)
                     ):
                         first += 7  # a weekday on its own is the next one
-                    if first > own:
+                    if first > written_on:
                         return first
         return None
 
@@ -1434,12 +1463,12 @@ class _Pair:
         return [
             token
             for token in self.old_content
-            if not any(_same(token, one) for one in self.new_content) and not token.is_verb
+            if not any(_same(token, other) for other in self.new_content) and not token.is_verb
         ]
 
     def old_has(self, token: _Token) -> bool:
         """Whether the older sentence has a word."""
-        return any(_same(token, one) for one in self.old_content)
+        return any(_same(token, other) for other in self.old_content)
 
     @property
     def old_negates(self) -> bool:
@@ -1453,8 +1482,8 @@ class _Pair:
     def likeness(self) -> float:
         """Weight share of both that they have in common, and their cosine."""
         share = self.context.share
-        both = (share(self.new_all, self.old_all) + share(self.old_all, self.new_all)) / 2
-        return both + (self.context.cosine or 0.0)
+        shared_share = (share(self.new_all, self.old_all) + share(self.old_all, self.new_all)) / 2
+        return shared_share + (self.context.cosine or 0.0)
 
     @cached_property
     def old_of_another(self) -> bool:
@@ -1462,13 +1491,13 @@ class _Pair:
         first, *rest = self.old.tokens
         noun = next((token for token in rest if token.is_content), None)
         if first.folded in _POSSESSORS and noun is not None and not noun.is_verb:
-            return not self.new_has(noun) and any(one.folded in _FIRST_PERSONS for one in self.new.tokens)
+            return not self.new_has(noun) and any(token.folded in _FIRST_PERSONS for token in self.new.tokens)
         return first.folded in _THIRD_PERSON
 
     @property
     def changes_a_slot(self) -> bool:
         """Whether both name their subject, and the newer sentence another number, date or name."""
-        says = any(one.is_verb or one.folded == ":" for one in self.new.tokens)
+        says = any(token.is_verb or token.folded == ":" for token in self.new.tokens)
         return self.have_subjects and bool(self.changed_slots) and says
 
     @cached_property
@@ -1482,10 +1511,10 @@ class _Pair:
                 for match in pattern.finditer(old.folded)
                 for token in _tokens(match["old"], old.cues)
             ]
-            return [token for token in self.old_all if not any(_same(token, one) for one in left)]
+            return [token for token in self.old_all if not any(_same(token, other) for other in left)]
         if not _has_subject(old):
             return self.old_content
-        return [token for token in self.old_content if not any(token is one for one in self.old_topic)]
+        return [token for token in self.old_content if not any(token is other for other in self.old_topic)]
 
     @cached_property
     def of_another(self) -> bool:
@@ -1504,9 +1533,9 @@ class _Pair:
 
     @property
     def anaphoric(self) -> bool:
-        found = self.new.cues.anaphora.search
-        return found(self.new.folded) is not None or (
-            self.new.corrects and found(self.new.folded.rsplit(": ", 1)[-1]) is not None and len(self.new_topic) < 2
+        anaphor = self.new.cues.anaphora.search
+        return anaphor(self.new.folded) is not None or (
+            self.new.corrects and anaphor(self.new.folded.rsplit(": ", 1)[-1]) is not None and len(self.new_topic) < 2
         )
 
     @property
@@ -1527,27 +1556,33 @@ class _Pair:
 
         The words before it have a subject and a verb or a colon, so that what differs is a value.
         """
-        mine, theirs = _frame(self.new, self.new_only), _frame(self.old, self.old_only)
-        if mine is None or theirs is None:
+        new_frame, old_frame = _frame(self.new, self.new_only), _frame(self.old, self.old_only)
+        if new_frame is None or old_frame is None:
             return False
-        (one, before), (other, before_other) = mine, theirs
-        kinds = {one.kind, other.kind}
+        (new_token, words_before), (old_token, old_words_before) = new_frame, old_frame
+        kinds = {new_token.kind, old_token.kind}
         if len(kinds) > 1 and _Kind.WORD in kinds and _Kind.NAME not in kinds:
             return False
-        return before == before_other
+        return words_before == old_words_before
 
     @cached_property
     def one_word_differs(self) -> bool:
         """Whether both are the same but for one number, time, date or name."""
-        mine, theirs = ([token for token in one.tokens if token.folded not in _MARKS] for one in (self.new, self.old))
-        if len(mine) != len(theirs):
+        new_tokens, old_tokens = (
+            [token for token in statement.tokens if token.folded not in _MARKS] for statement in (self.new, self.old)
+        )
+        if len(new_tokens) != len(old_tokens):
             return False
-        differ = [(one, other) for one, other in zip(mine, theirs, strict=True) if not _same(one, other)]
-        alike = [token for token in mine if token.is_content and self.old_has(token)]
-        first = next((token for token in mine if token.is_content), None)
+        differ = [
+            (new_token, old_token)
+            for new_token, old_token in zip(new_tokens, old_tokens, strict=True)
+            if not _same(new_token, old_token)
+        ]
+        alike = [token for token in new_tokens if token.is_content and self.old_has(token)]
+        first = next((token for token in new_tokens if token.is_content), None)
         if len(differ) != 1 or differ[0][0] is first:
             return False
-        return len(alike) >= 2 and all(one.kind is not _Kind.WORD for one in differ[0])
+        return len(alike) >= 2 and all(token.kind is not _Kind.WORD for token in differ[0])
 
     @cached_property
     def one_value_differs(self) -> bool:
@@ -1558,15 +1593,15 @@ class _Pair:
         """
         if _verbs(self.new) != _verbs(self.old):
             return False
-        mine, theirs = _value(self.new, self.new_only), _value(self.old, self.old_only)
-        if mine is None or mine != theirs:
+        new_value, old_value = _value(self.new, self.new_only), _value(self.old, self.old_only)
+        if new_value is None or new_value != old_value:
             return False
         values = [*self.new_only, *self.old_only]
         if any(token.folded in _CONDITIONS for token in values):
             return False
         figures = any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in self.new_content)
         dates = all(token.kind is _Kind.DATE for token in values)
-        regular = all(one.has(one.cues.regular) for one in (self.new, self.old))
+        regular = all(statement.has(statement.cues.regular) for statement in (self.new, self.old))
         return not (figures and dates and regular)
 
     @cached_property
@@ -1580,7 +1615,7 @@ class _Pair:
     def other_subject(self) -> bool:
         """Whether the newer sentence names a possessor or modifier of the common subject: "my daughter's color"."""
         tokens = self.new.tokens
-        in_topic = [any(token is one for one in self.new_topic) for token in tokens]
+        in_topic = [any(token is other for other in self.new_topic) for token in tokens]
         named = [
             within and not self.old_has(token) and token.folded not in _CURRENT and not token.is_verb
             for token, within in zip(tokens, in_topic, strict=True)
@@ -1609,7 +1644,7 @@ class _Pair:
         for at, token in enumerate(self.new_topic):
             if token.kind is _Kind.NUMBER and at and not self.old_has(token):
                 noun = self.new_topic[at - 1]
-                if self.old_has(noun) and any(one.kind is _Kind.NUMBER for one in self.old_topic):
+                if self.old_has(noun) and any(token.kind is _Kind.NUMBER for token in self.old_topic):
                     return True
         return False
 
@@ -1643,7 +1678,7 @@ class _Pair:
 
     def new_has(self, token: _Token) -> bool:
         """Whether the newer sentence has a word of the older."""
-        return any(_same(token, one) for one in self.new_content)
+        return any(_same(token, other) for other in self.new_content)
 
     def other_numbers(self, named: Sequence[_Token]) -> bool:
         """Whether words name a number that the older sentence has not."""
@@ -1665,7 +1700,7 @@ class _Pair:
             else:
                 items[-1].append(token)
         kinds = {token.kind for token in self.old_only} - {_Kind.WORD}
-        differ = sum(any(token is one for token in item for one in self.old_only) for item in items)
+        differ = sum(any(token is other for token in item for other in self.old_only) for item in items)
         if differ < _LEAST_ITEMS and len(kinds) < _LEAST_ITEMS:
             return False
         units = [{unit for _, unit in _measured(item)} for item in items]
@@ -1682,9 +1717,9 @@ def _is_item(item: Sequence[_Token]) -> bool:
     """Whether words between commas are a further item or attribute, not a remark about what stands before them."""
     if not item:
         return False
-    words = [one for one in item if one.folded not in _DETERMINERS and one.folded not in _ITEM_ENDS]
-    bare = 0 < len(words) <= _MOST_BARE and all(one.is_content for one in words)
-    counts = len(item) > 1 and any(one.kind is _Kind.NUMBER for one in item)  # "22 members"
+    words = [token for token in item if token.folded not in _DETERMINERS and token.folded not in _ITEM_ENDS]
+    bare = 0 < len(words) <= _MOST_BARE and all(token.is_content for token in words)
+    counts = len(item) > 1 and any(token.kind is _Kind.NUMBER for token in item)  # "22 members"
     return (bare and not counts) or item[0].is_verb
 
 
@@ -1716,7 +1751,7 @@ def _verbs(sentence: _Sentence, light: frozenset[str] = _LIGHT) -> set[str]:
 
 def _value(sentence: _Sentence, words: Sequence[_Token]) -> str | None:
     """The sort of value that words form, which stand together in a sentence: "figure", "date" or "noun"; else None."""
-    places = [at for at, token in enumerate(sentence.tokens) if any(token is one for one in words)]
+    places = [at for at, token in enumerate(sentence.tokens) if any(token is word for word in words)]
     if not places:
         return None
     between = [sentence.tokens[at] for at in range(places[0], places[-1]) if at not in places]
@@ -1748,7 +1783,11 @@ _ADVERBS: Final = ("ly", "ment")
 def _measured(tokens: Sequence[_Token]) -> list[tuple[_Token, str]]:
     """Each number that a word follows, and the stem of the word."""
     pairs = pairwise(tokens)
-    return [(one, next_one.stem) for one, next_one in pairs if one.kind is _Kind.NUMBER and next_one.kind is _Kind.WORD]
+    return [
+        (number, next_one.stem)
+        for number, next_one in pairs
+        if number.kind is _Kind.NUMBER and next_one.kind is _Kind.WORD
+    ]
 
 
 _COPULAS: Final = _list("copulas")
@@ -1762,7 +1801,7 @@ def _frame(sentence: _Sentence, values: Sequence[_Token]) -> tuple[_Token, tuple
     subject = verb = False
     labelled = not any(token.is_verb for token in sentence.tokens)
     for token in sentence.tokens[begin:]:
-        if any(token is one for one in values):
+        if any(token is value for value in values):
             return (token, tuple(before)) if subject and verb else None
         if token.folded in _SKIPPED_BEFORE:
             continue

@@ -49,5 +49,5 @@ def weight_of(word: str, frequency: int, size: int) -> float:
         frequency: Texts in scope that hold it.
         size: Texts in scope.
     """
-    every = frequency + background_frequency(word)
-    return log(1.0 + (BACKGROUND + size - every + 0.5) / (every + 0.5))
+    total = frequency + background_frequency(word)
+    return log(1.0 + (BACKGROUND + size - total + 0.5) / (total + 0.5))

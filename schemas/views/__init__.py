@@ -27,7 +27,7 @@ from .tunnels import *  # noqa: F403
 from .workspaces import *  # noqa: F403
 
 TABLES: Final[Tables] = tuple(
-    one
+    table
     for family in (
         journal,
         models,
@@ -41,8 +41,8 @@ TABLES: Final[Tables] = tuple(
         operators,
         tunnels,
     )
-    for one in vars(family).values()
-    if isinstance(one, Table)
+    for table in vars(family).values()
+    if isinstance(table, Table)
 )
 
 DECODE_STAGE: Final = "decode"

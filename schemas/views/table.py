@@ -124,7 +124,7 @@ def _column(name: str, hint: Any) -> Column:
             hint, *more = get_args(hint)
             marks += more
         elif origin in (Union, UnionType):
-            (hint,) = (one for one in get_args(hint) if one is not NoneType)
+            (hint,) = (part for part in get_args(hint) if part is not NoneType)
             nullable = True
     kind = next((mark for mark in marks if isinstance(mark, str)), None) or _TYPES[hint]
     default = next((mark.sql for mark in marks if isinstance(mark, Default)), None)

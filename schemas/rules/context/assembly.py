@@ -115,52 +115,54 @@ class _Work:
     drops: list[Drop] = field(default_factory=list)
 
 
-def assemble_context(given: ContextInput, budget: Budget, phase: Phase, count: Count) -> Context:
+def assemble_context(parts: ContextInput, budget: Budget, phase: Phase, count: Count) -> Context:
     """Assemble a context.
 
     Raises:
         ValueError: If the system's text leaves nothing of the budget.
     """
-    system = count(given.system)
+    system = count(parts.system)
     reserved = Budget(budget.total, max(budget.system, system)).system
     given_to = allocate(budget.total, reserved, phase)
     rest = budget.total - reserved
-    work = _Work(given, count, list(given.drops))
+    work = _Work(parts, count, list(parts.drops))
     prompt = _prompt(work, rest)
-    asked = count(prompt)
-    left = max(0, rest - given_to.slack - asked)
-    tools = fitted(given.tools, min(given_to.tools, left), count)
-    spoken = fit_conversation(given.conversation, min(left - tools.tokens, max(0, given_to.user - asked)), count)
+    prompt_tokens = count(prompt)
+    left = max(0, rest - given_to.slack - prompt_tokens)
+    tools = fitted(parts.tools, min(given_to.tools, left), count)
+    spoken = fit_conversation(
+        parts.conversation, min(left - tools.tokens, max(0, given_to.user - prompt_tokens)), count
+    )
     kept, memory = _memories(work, left - tools.tokens - spoken.tokens)
     remembered = count(memory)
     if tools.compressed:
-        tools = fitted(given.tools, left - spoken.tokens - remembered, count)
+        tools = fitted(parts.tools, left - spoken.tokens - remembered, count)
     if spoken.dropped or spoken.masked:
-        spoken = fit_conversation(given.conversation, left - tools.tokens - remembered, count)
+        spoken = fit_conversation(parts.conversation, left - tools.tokens - remembered, count)
     _note_tools(work, tools)
     _note_conversation(work, spoken)
-    total = system + asked + tools.tokens + spoken.tokens + remembered
+    total = system + prompt_tokens + tools.tokens + spoken.tokens + remembered
     tokens = {
         "system": system,
         "memory": remembered,
         "tools": tools.tokens,
         "conversation": spoken.tokens,
-        "prompt": asked,
+        "prompt": prompt_tokens,
         "total": total,
         "reserved": reserved - system,
         "budget": budget.total,
     }
-    return Context(given.system, memory, prompt, tools.shown, spoken.shown, kept, tuple(work.drops), tokens, given_to)
+    return Context(parts.system, memory, prompt, tools.shown, spoken.shown, kept, tuple(work.drops), tokens, given_to)
 
 
 def rendered(items: Sequence[Item]) -> str:
     """The text of memories, a block for each kind; the first one begins with what holds for all of them."""
-    kinds = [kind for kind in Memory if any(one.kind is kind for one in items)]
+    kinds = [kind for kind in Memory if any(item.kind is kind for item in items)]
     blocks = [
         Block(
             kind.value,
             MARKERS[kind],
-            [_section(one) for one in items if one.kind is kind],
+            [_section(item) for item in items if item.kind is kind],
             "" if place else HINTS,
             labelled=False,
         )
@@ -196,25 +198,25 @@ class _Fitted:
     @property
     def competing(self) -> int:
         """How many memories that compete by salience do not fit."""
-        return sum(not one.turn for one in self.dropped)
+        return sum(not item.turn for item in self.dropped)
 
 
 def _memories(work: _Work, room: int) -> tuple[tuple[Item, ...], str]:
     """The memories that fit, and their text."""
-    whole = [_within(one, ITEM_TOKENS, work.count) for one in work.given.items]
-    fitted_ = _fitting(whole, room, work.count)
+    long = [_within(item, ITEM_TOKENS, work.count) for item in work.given.items]
+    fitted_ = _fitting(long, room, work.count)
     if fitted_.competing:
-        short = [_within(one, COMPRESSED_TOKENS, work.count) for one in whole]
-        if short != whole:
+        short = [_within(item, COMPRESSED_TOKENS, work.count) for item in long]
+        if short != long:
             compressed = _fitting(short, room, work.count)
             if compressed.competing < fitted_.competing:
                 fitted_ = compressed
-    originals = {(one.kind, one.id): one for one in work.given.items}
+    originals = {(item.kind, item.id): item for item in work.given.items}
     for item in fitted_.kept:
         before = originals[item.kind, item.id]
         if item.text != before.text:
             work.drops.append(_shortened(before, item, work.count))
-    lowest = {kind: min((one.salience for one in fitted_.kept if one.kind is kind), default=None) for kind in Memory}
+    lowest = {kind: min((item.salience for item in fitted_.kept if item.kind is kind), default=None) for kind in Memory}
     for item in fitted_.dropped:
         least = lowest[item.kind]
         reason = _NO_ROOM if least is None or item.turn else f"{_NO_ROOM}: the least salient one kept has {least}"
@@ -235,7 +237,7 @@ def _fitting(items: Sequence[Item], room: int, count: Count) -> _Fitted:
 
     The first one that does not fit is cut to what is left, if that is enough to say something.
     """
-    alone = {(one.kind, one.id): count(rendered_line(one)) for one in items}
+    alone = {(item.kind, item.id): count(rendered_line(item)) for item in items}
     frame = max(count(rendered_frame(kind)) for kind in Memory)
     once = count(HINTS)
     chosen = choose(items, alone, frame, room - once)
@@ -255,7 +257,7 @@ def _cut(chosen: Chosen, frame: int, room: int, count: Count) -> Item | None:
     if not chosen.dropped or chosen.dropped[0].finding is not None:
         return None
     first = chosen.dropped[0]
-    left = room - chosen.tokens - (0 if any(one.kind is first.kind for one in chosen.kept) else frame)
+    left = room - chosen.tokens - (0 if any(item.kind is first.kind for item in chosen.kept) else frame)
     left -= count(f"- {first.marks}\n")
     return None if left < LEAST_TOKENS else _within(first, left, count)
 

@@ -94,5 +94,5 @@ def allocate(total: int, system: int, phase: Phase) -> Allocation:
 
 def certain_of(room: int) -> dict[Memory, int]:
     """The tokens that are reserved for each kind of memory."""
-    whole = sum(MEMORY_PARTS.values())
-    return {kind: room * part // whole for kind, part in MEMORY_PARTS.items()}
+    total = sum(MEMORY_PARTS.values())
+    return {kind: room * part // total for kind, part in MEMORY_PARTS.items()}

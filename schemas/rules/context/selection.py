@@ -110,9 +110,9 @@ class _Room:
 
     def take(self, item: Item) -> None:
         cost = self.cost(item)
-        taken = self.taken[item.kind]
-        taken.used += cost
-        taken.next += 1
+        kind_taken = self.taken[item.kind]
+        kind_taken.used += cost
+        kind_taken.next += 1
         self.used += cost
 
 
@@ -126,22 +126,26 @@ def choose(items: Sequence[Item], sizes: dict[tuple[Memory, str], int], frame: i
         total: The room.
     """
     room = _Room(total, frame, sizes)
-    by_kind = {kind: sorted((one for one in items if one.kind is kind), key=lambda one: one.order) for kind in Memory}
+    by_kind = {
+        kind: sorted((item for item in items if item.kind is kind), key=lambda item: item.order) for kind in Memory
+    }
     for kind, certain in certain_of(total).items():
         for item in by_kind[kind]:
             if item.turn or room.taken[kind].used + room.cost(item) > certain:
                 break
             room.take(item)
-    rest = sorted((one for kind in Memory for one in by_kind[kind][room.taken[kind].next :]), key=lambda one: one.order)
+    rest = sorted(
+        (item for kind in Memory for item in by_kind[kind][room.taken[kind].next :]), key=lambda item: item.order
+    )
     for item in rest:
-        taken = room.taken[item.kind]
-        if taken.full or room.used + room.cost(item) > total:
-            taken.full = True  # what is less salient of this kind does not go before it
+        kind_taken = room.taken[item.kind]
+        if kind_taken.full or room.used + room.cost(item) > total:
+            kind_taken.full = True  # what is less salient of this kind does not go before it
         else:
             room.take(item)
-    kept = tuple(one for kind in Memory for one in by_kind[kind][: room.taken[kind].next])
-    left = tuple(one for kind in Memory for one in by_kind[kind][room.taken[kind].next :])
-    return Chosen(kept, tuple(sorted(left, key=lambda one: one.order)), room.used)
+    kept = tuple(item for kind in Memory for item in by_kind[kind][: room.taken[kind].next])
+    left = tuple(item for kind in Memory for item in by_kind[kind][room.taken[kind].next :])
+    return Chosen(kept, tuple(sorted(left, key=lambda item: item.order)), room.used)
 
 
 def in_text_order(items: Sequence[Item]) -> tuple[Item, ...]:
@@ -152,7 +156,7 @@ def in_text_order(items: Sequence[Item]) -> tuple[Item, ...]:
     """
     placed: list[Item] = []
     for kind in Memory:
-        among = sorted((one for one in items if one.kind is kind), key=lambda one: one.order)
+        among = sorted((item for item in items if item.kind is kind), key=lambda item: item.order)
         placed += _replaced_below(_newer_first(among))
     return tuple(placed)
 
@@ -177,12 +181,12 @@ def _newer_first(items: Sequence[Item]) -> list[Item]:
 
 def _replaced_below(items: list[Item]) -> list[Item]:
     """Items with each that was replaced directly below what replaced it, if that is above or below it."""
-    ids = {one.id for one in items}
+    ids = {item.id for item in items}
     replaced: dict[str, list[Item]] = {}
-    for one in items:
-        if one.below is not None and one.below in ids and one.below != one.id:
-            replaced.setdefault(one.below, []).append(one)
-    moved = {one.id for some in replaced.values() for one in some}
+    for item in items:
+        if item.below is not None and item.below in ids and item.below != item.id:
+            replaced.setdefault(item.below, []).append(item)
+    moved = {item.id for group in replaced.values() for item in group}
     placed: list[Item] = []
     seen: set[str] = set()
 
@@ -190,8 +194,8 @@ def _replaced_below(items: list[Item]) -> list[Item]:
         if item.id not in seen:
             seen.add(item.id)
             placed.append(item)
-            for one in replaced.get(item.id, ()):
-                place(one)
+            for lower in replaced.get(item.id, ()):
+                place(lower)
 
     for item in items:
         if item.id not in moved:

@@ -67,7 +67,7 @@ def _plain(schema: Any, *, names: bool = False) -> Any:
     if isinstance(schema, Mapping):
         kept = {name: value for name, value in schema.items() if names or name not in _LEFT_OUT}
         return {name: _plain(value, names=not names and name in _MAPS) for name, value in kept.items()}
-    return [_plain(one) for one in schema] if isinstance(schema, (list, tuple)) else schema
+    return [_plain(part) for part in schema] if isinstance(schema, (list, tuple)) else schema
 
 
 def _first_sentence(text: str) -> str:

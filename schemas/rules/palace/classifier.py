@@ -80,15 +80,15 @@ def room_of(memory_type: str) -> str:
 
 def classify(text: str, least: float = 0.0) -> Classified:
     """The most confident type over all segments; ``UNCLASSIFIED`` if it is less confident than ``least``."""
-    found = [classify_segment(segment) for segment in segments_of(text)]
-    best = max(found, key=lambda one: one.confidence, default=UNCLASSIFIED)
+    classified_segments = [classify_segment(segment) for segment in segments_of(text)]
+    best = max(classified_segments, key=lambda classified: classified.confidence, default=UNCLASSIFIED)
     return best if best.confidence >= least else UNCLASSIFIED
 
 
 def classify_segment(segment: str) -> Classified:
     """The type of one segment."""
     prose = (prose_of(segment) or segment).lower()
-    scores = {kind: sum(one.count(prose) for one in markers) for kind, markers in lexicon().markers.items()}
+    scores = {kind: sum(marker.count(prose) for marker in markers) for kind, markers in lexicon().markers.items()}
     best = max(scores, key=lambda kind: scores[kind])  # the first of equals: they are sorted
     if not scores[best]:
         return UNCLASSIFIED

@@ -112,7 +112,7 @@ class Thresholds:
     @classmethod
     def of(cls, high: str | None, low: str | None, *, has_model: bool) -> Thresholds:
         """The thresholds from the values of the two settings; a value that is not a number counts as ``OFF``."""
-        return cls(*(_number(one, OFF if has_model else default) for one, default in ((high, HIGH), (low, LOW))))
+        return cls(*(_number(value, OFF if has_model else default) for value, default in ((high, HIGH), (low, LOW))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Chunk:
     importance: float
     tier: PipelineTier
     state: DrawerState
-    found: Classified
+    classified: Classified
 
 
 def may_answer(turn: Turn) -> bool:
@@ -182,38 +182,40 @@ def filed_chunks(text: str, thresholds: Thresholds) -> list[Chunk]:
     parts = chunks_of(text)
     chunks = []
     for part in parts:
-        found = classify(part, LEAST_CONFIDENCE)
-        if found.memory_type == GENERAL:
+        classified = classify(part, LEAST_CONFIDENCE)
+        if classified.memory_type == GENERAL:
             kind = kind_of_turns(turns_in(part))
             if kind == CHATTER and len(parts) == 1:
                 continue
-            found = Classified(FACT if kind == CHATTER else kind, found.confidence)
-        chunks.append(chunk_of(part, found, thresholds))
+            classified = Classified(FACT if kind == CHATTER else kind, classified.confidence)
+        chunks.append(chunk_of(part, classified, thresholds))
     return chunks
 
 
-def chunk_of(text: str, found: Classified, thresholds: Thresholds, nearest: tuple[str, float] | None = None) -> Chunk:
+def chunk_of(
+    text: str, classified: Classified, thresholds: Thresholds, nearest: tuple[str, float] | None = None
+) -> Chunk:
     """A chunk; for the arguments see ``tier_of``."""
-    tier, memory_type = tier_of(found, thresholds, nearest)
+    tier, memory_type = tier_of(classified, thresholds, nearest)
     state = DrawerState.RAW if tier is PipelineTier.LLM else DrawerState.PROCESSED
-    return Chunk(text, memory_type, room_of(memory_type), found.importance, tier, state, found)
+    return Chunk(text, memory_type, room_of(memory_type), classified.importance, tier, state, classified)
 
 
 def tier_of(
-    found: Classified, thresholds: Thresholds, nearest: tuple[str, float] | None = None
+    classified: Classified, thresholds: Thresholds, nearest: tuple[str, float] | None = None
 ) -> tuple[PipelineTier, str]:
     """The step that decides the type of a chunk, and the type.
 
     Args:
-        found: The result of the classifier.
+        classified: The result of the classifier.
         thresholds: The two settings.
         nearest: Type and cosine of the nearest centroid, None without one; above ``CENTROID_COSINE`` its type counts.
     """
-    if found.confidence >= thresholds.high:
-        return PipelineTier.HEURISTIC, found.memory_type
-    if found.confidence >= thresholds.low and nearest is not None and nearest[1] > CENTROID_COSINE:
+    if classified.confidence >= thresholds.high:
+        return PipelineTier.HEURISTIC, classified.memory_type
+    if classified.confidence >= thresholds.low and nearest is not None and nearest[1] > CENTROID_COSINE:
         return PipelineTier.CENTROID, nearest[0]
-    return PipelineTier.LLM, found.memory_type
+    return PipelineTier.LLM, classified.memory_type
 
 
 def _number(text: str | None, default: float) -> float:

@@ -89,32 +89,32 @@ def kind_of_turns(turns: Iterable[str]) -> str:
 
 def scores_of(text: str) -> dict[str, float]:
     """The score of each type, see the module."""
-    said = _plain(text)
-    words = _WORD.findall(said)
+    plain = _plain(text)
+    words = _WORD.findall(plain)
     cues = _cues()
     scores = {
-        kind: sum(_WEIGHTS[level] * min(_EACH, len(set(one.findall(said)))) for level, one in levels.items())
+        kind: sum(_WEIGHTS[level] * min(_EACH, len(set(pattern.findall(plain)))) for level, pattern in levels.items())
         for kind, levels in cues.levels.items()
     }
     for kind, markers in lexicon().markers.items():
-        scores[kind] += _MARKS * min(_EACH, sum(one.count(said.replace("’", "'")) for one in markers))
-    if scores["problem"] >= max(_WEIGHTS["clear"], scores["milestone"]) and lexicon().resolution.search(said):
+        scores[kind] += _MARKS * min(_EACH, sum(marker.count(plain.replace("’", "'")) for marker in markers))
+    if scores["problem"] >= max(_WEIGHTS["clear"], scores["milestone"]) and lexicon().resolution.search(plain):
         scores["milestone"] = scores["problem"] + _MARKS
-    sentences = [one for one in _SENTENCE_END.split(said) if one.strip()]
-    if any(cues.order.search(one) for one in sentences):
+    sentences = [sentence for sentence in _SENTENCE_END.split(plain) if sentence.strip()]
+    if any(cues.order.search(sentence) for sentence in sentences):
         scores[TASK] += _ORDERS
-    if any(char.isdigit() for char in said):
+    if any(char.isdigit() for char in plain):
         scores[FACT] += _NUMBERS
     scores[FACT] += _NAMES * min(_EACH, len(_NAME.findall(text)))
-    if _DEFINITION.match(said):
+    if _DEFINITION.match(plain):
         scores[FACT] += _DEFINES
     if len(words) > _SMALL_TALK:
         scores[CHATTER] *= _IN_PASSING
     requests = scores[TASK] >= _WEIGHTS["clear"]
-    if sentences and not requests and all(one.rstrip(" )").endswith("?") for one in sentences):
+    if sentences and not requests and all(sentence.rstrip(" )").endswith("?") for sentence in sentences):
         scores[CHATTER] += _ASKS
-    rest = _WORD.findall(cues.alone.sub(" ", said))
-    if len(rest) <= _FEW_WORDS and not any(char.isdigit() for char in said):
+    rest = _WORD.findall(cues.alone.sub(" ", plain))
+    if len(rest) <= _FEW_WORDS and not any(char.isdigit() for char in plain):
         scores[CHATTER] += _FEW if len(rest) == len(words) else _ALONE
     scores[FACT] = min(_FACT_MOST, _FACT_SHARE * scores[FACT])
     return scores
@@ -128,7 +128,7 @@ def _plain(text: str) -> str:
 def _cues() -> _Cues:
     data = tomllib.loads(resources.files(__package__).joinpath("kinds.toml").read_text("utf-8"))
     words = {
-        name: "|".join(part for part in "".join(one.split("\n")).split("|")) for name, one in data["words"].items()
+        name: "|".join(part for part in "".join(words.split("\n")).split("|")) for name, words in data["words"].items()
     }
     return _Cues(
         {
@@ -147,6 +147,6 @@ def _cues() -> _Cues:
 
 def _any(patterns: list[str], words: Mapping[str, str]) -> re.Pattern[str]:
     joined = "|".join(patterns)
-    for name, one in words.items():
-        joined = joined.replace(f"<{name}>", f"(?:{one})")
+    for name, pattern in words.items():
+        joined = joined.replace(f"<{name}>", f"(?:{pattern})")
     return re.compile(rf"(?<![\w’])(?:{joined})(?![\w’])")

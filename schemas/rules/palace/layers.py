@@ -111,17 +111,19 @@ def render_essential(drawers: Iterable[Told]) -> str:
     If they do not fit and have several authors, those of the author with the most lines are left out first, so that one
     author does not displace the others by many drawers or by the names of rooms.
     """
-    best = sorted(drawers, key=lambda one: (-one.importance, -one.filed_ms, one.drawer_id))[:ESSENTIAL_DRAWERS]
+    best = sorted(drawers, key=lambda drawer: (-drawer.importance, -drawer.filed_ms, drawer.drawer_id))[
+        :ESSENTIAL_DRAWERS
+    ]
     if not best:
         return f"{ESSENTIAL_HEADING}\n{NO_MEMORIES}"
-    snippets = {one.drawer_id: f"  - {_snippet(one, ESSENTIAL_SNIPPET)}" for one in best}
+    snippets = {drawer.drawer_id: f"  - {_snippet(drawer, ESSENTIAL_SNIPPET)}" for drawer in best}
     lines = _story(best, snippets)
-    if len({_filed_by(one) for one in best}) > 1:
+    if len({_filed_by(drawer) for drawer in best}) > 1:
         end: list[tuple[str, bool]] = []
         while len(best) > 1 and sum(len(line) + 1 for line, _ in (*lines, *end)) > ESSENTIAL_CHARS + 1:
-            shown = Counter(map(_filed_by, best))
-            most = max(shown.values())
-            best.pop(max(at for at, one in enumerate(best) if shown[_filed_by(one)] == most))
+            count_by_author = Counter(map(_filed_by, best))
+            most = max(count_by_author.values())
+            best.pop(max(at for at, drawer in enumerate(best) if count_by_author[_filed_by(drawer)] == most))
             lines, end = _story(best, snippets), [(MORE, True)]
         lines += end
     return _framed(STORY, _within(lines, ESSENTIAL_CHARS, MORE))
@@ -130,36 +132,36 @@ def render_essential(drawers: Iterable[Told]) -> str:
 def _story(drawers: Sequence[Told], snippets: Mapping[str, str]) -> list[tuple[str, bool]]:
     """The lines of the story, and whether each is a drawer's."""
     lines = [(ESSENTIAL_HEADING, False)]
-    for room, inside in groupby(sorted(drawers, key=lambda one: one.room), key=lambda one: one.room):
+    for room, inside in groupby(sorted(drawers, key=lambda drawer: drawer.room), key=lambda drawer: drawer.room):
         lines.append((neutral(f"[{safe_label(room)}]"), False))
-        lines += [(snippets[one.drawer_id], True) for one in inside]
+        lines += [(snippets[drawer.drawer_id], True) for drawer in inside]
     return lines
 
 
-def _filed_by(one: Told) -> str:
+def _filed_by(drawer: Told) -> str:
     """The author without the reactor that read the drawer in the author's conversation."""
-    return one.author.partition(", actor ")[0]
+    return drawer.author.partition(", actor ")[0]
 
 
 def render_recall(drawers: Sequence[Told], wing: str | None, room: str | None) -> str:
     """Drawers of a place, newest first, as many whole lines as fit."""
     if not drawers:
         return f"No drawers for wing={wing or '*'} room={room or '*'}."
-    newest = sorted(drawers, key=lambda one: (-one.filed_ms, one.drawer_id))
+    newest = sorted(drawers, key=lambda drawer: (-drawer.filed_ms, drawer.drawer_id))
     lines = [(f"## Recall ({len(drawers)} drawers)", False)]
-    lines += [(neutral(f"[{safe_label(one.room)}] ") + _snippet(one, RECALL_SNIPPET), True) for one in newest]
+    lines += [(neutral(f"[{safe_label(drawer.room)}] ") + _snippet(drawer, RECALL_SNIPPET), True) for drawer in newest]
     return _framed(DRAWERS, _within(lines, RECALL_CHARS, ""))
 
 
-def render_search(query: str, found: Sequence[Found]) -> str:
+def render_search(query: str, hits: Sequence[Found]) -> str:
     """The hits of a search, best first, as many whole lines as fit."""
-    asked = neutral(shortened(query, SEARCH_SNIPPET))
-    if not found:
-        return f"No results for: {asked}"
-    lines = [(f"## Search: {asked}", False)]
-    for rank, one in enumerate(found, 1):
-        place = neutral(f"[{safe_label(f'{one.wing}/{one.room}')}]")
-        lines.append((f"{rank}. {place} ({one.score:.3f}) {_snippet(one, SEARCH_SNIPPET)}", True))
+    query_text = neutral(shortened(query, SEARCH_SNIPPET))
+    if not hits:
+        return f"No results for: {query_text}"
+    lines = [(f"## Search: {query_text}", False)]
+    for rank, drawer in enumerate(hits, 1):
+        place = neutral(f"[{safe_label(f'{drawer.wing}/{drawer.room}')}]")
+        lines.append((f"{rank}. {place} ({drawer.score:.3f}) {_snippet(drawer, SEARCH_SNIPPET)}", True))
     return _framed(DRAWERS, _within(lines, CONTEXT_CHARS - _FRAME_CHARS, ""))
 
 
@@ -167,10 +169,10 @@ def render_context(memory: str, messages: Sequence[Said]) -> str:
     """Memory, a blank line, and the newest messages that fit beside it, oldest first; blank messages are left out."""
     room = CONTEXT_CHARS - len(memory) - len(MESSAGES_HEADING) - 2
     lines: list[str] = []
-    for one in reversed(messages):
-        text = _one_line(one.text)
+    for message in reversed(messages):
+        text = _one_line(message.text)
         line = neutral(
-            f"**{_one_line(one.sender)}**: {text[:MESSAGE_CHARS]}{_DOTS if len(text) > MESSAGE_CHARS else ''}"
+            f"**{_one_line(message.sender)}**: {text[:MESSAGE_CHARS]}{_DOTS if len(text) > MESSAGE_CHARS else ''}"
         )
         room -= len(line) + 1 if text else 0
         if room < 0:
@@ -186,16 +188,20 @@ def shortened(text: str, chars: int) -> str:
     return line if len(line) <= chars else line[: chars - len(_DOTS)] + _DOTS
 
 
-def _snippet(one: Told | Found, chars: int) -> str:
+def _snippet(drawer: Told | Found, chars: int) -> str:
     """Author, text and file of a drawer, or the notice that it is blocked; the file is not within ``chars``."""
-    name = _one_line(one.source_file.replace("\\", "/").rstrip("/").rpartition("/")[2])
-    line = shortened(f"{one.author}: {one.content}", chars) + (f"  ({name})" if name else "")
-    label = f"{one.drawer_id} of {one.author}"
-    content = shortened(one.content, chars)
-    read = (line, f"{spoken(one.room)} {content}", f"{spoken(one.author)} {content}")  # an attack may begin in a name
-    found = (Section(one.drawer_id, label, text).blocking for text in read)
-    finding = next((one for one in found if one is not None), None)
-    return safe_text(Section(one.drawer_id, label, line, finding, scanned=True))
+    name = _one_line(drawer.source_file.replace("\\", "/").rstrip("/").rpartition("/")[2])
+    line = shortened(f"{drawer.author}: {drawer.content}", chars) + (f"  ({name})" if name else "")
+    label = f"{drawer.drawer_id} of {drawer.author}"
+    content = shortened(drawer.content, chars)
+    read = (
+        line,
+        f"{spoken(drawer.room)} {content}",
+        f"{spoken(drawer.author)} {content}",
+    )  # an attack may begin in a name
+    findings = (Section(drawer.drawer_id, label, text).blocking for text in read)
+    finding = next((finding for finding in findings if finding is not None), None)
+    return safe_text(Section(drawer.drawer_id, label, line, finding, scanned=True))
 
 
 def _framed(marker: str, text: str) -> str:

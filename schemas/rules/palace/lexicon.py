@@ -64,7 +64,7 @@ def lexicon() -> Lexicon:
     return Lexicon(
         filler=re.compile(rf"(?:{'|'.join(data['noise']['fillers'])})[\s!.?]*", re.IGNORECASE),
         markers={
-            kind: tuple(Marker(_whole(one), _openings(one)) for one in words)
+            kind: tuple(Marker(_whole(word), _openings(word)) for word in words)
             for kind, words in sorted(data["markers"].items())
         },
         positive=frozenset(sentiment["positive"]),

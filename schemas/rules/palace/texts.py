@@ -49,12 +49,12 @@ def exchange(user: str, replies: Sequence[tuple[str, str]]) -> str | None:
 
 def conversation(turns: Sequence[Spoken]) -> str | None:
     """Turns as the text to file, without delegations, empty turns and noise; None if nothing is left."""
-    said = [
+    speeches = [
         f"{turn.speaker}: {turn.text}"
         for turn in turns
         if turn.kind != DELEGATION and turn.text.strip() and (turn.answers or not is_noise(turn.text))
     ]
-    return "\n\n".join(said) or None
+    return "\n\n".join(speeches) or None
 
 
 def chunks_of(text: str) -> list[str]:
@@ -72,7 +72,7 @@ def _overlap(begin: int, end: int) -> int:
 
 def _cuts(text: str) -> list[int]:
     """Where chunks begin, overlaps aside: at the last end of a sentence that fits, else after 700 characters."""
-    ends = [found.end() for found in _SENTENCE_END.finditer(text)]
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
     starts = [0]
     at = 0
     while len(text) - starts[-1] > CHUNK_CHARS - (OVERLAP_CHARS if starts[-1] else 0):

@@ -33,9 +33,9 @@ class Use(NamedTuple):
     followed_ms: int
 
 
-def tunnel_id(one: tuple[str, str], other: tuple[str, str]) -> str:
+def tunnel_id(end: tuple[str, str], other_end: tuple[str, str]) -> str:
     """``tunnel_<16 hex>`` of two places (wing, room), the same in both orders."""
-    ends = json.dumps(sorted((one, other)), ensure_ascii=False)
+    ends = json.dumps(sorted((end, other_end)), ensure_ascii=False)
     return f"tunnel_{hashlib.sha256(ends.encode()).hexdigest()[:16]}"
 
 

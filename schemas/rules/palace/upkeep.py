@@ -63,11 +63,11 @@ def pruned(fading: Iterable[Fading], live: int) -> list[str]:
         fading: The processed ones of the live drawers.
         live: Number of live drawers.
     """
-    weak = [one for one in fading if one.importance < PRUNE_BELOW and one.access_count < PRUNE_READS]
-    weak.sort(key=lambda one: (one.importance, one.drawer_id))
-    return [one.drawer_id for one in weak[: max(live - KEPT, 0)]]
+    weak = [drawer for drawer in fading if drawer.importance < PRUNE_BELOW and drawer.access_count < PRUNE_READS]
+    weak.sort(key=lambda drawer: (drawer.importance, drawer.drawer_id))
+    return [drawer.drawer_id for drawer in weak[: max(live - KEPT, 0)]]
 
 
 def source_hash(drawer_ids: Sequence[str]) -> str:
     """Hex SHA-256 over the sorted ids, each followed by a zero byte."""
-    return hashlib.sha256("".join(f"{one}\0" for one in sorted(drawer_ids)).encode()).hexdigest()
+    return hashlib.sha256("".join(f"{drawer_id}\0" for drawer_id in sorted(drawer_ids)).encode()).hexdigest()

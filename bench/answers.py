@@ -52,7 +52,7 @@ from crew_journal.schemas.operations.recall import RecallHit, RecallRequest
 from crew_journal.schemas.rules.context.tokens import estimate
 from crew_journal.schemas.rules.embed_text import embedded_text
 from crew_journal.schemas.rules.palace.texts import exchange
-from crew_journal.schemas.rules.render import Memory as RenderedMemory
+from crew_journal.schemas.rules.render import PromptHit as RenderedMemory
 from crew_journal.schemas.rules.render import line_of, one_line
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings

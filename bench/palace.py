@@ -48,7 +48,14 @@ from crew_journal.schemas.operations.palace import PalaceRecipe, PalaceSearchReq
 from crew_journal.schemas.operations.palace_graph import TraverseRequest
 from crew_journal.schemas.operations.tunnels import ExplicitTunnel
 from crew_journal.schemas.ports import Embedder, Published
-from crew_journal.schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, Exchange, Thresholds, Turn, exchanges_of
+from crew_journal.schemas.rules.palace.exchanges import (
+    AGENT_TURN,
+    USER_TURN,
+    Exchange,
+    ExchangeTurn,
+    Thresholds,
+    exchanges_of,
+)
 from crew_journal.schemas.rules.palace.places import drawer_id
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
@@ -207,7 +214,7 @@ async def _speed(report: Report, node: _Node, texts: Sequence[str], corpus: Corp
 async def _hot_path(report: Report, node: _Node, texts: Sequence[str]) -> None:
     workspace = "talk"
     turns = [
-        Turn(n, f"t{n}", "s", USER_TURN if n % 2 == 0 else AGENT_TURN, "ada", text, "", 0, 0)
+        ExchangeTurn(n, f"t{n}", "s", USER_TURN if n % 2 == 0 else AGENT_TURN, "ada", text, "", 0, 0)
         for n, text in enumerate(texts)
     ]
     exchanges = [exchange for exchange in exchanges_of(turns, 1 << 50) if exchange.ended]
@@ -267,11 +274,13 @@ async def _locomo(report: Report, path: Path, folder: Path) -> None:
 
 
 def _exchanges(records: Sequence[dict[str, Any]]) -> list[Exchange]:
-    sessions: dict[str, list[Turn]] = {}
+    sessions: dict[str, list[ExchangeTurn]] = {}
     for seq, record in enumerate(records):
         turns = sessions.setdefault(str(record["trace_id"]), [])
         kind = AGENT_TURN if len(turns) % 2 else USER_TURN
-        turns.append(Turn(seq, str(record["id"]), str(record["trace_id"]), kind, "", str(record["summary"]), "", 0, 0))
+        turns.append(
+            ExchangeTurn(seq, str(record["id"]), str(record["trace_id"]), kind, "", str(record["summary"]), "", 0, 0)
+        )
     return [exchange for turns in sessions.values() for exchange in exchanges_of(turns, 1 << 50)]
 
 

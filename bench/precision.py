@@ -21,7 +21,7 @@ from bench.figures import Report, at_least, at_most, say
 from bench.precision_beliefs import beliefs
 from bench.quality_index import ANALYZER, Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
 from crew_journal.schemas.operations.recall import INJECT, Mode
-from crew_journal.schemas.rules.statements import Told
+from crew_journal.schemas.rules.statements import QueryKind
 from crew_journal.schemas.timestamps import DAY_MS
 from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.evidence.judging import judgement, weighed
@@ -143,7 +143,7 @@ async def _situations(report: Report) -> None:
 def _as_question(journal: Set, at: int) -> Query:
     query = journal.queries[at]
     late = None if query.late is None else replace(query.late, emphasis=())
-    return replace(query, told=Told.ASKS, late=late)
+    return replace(query, told=QueryKind.ASKS, late=late)
 
 
 def _ranked(index: HotIndex, journal: Set, recipe: Recipe) -> list[list[str]]:

@@ -34,21 +34,21 @@ _PROTOCOL: Final = "consumers/projection.py says what a projection has; mend the
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _FoundModule:
     """A module of ``consumers/views`` or ``consumers/reactors`` and its file."""
 
     module: ModuleType
     file: str
 
 
-def _parts(package: ModuleType) -> Iterator[_Part]:
+def _parts(package: ModuleType) -> Iterator[_FoundModule]:
     modules = sorted((module.name, module) for module in pkgutil.iter_modules(package.__path__))
     for name, info in modules:
         if name.startswith("_"):
             continue
         file = str(Path(getattr(info.module_finder, "path", "")) / f"{name}.py")
         try:
-            yield _Part(importlib.import_module(f"{package.__name__}.{name}"), file)
+            yield _FoundModule(importlib.import_module(f"{package.__name__}.{name}"), file)
         except Exception as error:  # whatever its code does when it is imported
             raise DiscoveryError(f"{file} cannot be imported: {_said(error)}", hint=_REMOVE) from error
 
@@ -60,7 +60,7 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}{where}: {message}"
 
 
-def _projection_of(part: _Part) -> Projection:
+def _projection_of(part: _FoundModule) -> Projection:
     declared = getattr(part.module, "PROJECTION", None)
     if declared is None:
         raise DiscoveryError(f"{part.file} exposes no PROJECTION", hint="name the class in PROJECTION")

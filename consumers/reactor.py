@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from nats.aio.client import Client
 
 from ..schemas.ports import Embedder, Publisher, SimilarReader, ViewReader
-from ..schemas.rules.health import Trouble
+from ..schemas.rules.health import EmbedderFailure
 from ..schemas.settings import Settings
 
 
@@ -91,6 +91,6 @@ class ReactorContext:
     similar: SimilarReader | None = None
     embedder_for: Callable[[str], Embedder | None] = lambda _model: None
     embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None
-    embedder_trouble: Callable[[str | None], Trouble | None] = lambda _model: None
+    embedder_trouble: Callable[[str | None], EmbedderFailure | None] = lambda _model: None
     embedding_generation: int = 0
     subject_key: bytes = b""

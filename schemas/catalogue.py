@@ -15,7 +15,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 
-class Publisher(StrEnum):
+class PublisherKind(StrEnum):
     """The callers that may publish a type.
 
     ``agents``: every token. ``vouched``: OWNER, ADMIN and tokens that were granted the type (decisions of keepers,
@@ -31,9 +31,9 @@ class Publisher(StrEnum):
     RESERVED = "reserved"
 
 
-SERVICE_ALONE: Final = frozenset({Publisher.SERVICE, Publisher.RESERVED})
+SERVICE_ALONE: Final = frozenset({PublisherKind.SERVICE, PublisherKind.RESERVED})
 """Publishers whose types no token can submit."""
-_DECIDING: Final = frozenset({Publisher.SERVICE, Publisher.OPERATORS})
+_DECIDING: Final = frozenset({PublisherKind.SERVICE, PublisherKind.OPERATORS})
 
 
 class EntryTypeInfo(BaseModel):
@@ -46,7 +46,7 @@ class EntryTypeInfo(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     group: str
-    publisher: Publisher = Publisher.AGENTS
+    publisher: PublisherKind = PublisherKind.AGENTS
     noise: bool = False
     quiet: bool = False
     conversation: bool = False
@@ -81,7 +81,7 @@ def is_control_type(entry_type: str) -> bool:
     return info_of(entry_type).publisher in _DECIDING
 
 
-def publishers_of(pattern: str) -> frozenset[Publisher]:
+def publishers_of(pattern: str) -> frozenset[PublisherKind]:
     """Publishers of all types that a type or ``prefix.*`` covers, unknown types included."""
     if not pattern.endswith(".*"):
         return frozenset({info_of(pattern).publisher})

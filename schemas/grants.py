@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import StringConstraints
 
-from .catalogue import SERVICE_ALONE, Publisher, publishers_of
+from .catalogue import SERVICE_ALONE, PublisherKind, publishers_of
 from .persons import person_of
 from .subjects import MAX_ENTRY_TYPE
 
@@ -39,7 +39,7 @@ def covers(patterns: tuple[str, ...], entry_type: str) -> bool:
 def why_not_granted(pattern: str) -> str | None:
     """Why a pattern cannot be granted (an agent can publish none of its types); None if it can."""
     publishers = publishers_of(pattern)
-    if publishers & {Publisher.AGENTS, Publisher.VOUCHED}:
+    if publishers & {PublisherKind.AGENTS, PublisherKind.VOUCHED}:
         return None
     allowed = "the service" if publishers <= SERVICE_ALONE else "the service, OWNER and ADMIN"
     return f"{pattern}: only {allowed} can publish {'these types' if pattern.endswith('.*') else 'this type'}"

@@ -73,7 +73,7 @@ class _Column:
         self.size = end
 
 
-class _Words:
+class _WordTable:
     """The words so far: a number for each, columns by that number, and further columns of words in turns."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class _Memory:
     """The cache of this process; created at its first use."""
 
     lock = threading.Lock()
-    words: _Words | None = None
+    words: _WordTable | None = None
 
 
 class KnownWords:
@@ -152,7 +152,7 @@ class KnownWords:
         with _Memory.lock:
             memory = _Memory.words
             if memory is None or len(memory.numbers) + len(words) > WORDS_KEPT or memory.chars > CHARS_KEPT:
-                memory = _Memory.words = _Words()
+                memory = _Memory.words = _WordTable()
             self._memory = memory
             self._numbers = memory.find(words)
             self.keys: npt.NDArray[np.uint64] = memory.key.rows[self._numbers]

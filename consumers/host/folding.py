@@ -79,7 +79,7 @@ def commit(
     return changes
 
 
-class Folder:
+class BatchFolder:
     """Commits batches and keeps account of who is where; used by the host under its lock."""
 
     def __init__(self, store: ViewStore, park: Park, *, replays: bool = False) -> None:

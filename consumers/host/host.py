@@ -29,7 +29,7 @@ from .admission import (
     IdentityIndex,
 )
 from .faults import FoldingStopped
-from .folding import Folder
+from .folding import BatchFolder
 from .leniency import PARKINGS_DDL, PARKINGS_TABLE
 from .missing import has_lost_tables
 from .prepare import Parked, Prepared, in_order, prepare
@@ -138,7 +138,7 @@ class Host:
         self.projections = tuple(projections)
         self.identities = IdentityIndex()
         self.lagging = asyncio.Event()
-        self.folder = Folder(store, park, replays=replays)
+        self.folder = BatchFolder(store, park, replays=replays)
         self._tidying = Tidying(self) if housekeeping else None
         self._lock = asyncio.Lock()
         self._cpu = ThreadPoolExecutor(1, thread_name_prefix="crew-views-decode")

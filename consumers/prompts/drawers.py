@@ -95,7 +95,7 @@ class Comparison(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class TypedTriple:
     """A triple with the types of its ends."""
 
     subject: str
@@ -113,7 +113,7 @@ class Understood:
     importance: float
     summary: str
     entities: int
-    statements: tuple[Statement, ...]
+    statements: tuple[TypedTriple, ...]
 
 
 def classification(texts: Sequence[str]) -> Prompt:
@@ -160,17 +160,17 @@ def _understood(drawer: ReadDrawer) -> Understood:
             kind = entity.type.strip().lower()
             types.setdefault(normal_name(name), (name, kind if kind in ENTITY_TYPES else GENERAL_TYPE))
     types = dict(list(types.items())[:MOST_ENTITIES])
-    statements: dict[tuple[str, str, str], Statement] = {}
+    statements: dict[tuple[str, str, str], TypedTriple] = {}
     for triple in drawer.triples[:MOST_TRIPLES]:
         subject, predicate, object_ = _name(triple.subject), _line(triple.predicate, MAX_NAME), _name(triple.object)
         if subject is not None and predicate and object_ is not None:
             ends = [types.get(normal_name(end), (end, GENERAL_TYPE))[1] for end in (subject, object_)]
-            statement = Statement(subject, ends[0], predicate, object_, ends[1])
+            statement = TypedTriple(subject, ends[0], predicate, object_, ends[1])
             statements.setdefault((normal_name(subject), predicate, normal_name(object_)), statement)
     named = {end for subject, _, object_ in statements for end in (subject, object_)}
     for normal, (name, kind) in types.items():
         if normal not in named and kind != GENERAL_TYPE:
-            statements[normal, "is_a", kind] = Statement(name, kind, "is_a", kind, GENERAL_TYPE)
+            statements[normal, "is_a", kind] = TypedTriple(name, kind, "is_a", kind, GENERAL_TYPE)
     return Understood(
         memory_type if memory_type in TYPES else FACT,
         MOST_IMPORTANCE * share,

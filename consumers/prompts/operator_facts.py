@@ -32,7 +32,7 @@ SYSTEM: Final = (
 )
 
 
-class Found(BaseModel):
+class FactProposal(BaseModel):
     """A fact that the model proposes."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -46,7 +46,7 @@ class Facts(BaseModel):
     """The answer."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
-    facts: list[Found]
+    facts: list[FactProposal]
 
     def proposed(self) -> list[Proposed]:
         """The facts that the person is said to have stated."""

@@ -46,7 +46,7 @@ from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .consolidate_find import (
     VERSION,
-    Learned,
+    NewRules,
     learned_of,
     promotion_of,
     proposed_groups,
@@ -56,8 +56,8 @@ from .consolidate_find import (
 )
 from .consolidate_logs import LogsFound, consolidated_logs
 from .consolidate_reads import (
-    Candidate,
     KnownRule,
+    LearningEntry,
     Search,
     candidates_of,
     crews_of,
@@ -85,7 +85,7 @@ _log = structlog.get_logger(__name__)
 class Read:
     """What a run reads of a crew."""
 
-    candidates: Sequence[Candidate]
+    candidates: Sequence[LearningEntry]
     known: Sequence[KnownRule]
     new: int
     worthwhile: bool
@@ -100,11 +100,11 @@ class Proven:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CrewRun:
     """What a run found for a crew; ``model`` is the one that worded the rules, ``error`` why it did not."""
 
     read: Read
-    learned: Learned
+    learned: NewRules
     proven: Proven
     model: str | None
     error: str | None
@@ -137,7 +137,7 @@ class ConsolidateReactor(SweepReactor):
         searches = await asyncio.to_thread(searches_of, self._views, tick)
         turns = asyncio.Semaphore(1 if self._chat is None else CREWS_AT_ONCE)
 
-        async def consolidate(crew_id: str) -> Found:
+        async def consolidate(crew_id: str) -> CrewRun:
             async with turns:
                 result = await self._find(tick, crew_id, since_ms, searches, reviewed=reviewed)
                 await self._record(tick, crew_id, result)
@@ -170,7 +170,7 @@ class ConsolidateReactor(SweepReactor):
 
     async def _find(
         self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search], *, reviewed: bool
-    ) -> Found:
+    ) -> CrewRun:
         read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
         groups, model, error = [], None, None
         if read.worthwhile and self._chat is not None:
@@ -188,7 +188,7 @@ class ConsolidateReactor(SweepReactor):
             groups = await asyncio.to_thread(recurring_groups, read.candidates)
         learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model, reviewed=reviewed)
         proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches)
-        return Found(read, learned, proven, model, error)
+        return CrewRun(read, learned, proven, model, error)
 
     def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
         candidates = candidates_of(self._views, tick, crew_id, since_ms)
@@ -207,7 +207,7 @@ class ConsolidateReactor(SweepReactor):
             skills=tuple(filter(None, (skill_of(crew_id, rule, usefulness, staged) for rule, usefulness in measured))),
         )
 
-    async def _record(self, tick: Tick, crew_id: str, result: Found) -> None:
+    async def _record(self, tick: Tick, crew_id: str, result: CrewRun) -> None:
         rules: list[str] = []
         proposals: list[str] = []
         evidence: list[str] = []

@@ -36,7 +36,7 @@ from ...schemas.rules.text import Analyzer, tokens_of
 from ...schemas.timestamps import DAY_MS
 from ..prompts.consolidation import MIN_EVIDENCE, ProposedRules, cited
 from ..reacting.sweeping import Tick
-from .consolidate_reads import Candidate, KnownRule, Search
+from .consolidate_reads import KnownRule, LearningEntry, Search
 
 VERSION: Final = 2
 """Of the reactor: version 1 learned what one publisher alone said."""
@@ -67,7 +67,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class NewRules:
     """New rules and proposals by the name of the group of each, and the ids of rules that were found again."""
 
     rules: dict[str, RuleLearned]
@@ -75,7 +75,7 @@ class Learned:
     confirmed: tuple[str, ...]
 
 
-def recurring_groups(candidates: Sequence[Candidate]) -> list[Group]:
+def recurring_groups(candidates: Sequence[LearningEntry]) -> list[Group]:
     """Groups of candidates that share most of their words, the largest first."""
     by_id = {candidate.entry_id: candidate for candidate in candidates}
     analyzer = Analyzer(Stemmer)
@@ -100,7 +100,7 @@ def recurring_groups(candidates: Sequence[Candidate]) -> list[Group]:
     return groups
 
 
-def proposed_groups(answer: ProposedRules, candidates: Sequence[Candidate]) -> list[Group]:
+def proposed_groups(answer: ProposedRules, candidates: Sequence[LearningEntry]) -> list[Group]:
     """The rules of a model's answer that count, in its order.
 
     A rule must resemble its evidence: each entry of it has a term of the pattern, and all together have most of them.
@@ -130,7 +130,7 @@ def _is_clean(pattern: str, action: str) -> bool:
     return finding_in(text) is None and not find_secrets(text)
 
 
-def _is_vouched(analyzer: Analyzer, text: str, candidates: Sequence[Candidate]) -> bool:
+def _is_vouched(analyzer: Analyzer, text: str, candidates: Sequence[LearningEntry]) -> bool:
     """Whether a model's text has no word that it can only have from one publisher: one that no other entry uses.
 
     Words of no entry are the model's own; those with digits are not, because a model makes up no account number.
@@ -155,12 +155,12 @@ def learned_of(
     crew_id: str,
     tick: Tick,
     groups: Sequence[Group],
-    candidates: Sequence[Candidate],
+    candidates: Sequence[LearningEntry],
     known: Sequence[KnownRule],
     model: str | None,
     *,
     reviewed: bool,
-) -> Learned:
+) -> NewRules:
     """Which groups are new rules or proposals, and which were known; a group without a new entry is neither.
 
     A proposal that waits for a second publisher does not keep a finding of two publishers from being learned.
@@ -220,10 +220,10 @@ def learned_of(
         elif reviewed or min(waiting[name] for name in publishers) < WAITING_MAX:
             proposals[group.name] = RuleProposed.model_validate(fields)
             waiting.update(publishers)
-    return Learned(rules, proposals, tuple(dict.fromkeys(confirmed)))
+    return NewRules(rules, proposals, tuple(dict.fromkeys(confirmed)))
 
 
-def authors_of(members: Sequence[Candidate]) -> tuple[str, ...]:
+def authors_of(members: Sequence[LearningEntry]) -> tuple[str, ...]:
     """The authors of entries as they are shown, those of most entries first."""
     counts = Counter(author_shown(member.publisher, member.agent_id) for member in members)
     return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:AUTHORS_NAMED])

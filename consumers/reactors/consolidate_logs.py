@@ -65,7 +65,7 @@ _PROMOTED: Final = f"""SELECT piece FROM {VERSIONS} WHERE workspace_id = $worksp
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """A line of a daily log without bullet and time; ``write_id`` is the write that it came with."""
 
     write_id: str
@@ -142,16 +142,16 @@ def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritt
     return write, added.count("\n"), left
 
 
-def _recurring(analyzer: Analyzer, lines: Sequence[Line]) -> list[Recurrence]:
+def _recurring(analyzer: Analyzer, lines: Sequence[LogLine]) -> list[Recurrence]:
     """Recurring lines; occurrences are named by their index."""
     seen = enumerate((date.fromisoformat(line.date).toordinal(), terms_of(analyzer, line.text)) for line in lines)
     return recurrences([Occurrence(str(at), day, terms) for at, (day, terms) in seen])
 
 
-def _lines(write_id: str, day: str, text: str) -> list[Line]:
+def _lines(write_id: str, day: str, text: str) -> list[LogLine]:
     """The lines of a text, the last first; without headings, blank lines and lines that are too long."""
     lines = [
-        Line(write_id, day, " ".join(line[match.end() :].split()))
+        LogLine(write_id, day, " ".join(line[match.end() :].split()))
         for line in text.splitlines()
         if not _HEADING.match(line) and (match := _PREFIX.match(line))
     ]

@@ -80,7 +80,7 @@ _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LearningEntry:
     """An entry that rules are learned from.
 
     Attributes:
@@ -150,11 +150,11 @@ def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
     return [crew for (crew,) in views.rows(_CREWS, params)]
 
 
-def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[Candidate]:
+def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[LearningEntry]:
     """At most ``MAX_ENTRIES`` candidates of a crew, oldest first; of the look-back and the days before it."""
     history = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS)
     params = {**_of_run(tick), "since": since_ms, "crew": crew_id, "history": history}
-    candidates: list[Candidate] = []
+    candidates: list[LearningEntry] = []
     for row in views.rows(_CANDIDATES, params):
         seq, entry_id, entry_type, severity, ts_ms, received_ms, summary, raw, is_new, permanent, publisher, agent = row
         payload: dict[str, Any] = orjson.loads(raw)
@@ -163,7 +163,7 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
         action = action_in(payload)
         if is_fit(summary, action, permanent=permanent):
             candidates.append(
-                Candidate(
+                LearningEntry(
                     seq, entry_id, entry_type, ts_ms, received_ms, summary, action, is_new, permanent, publisher, agent
                 )
             )

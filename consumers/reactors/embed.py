@@ -45,7 +45,7 @@ from ..reacting.pull_reactor import PullReactor
 from ..reactor import Reactor, ReactorContext, ReactorStatus
 from .embed_batch import (
     FILTER_SUBJECTS,
-    Candidate,
+    DeliveredEntry,
     Embedded,
     Failed,
     SpeechRule,
@@ -60,7 +60,7 @@ P = TypeVar("P", bound=ControlPayload)
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _EmbedTrouble:
     """The failures of one text: their number and the time of the first, seconds of the loop's clock."""
 
     failures: int
@@ -111,7 +111,7 @@ class EmbedReactor(PullReactor):
         self._dim = dim
         self._generation = generation
         self._batch = limits.batch
-        self._troubles: dict[int, _Trouble] = {}
+        self._troubles: dict[int, _EmbedTrouble] = {}
 
     @property
     def model(self) -> str:
@@ -143,15 +143,15 @@ class EmbedReactor(PullReactor):
             for suspect in suspects:
                 await self._embed([suspect])
 
-    async def _gather(self) -> tuple[list[Candidate], list[Candidate]]:
+    async def _gather(self) -> tuple[list[DeliveredEntry], list[DeliveredEntry]]:
         """A batch of fresh entries, and the few suspects that are tried this time.
 
         The broker delivers entries that were put off before new ones. Of those, all but a few are put off again until new
         ones appear; otherwise many failing texts would take all the time.
         """
         limits = self._limits
-        fresh: list[Candidate] = []
-        suspects: list[Candidate] = []
+        fresh: list[DeliveredEntry] = []
+        suspects: list[DeliveredEntry] = []
         for _ in range(limits.takes_a_turn):
             messages = await self._source.take(limits.batch, wait_s=limits.wait_s, window_s=limits.window_s)
             for candidate in await self._sort(messages):
@@ -165,11 +165,11 @@ class EmbedReactor(PullReactor):
                 break
         return fresh, suspects
 
-    def _is_suspect(self, candidate: Candidate) -> bool:
+    def _is_suspect(self, candidate: DeliveredEntry) -> bool:
         """Whether it is embedded alone: it failed here, or was delivered so often that it may have failed elsewhere."""
         return candidate.seq in self._troubles or candidate.deliveries >= self._limits.suspect_deliveries
 
-    async def _sort(self, messages: Sequence[Msg]) -> list[Candidate]:
+    async def _sort(self, messages: Sequence[Msg]) -> list[DeliveredEntry]:
         """Ack messages that are not embedded; hold and return the others."""
         candidates = []
         rules: dict[str | None, SpeechRule | None] = {None: None}
@@ -207,7 +207,7 @@ class EmbedReactor(PullReactor):
             return None
         return kind.model_validate(from_json(last.data)["payload"])
 
-    async def _embed(self, candidates: Sequence[Candidate]) -> None:
+    async def _embed(self, candidates: Sequence[DeliveredEntry]) -> None:
         size = min(self._limits.batch, self._batch * 2)
         async for piece in embed_in_pieces(self._embedder, candidates, self._dim):
             if isinstance(piece, Embedded):
@@ -221,7 +221,7 @@ class EmbedReactor(PullReactor):
         self._batch = size
 
     async def _write(
-        self, candidates: Sequence[Candidate], vectors: Sequence[bytes], tokens: Sequence[TokenBits | None]
+        self, candidates: Sequence[DeliveredEntry], vectors: Sequence[bytes], tokens: Sequence[TokenBits | None]
     ) -> None:
         """Publish facts, then ack their causes; those with a fact that was not acked stay in hand."""
         results = await asyncio.gather(
@@ -239,7 +239,7 @@ class EmbedReactor(PullReactor):
         if failure is not None:
             raise failure
 
-    async def _publish_all(self, candidate: Candidate, vector: bytes, tokens: TokenBits | None) -> Published:
+    async def _publish_all(self, candidate: DeliveredEntry, vector: bytes, tokens: TokenBits | None) -> Published:
         """Publish an entry's facts, the vector last: an entry with a vector has its token bits, if there are any."""
         model = self._embedder.model_id
         bits = candidate.token_bits(model, tokens, self.identity)
@@ -248,12 +248,12 @@ class EmbedReactor(PullReactor):
         fact = candidate.vector(model, vector, self.identity)
         return await self.publish(encode_vector(fact, self.version, self._generation))
 
-    async def _put_off(self, piece: Failed[Candidate]) -> None:
+    async def _put_off(self, piece: Failed[DeliveredEntry]) -> None:
         candidate, limits = piece.candidate, self._limits
         now = asyncio.get_running_loop().time()
         if len(self._troubles) >= limits.max_ack_pending:  # the oldest may have been settled by another process
             del self._troubles[next(iter(self._troubles))]
-        trouble = self._troubles.setdefault(candidate.seq, _Trouble(0, now))
+        trouble = self._troubles.setdefault(candidate.seq, _EmbedTrouble(0, now))
         trouble.failures += 1
         self._counts["failed"] += 1
         refused = isinstance(piece.error, EmbedderInputRejected)
@@ -272,7 +272,7 @@ class EmbedReactor(PullReactor):
             return
         await self._delay(candidate)
 
-    async def _delay(self, candidate: Candidate) -> None:
+    async def _delay(self, candidate: DeliveredEntry) -> None:
         delay_s = doubled(self._limits.retry_first_s, self._limits.retry_last_s, candidate.deliveries - 1)
         await self._leases.put_off(candidate.message, delay_s)
 

@@ -108,7 +108,7 @@ class Embeddable:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate(Embeddable):
+class DeliveredEntry(Embeddable):
     """An entry that was delivered as a message.
 
     Attributes:
@@ -175,7 +175,7 @@ def speech_workspace(message: Msg) -> str | None:
     return subject.workspace if subject.family in _ENTRIES and is_speech(subject.kind) else None
 
 
-def candidate_of(message: Msg, *, speech: SpeechRule | None = None) -> Candidate | None:
+def candidate_of(message: Msg, *, speech: SpeechRule | None = None) -> DeliveredEntry | None:
     """The entry of a message, or None if it is not embedded.
 
     Args:
@@ -194,7 +194,7 @@ def candidate_of(message: Msg, *, speech: SpeechRule | None = None) -> Candidate
     entry = event.entry
     if not is_embedded(entry.entry_type, entry.severity.value, entry.payload, entry.refs, choice=True):
         return None  # of speech, ``_may_be_embedded`` said that the workspace embeds it
-    return Candidate(seq, entry, event.ts_ms, text_of(entry), message, deliveries(message))
+    return DeliveredEntry(seq, entry, event.ts_ms, text_of(entry), message, deliveries(message))
 
 
 def text_of(entry: JournalEntry) -> str:

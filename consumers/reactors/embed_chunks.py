@@ -92,7 +92,7 @@ class ChunkLimits(ViewsLimits):
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _MissingText:
     """A text without a vector, and a write that brought it."""
 
     text_hash: int
@@ -164,7 +164,7 @@ class EmbedChunksReactor(ViewsReactor):
         for start in range(0, len(entities), EMBED_BATCH):
             await self._embed(workspace_id, model, entities[start : start + EMBED_BATCH])
 
-    async def _embed(self, workspace_id: str, model: str, texts: Sequence[_Text]) -> None:
+    async def _embed(self, workspace_id: str, model: str, texts: Sequence[_MissingText]) -> None:
         embedder = self._context.embedder_for(model)
         if embedder is None:
             return
@@ -179,26 +179,26 @@ class EmbedChunksReactor(ViewsReactor):
                 self._counts["failed"] += 1
                 _log.warning("embed_chunks.failed", workspace=workspace_id, error=type(piece.error).__name__)
 
-    def _missing(self, workspace_id: str, model: str, after: int) -> list[_Text]:
+    def _missing(self, workspace_id: str, model: str, after: int) -> list[_MissingText]:
         named: dict[str, Any] = {"workspace": workspace_id, "model": model, "after": after}
         rows = self._views.rows(_MISSING, named)
         return [
-            _Text(int(text_hash), cap_bytes(indexed_text(breadcrumb, text), EMBED_INPUT_BYTES), str(write_id))
+            _MissingText(int(text_hash), cap_bytes(indexed_text(breadcrumb, text), EMBED_INPUT_BYTES), str(write_id))
             for text_hash, breadcrumb, text, write_id in rows
         ]
 
-    def _missing_entities(self, workspace_id: str, model: str) -> list[_Text]:
+    def _missing_entities(self, workspace_id: str, model: str) -> list[_MissingText]:
         texts = {text.text_hash: text for text in entity_texts(self._views, workspace_id)}
         rows = self._views.rows(_KNOWN_HASHES, [workspace_id, model, list(texts)])
         embedded = {int(text_hash) for (text_hash,) in rows}
         return [
-            _Text(text_hash, cap_bytes(text.text, EMBED_INPUT_BYTES), text.entry_id)
+            _MissingText(text_hash, cap_bytes(text.text, EMBED_INPUT_BYTES), text.entry_id)
             for text_hash, text in texts.items()
             if text_hash not in embedded and text.entry_id is not None
         ]
 
     async def _write(
-        self, workspace_id: str, model: str, generation: int, texts: Sequence[_Text], vectors: Sequence[bytes]
+        self, workspace_id: str, model: str, generation: int, texts: Sequence[_MissingText], vectors: Sequence[bytes]
     ) -> None:
         """Publish vectors, or (an empty one) tombstones."""
         results = await asyncio.gather(

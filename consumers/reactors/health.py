@@ -14,7 +14,7 @@ from ...schemas.events.derived import OutgoingMessage
 from ...schemas.events.health import HealthRecorded
 from ...schemas.ids import derived_id
 from ...schemas.rules import health
-from ...schemas.rules.health import Trouble
+from ...schemas.rules.health import EmbedderFailure
 from ...schemas.timestamps import format_ms, parse_ts, to_ms
 from ...schemas.views import ENTRIES_PROJECTION, RELATIONS_PROJECTION, VECTORS_PROJECTION
 from ..reacting.control_facts import encode_control
@@ -62,14 +62,14 @@ class HealthReactor(SweepReactor):
         )
 
 
-def at_that_time(trouble: Trouble | None, due_ms: int) -> Trouble | None:
+def at_that_time(trouble: EmbedderFailure | None, due_ms: int) -> EmbedderFailure | None:
     """The trouble if it had begun by then; a sweep of an earlier night leaves out later trouble."""
     if trouble is None or (trouble.since and to_ms(parse_ts(trouble.since)) > due_ms):
         return None
     return trouble
 
 
-def judged(measured: Measured, tick: Tick, trouble: Trouble | None) -> HealthRecorded:
+def judged(measured: Measured, tick: Tick, trouble: EmbedderFailure | None) -> HealthRecorded:
     """The event about a crew or workspace."""
     figures, legacy = measured.figures, health.measure_legacy(measured.legacy)
     verdict = health.judge(figures, trouble)

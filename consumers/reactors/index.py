@@ -68,7 +68,7 @@ class _Model:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _SweepPart:
     """What a sweep goes through: entries before ``until`` but those ``left`` to the embed reactor, as of the due time."""
 
     workspace_id: str
@@ -78,7 +78,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class _Trouble:
+class _IndexTrouble:
     """Failures of one text, and the due time from which it is tried again, milliseconds since the epoch."""
 
     failures: int = 0
@@ -95,7 +95,7 @@ class IndexReactor(SweepReactor):
 
     def prepare(self) -> None:
         """Begin without troubles."""
-        self._troubles: dict[tuple[str, int], _Trouble] = {}
+        self._troubles: dict[tuple[str, int], _IndexTrouble] = {}
 
     async def work(self, tick: Tick) -> Swept:
         """Embed entries without a vector, batch by batch, oldest first."""
@@ -121,16 +121,16 @@ class IndexReactor(SweepReactor):
             return Swept(counts, f"{embedder.model_id}: {error.message}")
         return Swept(counts)
 
-    async def _part(self, tick: Tick, model: str | None, generation: int) -> _Part:
+    async def _part(self, tick: Tick, model: str | None, generation: int) -> _SweepPart:
         """The part of the workspace that is not left to the embed reactor."""
         backlog = Backlog()
         if model is not None:
             durable = durable_name(EmbedReactor.version, model, generation)
             backlog = await backlog_of(self._context.client, durable, self._context.embed_unsettled)
         until = tick.seq if backlog.begins is None else min(tick.seq, backlog.begins)
-        return _Part(tick.workspace_id, until, backlog.unsettled, tick.due_ms)
+        return _SweepPart(tick.workspace_id, until, backlog.unsettled, tick.due_ms)
 
-    async def _embed_all(self, part: _Part, model: _Model, counts: Counter[str]) -> None:
+    async def _embed_all(self, part: _SweepPart, model: _Model, counts: Counter[str]) -> None:
         after = (_FIRST_MS, "")
         name = model.embedder.model_id
         sought = part.workspace_id, part.until, part.left, name
@@ -146,7 +146,7 @@ class IndexReactor(SweepReactor):
                 elif isinstance(piece, Failed):
                     await self._failed(model, piece, part, counts)
 
-    def _is_put_off(self, model: _Model, candidate: Embeddable, part: _Part) -> bool:
+    def _is_put_off(self, model: _Model, candidate: Embeddable, part: _SweepPart) -> bool:
         trouble = self._troubles.get((model.embedder.model_id, candidate.seq))
         return trouble is not None and part.due_ms < trouble.not_before_ms
 
@@ -176,11 +176,11 @@ class IndexReactor(SweepReactor):
         fact = entry.vector(name, vector, self.identity)
         return await self.publish(encode_vector(fact, EmbedReactor.version, generation))
 
-    async def _failed(self, model: _Model, piece: Failed[Embeddable], part: _Part, counts: Counter[str]) -> None:
+    async def _failed(self, model: _Model, piece: Failed[Embeddable], part: _SweepPart, counts: Counter[str]) -> None:
         candidate = piece.candidate
         if len(self._troubles) >= TROUBLES_KEPT:
             del self._troubles[next(iter(self._troubles))]
-        trouble = self._troubles.setdefault((model.embedder.model_id, candidate.seq), _Trouble())
+        trouble = self._troubles.setdefault((model.embedder.model_id, candidate.seq), _IndexTrouble())
         trouble.failures += 1
         pause_s = doubled(RETRY_FIRST_S, RETRY_LAST_S, trouble.failures - 1)
         trouble.not_before_ms = part.due_ms + round(pause_s * 1_000)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from ...schemas.catalogue import Publisher, info_of
+from ...schemas.catalogue import PublisherKind, info_of
 from ...schemas.entry import Priority
 from ...schemas.events.envelope import LinkDerived, VectorDerived
 from ...schemas.ports import SimilarEntry, SimilarReader, ViewReader
@@ -24,7 +24,7 @@ from ...schemas.rules.contradiction import Contradiction, contradiction
 from ...schemas.rules.embed_text import embedded_text
 from ...schemas.rules.relations import CONTRADICTS, SIMILAR, SUPERSEDES
 from ...schemas.rules.spheres import Sphere
-from ...schemas.rules.updates import UNRELATED_COSINE, Candidate, Statement, Update, chosen, elaborates, update
+from ...schemas.rules.updates import UNRELATED_COSINE, OlderStatement, Statement, Update, chosen, elaborates, update
 from ...schemas.settings import CONTRADICTION_CANDIDATES, SIMILAR_EDGES, UPDATE_CANDIDATES
 from ...schemas.timestamps import DAY_MS
 from ...schemas.views import ENTRIES, LIVE_PRIORITIES
@@ -50,7 +50,7 @@ _NOTES: Final = frozenset(["note.written"])
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _EntryText:
     """What an entry says."""
 
     entry_id: str
@@ -85,21 +85,21 @@ class _Text:
         """Whether the entry is one of those that state what is so."""
         info = info_of(self.entry_type)
         return self.entry_type in _NOTES or (
-            info.group in _STATED_IN and info.publisher is Publisher.AGENTS and not info.noise
+            info.group in _STATED_IN and info.publisher is PublisherKind.AGENTS and not info.noise
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Retired:
+class _RetiredEntry:
     """An entry that the rule takes to be retired by another one."""
 
-    newer: _Text
-    older: _Text
+    newer: _EntryText
+    older: _EntryText
     update: Update
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SeenContradiction:
     """A contradiction that the rule finds between two entries, and their texts."""
 
     other: SimilarEntry
@@ -148,7 +148,7 @@ class LinkFinder:
             links += await self._update(fact, retired, reactor)
         return links
 
-    async def _update(self, fact: VectorDerived, retired: _Retired, reactor: str) -> list[LinkDerived]:
+    async def _update(self, fact: VectorDerived, retired: _RetiredEntry, reactor: str) -> list[LinkDerived]:
         """The link of an update; none if the judge denies it."""
         update_, newer, older = retired.update, retired.newer, retired.older
         if update_.is_borderline and self._judge is not None:
@@ -174,15 +174,15 @@ class LinkFinder:
             )
         ]
 
-    def _retired(self, fact: VectorDerived, related: Sequence[SimilarEntry]) -> list[_Retired]:
+    def _retired(self, fact: VectorDerived, related: Sequence[SimilarEntry]) -> list[_RetiredEntry]:
         """The entry that this one retires, and those that hold from a later time and retire this one; blocking."""
         texts = self._texts(fact, related)
         new_text = texts.get(fact.entry_seq)
         if new_text is None or not new_text.states:
             return []
-        older: dict[tuple[int, int], _Text] = {}
-        candidates: list[Candidate] = []
-        retired: list[_Retired] = []
+        older: dict[tuple[int, int], _EntryText] = {}
+        candidates: list[OlderStatement] = []
+        retired: list[_RetiredEntry] = []
         for other in related:
             old_text = texts.get(other.seq)
             if old_text is None or not old_text.states or old_text.agent_id != new_text.agent_id:
@@ -198,17 +198,19 @@ class LinkFinder:
                 continue
             if pair[0] is new_text:
                 older[old_text.order] = old_text
-                candidates.append(Candidate(old_text.statement, update_, old_text.order))
+                candidates.append(OlderStatement(old_text.statement, update_, old_text.order))
             elif update_.retires:
-                retired.append(_Retired(old_text, new_text, update_))
+                retired.append(_RetiredEntry(old_text, new_text, update_))
 
-        def may_retire(newer: Candidate, earlier: Candidate) -> bool:
+        def may_retire(newer: OlderStatement, earlier: OlderStatement) -> bool:
             return _may_retire(older[newer.order], older[earlier.order])
 
-        retired += [_Retired(new_text, older[choice.order], choice.update) for choice in chosen(candidates, may_retire)]
+        retired += [
+            _RetiredEntry(new_text, older[choice.order], choice.update) for choice in chosen(candidates, may_retire)
+        ]
         return [*retired, *self._elaborations(fact, retired)]
 
-    def _elaborations(self, fact: VectorDerived, retired: Sequence[_Retired]) -> list[_Retired]:
+    def _elaborations(self, fact: VectorDerived, retired: Sequence[_RetiredEntry]) -> list[_RetiredEntry]:
         """The turns that only speak of retired ones: what somebody likes of something that they do not like any more."""
         elaborations = []
         for retired_ in retired:
@@ -222,10 +224,10 @@ class LinkFinder:
                 allowed = text.is_turn and text.agent_id == older.agent_id and _may_retire(retired_.newer, text)
                 if allowed and not known and text.order < retired_.newer.order and elaborates(text.statement):
                     reason = f"{retired_.update.reason}; speaks of what {older.entry_id} says"
-                    elaborations.append(_Retired(retired_.newer, text, replace(retired_.update, reason=reason)))
+                    elaborations.append(_RetiredEntry(retired_.newer, text, replace(retired_.update, reason=reason)))
         return elaborations
 
-    async def _judged(self, workspace_id: str, seen: _Seen) -> Contradiction | None:
+    async def _judged(self, workspace_id: str, seen: _SeenContradiction) -> Contradiction | None:
         contradiction_ = seen.contradiction
         if not contradiction_.is_borderline or self._judge is None:
             return contradiction_
@@ -234,7 +236,7 @@ class LinkFinder:
             return contradiction_
         return contradiction_.confirmed() if verdict else None
 
-    def _contradicted(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> list[_Seen]:
+    def _contradicted(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> list[_SeenContradiction]:
         """The nearest entries that the rule finds contradicted; blocking: hostile text may take milliseconds."""
         texts = self._texts(fact, near)
         own_text = texts.get(fact.entry_seq)
@@ -249,17 +251,17 @@ class LinkFinder:
             if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
                 continue
             if (contradiction_ := contradiction(newer.text, older.text)) is not None:
-                seen.append(_Seen(other, newer.text, older.text, contradiction_))
+                seen.append(_SeenContradiction(other, newer.text, older.text, contradiction_))
         return seen
 
-    def _texts(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _Text]:
+    def _texts(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _EntryText]:
         return self._texts_of(fact.workspace_id, [fact.entry_seq, *(other.seq for other in near)])
 
-    def _texts_of(self, workspace_id: str, seqs: Sequence[int]) -> dict[int, _Text]:
+    def _texts_of(self, workspace_id: str, seqs: Sequence[int]) -> dict[int, _EntryText]:
         """The entries at these sequences that are still there."""
         rows = self._views.rows(_TEXTS, [list(seqs), workspace_id]) if seqs else []
         return {
-            int(seq): _Text(
+            int(seq): _EntryText(
                 entry_id,
                 int(seq),
                 embedded_text(summary, from_json(payload)),
@@ -277,7 +279,7 @@ class LinkFinder:
         }
 
 
-def _may_retire(newer: _Text, older: _Text) -> bool:
+def _may_retire(newer: _EntryText, older: _EntryText) -> bool:
     """Whether a newer entry may retire an older one of its agent by what it says.
 
     Corrections name what they replace. A turn of a conversation retires nothing that is pinned or permanent, and an agent's

@@ -35,7 +35,7 @@ from ...schemas.views.operators import OPERATORS_PROJECTION
 from ..prompts.operator_facts import Facts, question
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from .operators_reads import PEOPLE_MAX, Known, Person, key_in_use, known_of, people_of, turns_of
+from .operators_reads import PEOPLE_MAX, KnownPerson, Talker, key_in_use, known_of, people_of, turns_of
 
 REFUSALS: Final = ("key", "value", "quote", "injection", "secret")
 
@@ -96,7 +96,9 @@ class OperatorsReactor(SweepReactor):
         counts["people_left"] = max(0, len(people) - PEOPLE_MAX)
         return Swept(counts)
 
-    async def _facts(self, tick: Tick, person: Person, known: Known, counts: dict[str, int]) -> tuple[StatedFact, ...]:
+    async def _facts(
+        self, tick: Tick, person: Talker, known: KnownPerson, counts: dict[str, int]
+    ) -> tuple[StatedFact, ...]:
         after = known.forgotten.get(ALL_KEYS, 0)
         turns = await asyncio.to_thread(turns_of, self._views, tick, person, after)
         proposed = await self._propose(tick, person, turns, counts)
@@ -109,7 +111,7 @@ class OperatorsReactor(SweepReactor):
         return merged(known.facts, remembered(new, known.forgotten))
 
     async def _propose(
-        self, tick: Tick, person: Person, turns: Sequence[OwnTurn], counts: dict[str, int]
+        self, tick: Tick, person: Talker, turns: Sequence[OwnTurn], counts: dict[str, int]
     ) -> list[Proposed]:
         """The facts that the chat model proposes; those that rules find if there is no model or it fails."""
         if self._chat is not None:
@@ -123,7 +125,7 @@ class OperatorsReactor(SweepReactor):
                 return answer.proposed()
         return await asyncio.to_thread(lambda: list(proposed_facts(turns)))
 
-    async def _publish(self, tick: Tick, person: Person, facts: tuple[StatedFact, ...]) -> None:
+    async def _publish(self, tick: Tick, person: Talker, facts: tuple[StatedFact, ...]) -> None:
         payload = OperatorProfileUpdated(
             subject_hash=person.hashed,
             agent_id=person.agent_id,

@@ -56,7 +56,7 @@ _KEY: Final = f"SELECT key_id FROM {OPERATOR_KEY}"
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Talker:
     """A person who talked.
 
     Attributes:
@@ -79,7 +79,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownPerson:
     """What the views hold of a person; ``forgotten`` as in ``rules/operators.remembered``.
 
     Attributes:
@@ -97,7 +97,7 @@ def key_in_use(views: ViewReader) -> str | None:
     return rows[0][0] if rows else None
 
 
-def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> list[Person]:
+def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> list[Talker]:
     """The people with a turn in the day before the tick, by person, or by person and agent; the last to speak first.
 
     Args:
@@ -109,7 +109,7 @@ def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> 
     agent = "e.agent_id" if of_agents else "NULL::VARCHAR"
     named = {**_window(tick), "new": tick.due_ms - DAY_MS}
     further = dict(views.rows(_NAMES, [tick.workspace_id]))
-    people: dict[tuple[str, str | None], Person] = {}
+    people: dict[tuple[str, str | None], Talker] = {}
     for name, agent_id, user, crew_id, messages, session_ms in views.rows(_PEOPLE.format(agent=agent), named):
         if agent_id is None and of_agents:
             continue
@@ -118,7 +118,7 @@ def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> 
         hashed_and_agent = hashed, agent_id
         known = people.get(hashed_and_agent)
         people[hashed_and_agent] = (
-            Person(hashed, (name,), user, agent_id, crew_id, messages, session_ms)
+            Talker(hashed, (name,), user, agent_id, crew_id, messages, session_ms)
             if known is None
             else replace(
                 known,
@@ -131,19 +131,19 @@ def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> 
     return list(people.values())
 
 
-def turns_of(views: ViewReader, tick: Tick, person: Person, after: int) -> list[OwnTurn]:
+def turns_of(views: ViewReader, tick: Tick, person: Talker, after: int) -> list[OwnTurn]:
     """The person's newest turns after a sequence, in stream order."""
     params = {"names": list(person.names), "agent": person.agent_id, "after": after}
     rows = views.rows(_OF_PERSON, {**_window(tick), **params})
     return [OwnTurn(entry_id, seq, text or summary) for entry_id, seq, summary, text in reversed(rows)]
 
 
-def known_of(views: ViewReader, tick: Tick, slug: str, agent_id: str | None) -> Known:
+def known_of(views: ViewReader, tick: Tick, slug: str, agent_id: str | None) -> KnownPerson:
     """What is known of a person."""
     of_person = [tick.workspace_id, slug]
     facts = views.rows(_FACTS, [*of_person, agent_id])
     consent = views.rows(_CONSENT, of_person)
-    return Known(
+    return KnownPerson(
         consent=bool(consent[0][0]) if consent else None,
         facts=facts_of(facts[0][0]) if facts else (),
         forgotten=dict(views.rows(_FORGOTTEN, of_person)),

@@ -58,7 +58,7 @@ class _Neighbourhood:
 
 
 @dataclass(frozen=True, slots=True)
-class _Near:
+class _Neighbour:
     """A neighbour."""
 
     drawer_id: str
@@ -68,7 +68,7 @@ class _Near:
 
 
 @dataclass(frozen=True, slots=True)
-class _Retired:
+class _RetiredDrawer:
     """Two drawers that contradict each other, the older one, and when the newer one began to hold."""
 
     older: str
@@ -76,7 +76,7 @@ class _Retired:
     until_ms: int
 
     @classmethod
-    def of(cls, drawer: Waiting, other: _Near) -> _Retired:
+    def of(cls, drawer: Waiting, other: _Neighbour) -> _RetiredDrawer:
         """A drawer and its neighbour; of one time, the neighbour is older."""
         if other.filed_ms <= drawer.filed_ms:
             return cls(other.drawer_id, drawer.drawer_id, drawer.filed_ms)
@@ -158,7 +158,7 @@ class Comparing:
         workspace_id: str,
         chat: MeteredChat,
         drawer: Waiting,
-        near: Sequence[_Near],
+        near: Sequence[_Neighbour],
         texts: Mapping[str, str],
         around: _Neighbourhood,
     ) -> None:
@@ -177,7 +177,7 @@ class Comparing:
             _log.warning("palace.not_compared", workspace=workspace_id, error=type(error).__name__)
             return
         against = {compared[at].drawer_id for at in contradicted(answer, len(compared))}
-        pairs = [_Retired.of(drawer, neighbour) for neighbour in conflicts if neighbour.drawer_id in against]
+        pairs = [_RetiredDrawer.of(drawer, neighbour) for neighbour in conflicts if neighbour.drawer_id in against]
         newer = await self._supersede(workspace_id, drawer, pairs, around)
         members = [neighbour.drawer_id for neighbour in cluster if neighbour.drawer_id not in against]
         summary = summary_of(answer.summary)
@@ -186,7 +186,7 @@ class Comparing:
             around.gone |= set(members)
 
     async def _supersede(
-        self, workspace_id: str, drawer: Waiting, pairs: Sequence[_Retired], around: _Neighbourhood
+        self, workspace_id: str, drawer: Waiting, pairs: Sequence[_RetiredDrawer], around: _Neighbourhood
     ) -> bool:
         """Supersede the older of each pair; False if that is the drawer itself."""
         for pair in pairs:
@@ -196,14 +196,14 @@ class Comparing:
         return drawer.drawer_id not in around.gone
 
 
-def retired_by_rule(drawer: Waiting, other: _Near, text: str) -> _Retired | None:
+def retired_by_rule(drawer: Waiting, other: _Neighbour, text: str) -> _RetiredDrawer | None:
     """The older of two drawers, if the rule for updates says that the newer one retires it.
 
     What was to be done, happened, failed or was felt stays so: the rule compares what holds for a while.
     """
     if drawer.memory_type in MOMENTARY or other.memory_type in MOMENTARY:
         return None
-    pair = _Retired.of(drawer, other)
+    pair = _RetiredDrawer.of(drawer, other)
     own_statement, other_statement = _statement(drawer.content, drawer.filed_ms), _statement(text, other.filed_ms)
     newer, older = (
         (own_statement, other_statement) if pair.newer == drawer.drawer_id else (other_statement, own_statement)
@@ -219,17 +219,17 @@ def _statement(content: str, filed_ms: int) -> Statement:
     return Statement("\n".join(part.strip() for part in turns_in(content)), filed_ms // DAY_MS)
 
 
-def _near(drawer_id: str, around: _Neighbourhood) -> list[_Near]:
+def _near(drawer_id: str, around: _Neighbourhood) -> list[_Neighbour]:
     """The ten nearest drawers that count, the nearest first; none for a drawer without a vector."""
     own_index = next((at for at, drawer in enumerate(around.drawers) if drawer.drawer_id == drawer_id), None)
     if own_index is None:
         return []
     cosines = around.vectors @ around.vectors[own_index]
-    near: list[_Near] = []
+    near: list[_Neighbour] = []
     for at in np.argsort(-cosines, kind="stable").tolist():
         if len(near) == NEAREST:
             break
         drawer = around.drawers[at]
         if at != own_index and drawer.drawer_id not in around.gone:
-            near.append(_Near(drawer.drawer_id, drawer.filed_ms, drawer.memory_type, float(cosines[at])))
+            near.append(_Neighbour(drawer.drawer_id, drawer.filed_ms, drawer.memory_type, float(cosines[at])))
     return near

@@ -24,7 +24,15 @@ from ...schemas.events.drawers import MOST_DRAWERS, DrawerFiled
 from ...schemas.ids import derived_id, hash64
 from ...schemas.ports import Embedder, Published, ViewReader
 from ...schemas.rules.marks import Marks, agree, marks_by_kind
-from ...schemas.rules.palace.exchanges import SAME_COSINE, WING, Chunk, Exchange, Thresholds, chunk_of, filed_chunks
+from ...schemas.rules.palace.exchanges import (
+    SAME_COSINE,
+    WING,
+    Exchange,
+    ExchangeChunk,
+    Thresholds,
+    chunk_of,
+    filed_chunks,
+)
 from ...schemas.rules.palace.places import drawer_id
 from ..reacting.control_facts import encode_control
 from .embed_batch import Embedded, embed_in_pieces
@@ -49,7 +57,7 @@ class _Piece:
     """A chunk of an exchange that is being filed."""
 
     exchange: Exchange
-    chunk: Chunk
+    chunk: ExchangeChunk
     drawer_id: str
     entry_id: str
     text_hash: int
@@ -61,7 +69,7 @@ class _Piece:
         return self.chunk.text
 
 
-class _Live:
+class _FiledDrawers:
     """The filed drawers and the pieces that are added.
 
     Cosines are computed for all pieces together, which reads the vectors of the drawers once.
@@ -183,7 +191,7 @@ class Filing:
             for piece in fresh:
                 self._ask_centroids(piece, centroids)
         contents = partial(texts_of, self._views, workspace_id)
-        live = await asyncio.to_thread(_Live, filed, fresh, contents)
+        live = await asyncio.to_thread(_FiledDrawers, filed, fresh, contents)
         chosen = await asyncio.to_thread(live.choose, counts)  # the event loop has other work meanwhile
         counts["filed"] = len(chosen)
         counts["without_vector"] = sum(not piece.vector for piece in chosen)
@@ -207,7 +215,7 @@ class Filing:
             for exchange in exchanges
         ]
 
-    def _piece(self, workspace_id: str, exchange: Exchange, chunk: Chunk) -> _Piece:
+    def _piece(self, workspace_id: str, exchange: Exchange, chunk: ExchangeChunk) -> _Piece:
         named = drawer_id(WING, chunk.room, chunk.text)
         cause = f"{workspace_id}/{exchange.head.entry_id}"
         text_hash = hash64(chunk.text)

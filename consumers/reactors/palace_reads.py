@@ -13,7 +13,7 @@ from pydantic_core import from_json
 
 from ...schemas.events.workspaces import WorkspaceConfigured
 from ...schemas.ports import ViewReader
-from ...schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, Turn, may_answer
+from ...schemas.rules.palace.exchanges import AGENT_TURN, USER_TURN, ExchangeTurn, may_answer
 from ...schemas.views import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,
@@ -78,7 +78,7 @@ def files_chat(views: ViewReader, workspace_id: str) -> bool:
     return bool(rows) and WorkspaceConfigured(settings=json.loads(rows[0][0])).files_chat
 
 
-def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[Turn]]:
+def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[ExchangeTurn]]:
     """The turns of the sessions that some turns belong to, by session, from an hour before the first of them.
 
     Turns that may belong to an exchange that began earlier are left out.
@@ -90,7 +90,7 @@ def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quie
     return [turns[_first_whole(turns, begin, quiet_ms) :] for turns in sessions]
 
 
-def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Turn]]:
+def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[ExchangeTurn]]:
     """The turns of a workspace from a sequence on, by session."""
     return _by_session(views.rows(_SINCE, {"workspace": workspace_id, "since": seq}))
 
@@ -120,7 +120,7 @@ def _unit(vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
 
 
-def _first_whole(turns: Sequence[Turn], begin_ms: int, quiet_ms: int) -> int:
+def _first_whole(turns: Sequence[ExchangeTurn], begin_ms: int, quiet_ms: int) -> int:
     """The first turn that certainly begins an exchange."""
     for at, turn in enumerate(turns):
         before_ms = turns[at - 1].published_ms if at else begin_ms
@@ -129,12 +129,12 @@ def _first_whole(turns: Sequence[Turn], begin_ms: int, quiet_ms: int) -> int:
     return len(turns)
 
 
-def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[Turn]]:
-    sessions: dict[str, list[Turn]] = {}
+def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[ExchangeTurn]]:
+    sessions: dict[str, list[ExchangeTurn]] = {}
     for seq, entry_id, session, entry_type, agent_id, summary, payload, published_ms, ts_ms in rows:
         fields = from_json(payload)
         text, kind = fields.get("text"), fields.get("kind")
-        turn = Turn(
+        turn = ExchangeTurn(
             int(seq),
             entry_id,
             session,

@@ -58,7 +58,7 @@ class ReinforceLimits(ViewsLimits):
     retry_s: float = 0.5
 
 
-class _Live(NamedTuple):
+class _LiveDrawer(NamedTuple):
     """A live drawer; its vector is None until there is one, and empty if the model refuses the text."""
 
     drawer_id: str
@@ -77,7 +77,7 @@ class _Embedded:
     vectors: npt.NDArray[np.float32]
 
     @classmethod
-    def of(cls, live: Sequence[_Live]) -> _Embedded:
+    def of(cls, live: Sequence[_LiveDrawer]) -> _Embedded:
         """These, in their order."""
         return cls(
             [drawer.drawer_id for drawer in live],
@@ -124,7 +124,7 @@ class PalaceReinforceReactor(ViewsReactor):
         embedder = None if model is None else self._context.embedder_for(model)
         if embedder is None:
             return []
-        live = [_Live(*row) for row in await asyncio.to_thread(self._views.rows, _LIVE, [model, workspace_id])]
+        live = [_LiveDrawer(*row) for row in await asyncio.to_thread(self._views.rows, _LIVE, [model, workspace_id])]
         lacking_ms = min((drawer.filed_ms for drawer in live if drawer.vector is None), default=LAST_MS + 1)
         embedded = _Embedded.of([drawer for drawer in live if drawer.vector])
         later = []

@@ -40,7 +40,7 @@ _KNOWN: Final = f"SELECT id FROM {ENTRIES} WHERE control AND workspace_id = ? AN
 
 
 @dataclass(frozen=True, slots=True)
-class _Fact:
+class _KnownFact:
     row: FactRow
     subject: str
     claim: Claim
@@ -82,7 +82,7 @@ class ReflectReactor(SweepReactor):
             {"facts": len(facts), "conflicts": len(found_conflicts), "new_conflicts": len(new), "stale": len(stale)}
         )
 
-    async def _ask(self, tick: Tick, cause: str, facts: Sequence[_Fact]) -> None:
+    async def _ask(self, tick: Tick, cause: str, facts: Sequence[_KnownFact]) -> None:
         if not facts:
             return
         ids = tuple(fact.row.fact_id for fact in facts)
@@ -124,7 +124,7 @@ class ReflectReactor(SweepReactor):
         return derived_id(self.name, self.version, pair, "conflict")
 
 
-def _read(views: ViewReader, tick: Tick) -> tuple[list[_Fact], set[str]]:
+def _read(views: ViewReader, tick: Tick) -> tuple[list[_KnownFact], set[str]]:
     """The facts that hold, and the ids of the conflicts that are recorded."""
     sql = _HOLDING.format(as_of=as_of(tick.seq))
     facts = []
@@ -142,7 +142,7 @@ def _read(views: ViewReader, tick: Tick) -> tuple[list[_Fact], set[str]]:
             text,
             row.single_valued,
         )
-        facts.append(_Fact(row, subject, claim))
+        facts.append(_KnownFact(row, subject, claim))
     known = views.rows(_KNOWN, [tick.workspace_id, FactConflictFound.ENTRY_TYPE])
     return facts, {fact_id for (fact_id,) in known}
 

@@ -29,7 +29,7 @@ from ..folds.payloads import payload_of
 from ..projection import Batch, FoldTransaction
 
 _OfDrawer = DrawerSuperseded | DrawerDeleted | DrawerRestored
-_Said = FactAsserted | FactEnded | FactVerified | VerificationRequested | EntityNamed | _OfDrawer
+_FactEvent = FactAsserted | FactEnded | FactVerified | VerificationRequested | EntityNamed | _OfDrawer
 _MODELS: Final = (
     FactAsserted,
     FactEnded,
@@ -56,8 +56,8 @@ class FactsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Take in the batch's events in stream order."""
-        models: dict[str, type[_Said]] = {model.ENTRY_TYPE: model for model in _MODELS}
-        events: list[tuple[EntryRecorded, _Said]] = [
+        models: dict[str, type[_FactEvent]] = {model.ENTRY_TYPE: model for model in _MODELS}
+        events: list[tuple[EntryRecorded, _FactEvent]] = [
             (event, payload_of(event, models[event.entry.entry_type])) for event in batch.control(*models)
         ]
         if not events:
@@ -89,7 +89,7 @@ class FactsProjection:
 class _Entities:
     """The entities that a batch names: what counts of them now, and the rows to write."""
 
-    def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
+    def __init__(self, events: Iterable[tuple[EntryRecorded, _FactEvent]], tx: FoldTransaction) -> None:
         keys = {_key(event, entity.entity_id) for event, payload in events for entity in _named_in(payload)}
         self.former = tx.find(KG_ENTITIES, sorted(keys))
         self.written: dict[tuple[int, int], EntityRow] = {}
@@ -125,7 +125,7 @@ class _Entities:
 class _Facts:
     """The facts that a batch asserts or ends: what counts of them now, and the rows to write."""
 
-    def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
+    def __init__(self, events: Iterable[tuple[EntryRecorded, _FactEvent]], tx: FoldTransaction) -> None:
         events = list(events)
         keys = {_key(event, fact_id) for event, payload in events for fact_id in _fact_ids(payload)}
         drawers = sorted({payload.drawer_id for _, payload in events if isinstance(payload, _OfDrawer)})
@@ -249,13 +249,13 @@ class _Facts:
         self._open[known.key] = self.written[known.key, event.seq] = known._replace(**changes, since_seq=event.seq)
 
 
-def _named_in(payload: _Said) -> Iterable[FactEntity]:
+def _named_in(payload: _FactEvent) -> Iterable[FactEntity]:
     if isinstance(payload, FactAsserted):
         return (payload.subject, payload.object)
     return (payload.entity, *payload.aliases, *payload.dropped_aliases) if isinstance(payload, EntityNamed) else ()
 
 
-def _fact_ids(payload: _Said) -> Iterable[str]:
+def _fact_ids(payload: _FactEvent) -> Iterable[str]:
     if isinstance(payload, (FactAsserted, FactVerified)):
         return (payload.fact_id,)
     return payload.fact_ids if isinstance(payload, (FactEnded, VerificationRequested)) else ()

@@ -106,7 +106,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SectionState:
     """The state of a section: ``chars`` of its body in the text, notice and suffix included; 0 if it was dropped."""
 
     block: str
@@ -128,7 +128,7 @@ class Assembled:
     """
 
     texts: tuple[str, ...]
-    shown: tuple[Shown, ...]
+    shown: tuple[SectionState, ...]
     usage: dict[str, int]
 
 
@@ -139,7 +139,7 @@ def assemble(blocks: Sequence[Block], budget: int) -> Assembled:
         blocks: In the order of the text.
         budget: Characters for the blocks that have a share.
     """
-    rendered: dict[str, tuple[str, list[Shown]]] = {}
+    rendered: dict[str, tuple[str, list[SectionState]]] = {}
     left = budget
     for block in sorted(blocks, key=lambda block: block.turn):
         room = None if block.percent is None else left * block.percent // 100
@@ -205,7 +205,7 @@ def neutral(text: str) -> str:
     return _BRACKETED.sub(lambda match: f"({match[1]})" if _letters(match[1]) in forms else match[0], text)
 
 
-def _rendered(block: Block, room: int | None) -> tuple[str, list[Shown]]:
+def _rendered(block: Block, room: int | None) -> tuple[str, list[SectionState]]:
     """The text of a block in at most ``room`` characters, and the state of its sections."""
     sections = [
         replace(section, finding=section.blocking, scanned=True)
@@ -223,7 +223,7 @@ def _rendered(block: Block, room: int | None) -> tuple[str, list[Shown]]:
         if left is not None:
             left = left - len(head) - len(kept) - 1 if kept == body else 0
         cut, blocked = bool(kept) and kept != body, section.finding is not None
-        shown.append(Shown(block.name, section.name, section.label, len(kept), cut, blocked))
+        shown.append(SectionState(block.name, section.name, section.label, len(kept), cut, blocked))
         if kept:
             inner += f"{head}{kept if blocked else neutral(kept)}\n"
     return (wrapped(block.marker, block.header + inner) if inner else ""), shown

@@ -43,7 +43,7 @@ class BundleFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetDocument:
     """The document that a file becomes."""
 
     scope: Scope
@@ -56,7 +56,7 @@ class Planned:
     """The plan for a file: a document with a text, or the reason why it is skipped (``kind`` in one word)."""
 
     path: str
-    target: Target | None = None
+    target: TargetDocument | None = None
     content: str = ""
     kind: str | None = None
     detail: str = ""
@@ -179,10 +179,10 @@ def _own(path: str, text: str) -> Planned:
     return Planned(path, target, text[header.end() :] if header is not None and has_path else text)
 
 
-def _target_of(path: str) -> Target | None:
+def _target_of(path: str) -> TargetDocument | None:
     folder, _, label = path.partition("/")
     tier_and_key = tier_of_label(label) if folder in _SCOPES and is_document_key(label) else None
-    return None if tier_and_key is None else Target(Scope(folder), *tier_and_key)
+    return None if tier_and_key is None else TargetDocument(Scope(folder), *tier_and_key)
 
 
 def _concept(path: str, text: str) -> Planned:
@@ -190,7 +190,7 @@ def _concept(path: str, text: str) -> Planned:
     if not path.endswith(".md") or path.rpartition("/")[2] in _RESERVED:
         return Planned(path, kind="path", detail="not a concept of the Open Knowledge Format")
     key = _NOT_IN_KEYS.sub("-", path.removesuffix(".md")).strip("-.")[:_KEY_CHARS]
-    return Planned(path, Target(Scope.CREW, "topics", key), text)
+    return Planned(path, TargetDocument(Scope.CREW, "topics", key), text)
 
 
 def _crewship(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
@@ -201,18 +201,18 @@ def _crewship(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
             continue
         of_agent = is_tier_of(Scope.AGENT, named[0]) and ("AGENT.md" in files or not is_tier_of(Scope.CREW, named[0]))
         scope = Scope.AGENT if of_agent else Scope.CREW
-        yield Planned(path, Target(scope, *named), text)
+        yield Planned(path, TargetDocument(scope, *named), text)
 
 
 def _openclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
     persona = [files[name] for name in ("IDENTITY.md", "SOUL.md") if files.get(name, "").strip()]
     for path, text in files.items():
         if path == "MEMORY.md":
-            yield Planned(path, Target(Scope.AGENT, "AGENT"), text)
+            yield Planned(path, TargetDocument(Scope.AGENT, "AGENT"), text)
         elif path == "USER.md":
             yield _card(path, text, choices)
         elif path == "SOUL.md" or (path == "IDENTITY.md" and "SOUL.md" not in files):
-            yield Planned(path, Target(Scope.AGENT, "PERSONA"), "\n".join(persona))
+            yield Planned(path, TargetDocument(Scope.AGENT, "PERSONA"), "\n".join(persona))
         elif path == "IDENTITY.md":
             yield Planned(path, kind="joined", detail="is part of PERSONA.md, with SOUL.md")
         elif path.startswith("memory/") and path.endswith(".md"):
@@ -231,7 +231,7 @@ def _nanoclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
     for path, text in files.items():
         group_named, name = _group_of(path), path.split("/", 2)[-1]
         if group_named == _GLOBAL and name == "CLAUDE.md":
-            yield Planned(path, Target(Scope.CREW, "CREW"), text)
+            yield Planned(path, TargetDocument(Scope.CREW, "CREW"), text)
         elif group_named is None or group_named != group:
             yield Planned(
                 path,
@@ -239,7 +239,7 @@ def _nanoclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
                 detail=_INSTRUCTIONS if group_named is None else f"belongs to the group {group_named}",
             )
         elif name == "CLAUDE.md":
-            yield Planned(path, Target(Scope.AGENT, "AGENT"), text)
+            yield Planned(path, TargetDocument(Scope.AGENT, "AGENT"), text)
         elif name == "USER.md":
             yield _card(path, text, choices)
         elif name.endswith(".md"):
@@ -256,15 +256,15 @@ def _group_of(path: str) -> str | None:
 def _card(path: str, text: str, choices: Choices) -> Planned:
     if choices.person_slug is None:
         return Planned(path, kind="person", detail="is about a person: name the person to import it as a peer card")
-    return Planned(path, Target(Scope.AGENT, "peers", choices.person_slug), text)
+    return Planned(path, TargetDocument(Scope.AGENT, "peers", choices.person_slug), text)
 
 
 def _note(path: str, name: str, text: str) -> Planned:
     """A day's notes become its log, other notes a file of the agent."""
     day = name.removesuffix(".md")
     if key_problem(TIERS["daily"], day) is None:
-        return Planned(path, Target(Scope.AGENT, "daily", day), text)
-    return Planned(path, Target(Scope.AGENT, "files", f"notes/{name}"), text)
+        return Planned(path, TargetDocument(Scope.AGENT, "daily", day), text)
+    return Planned(path, TargetDocument(Scope.AGENT, "files", f"notes/{name}"), text)
 
 
 _READERS: Final[Mapping[str, Callable[[Mapping[str, str], Choices], Iterator[Planned]]]] = {

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Final
 
-from .contradiction_text import Kind, Sentence, Token, sentences_of, stem
+from .contradiction_text import Sentence, Token, TokenKind, sentences_of, stem
 from .contradiction_words import (
     APPROXIMATE,
     ATTRIBUTES,
@@ -81,7 +81,7 @@ class Contradiction:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class _AlignedPair:
     """Two sentences, aligned; ``changes`` holds (newer tokens, older tokens, place in the newer sentence)."""
 
     newer: Sequence[Token]
@@ -133,17 +133,17 @@ def _compare(newer: Sentence, older: Sentence) -> Contradiction | None:
     changes = [(mine[a0:a1], theirs[b0:b1], a0) for tag, a0, a1, b0, b1 in matcher.get_opcodes() if tag != "equal"]
     if not changes or not all(new and old for new, old, _ in changes):
         return None
-    pair = _Pair(mine, theirs, changes)
+    pair = _AlignedPair(mine, theirs, changes)
     roughly = bool(words & APPROXIMATE)
     return _numbers(pair, words, roughly=roughly) or _opposites(pair, words) or _values(pair, words)
 
 
 def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Contradiction | None:
     """One sentence is the negation of the other."""
-    nots = [sum(token.kind is Kind.NEGATION for token in tokens) for tokens in (mine, theirs)]
+    nots = [sum(token.kind is TokenKind.NEGATION for token in tokens) for tokens in (mine, theirs)]
     if nots[0] % 2 == nots[1] % 2:
         return None
-    plain = [[token.key for token in tokens if token.kind is not Kind.NEGATION] for tokens in (mine, theirs)]
+    plain = [[token.key for token in tokens if token.kind is not TokenKind.NEGATION] for tokens in (mine, theirs)]
     if plain[0] != plain[1] or len(plain[0]) < 2:
         return None
     if nots[1] and {token.shown for token in theirs} & YET:
@@ -151,11 +151,11 @@ def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Contradiction | 
     shown = {token.shown for token in mine}
     if shown & (MOMENTARY | VOLATILE) or (shown & EVENTS and not shown & STABLE):
         return None
-    word = next(token.shown for token in (*mine, *theirs) if token.kind is Kind.NEGATION)
+    word = next(token.shown for token in (*mine, *theirs) if token.kind is TokenKind.NEGATION)
     return Contradiction(0.9, f'negation: one says "{word}", the other does not, otherwise the same')
 
 
-def _numbers(pair: _Pair, words: set[str], *, roughly: bool) -> Contradiction | None:
+def _numbers(pair: _AlignedPair, words: set[str], *, roughly: bool) -> Contradiction | None:
     """A number, version or date that differs in its place; several at once are another report and not a contradiction."""
     new, old, place = pair.changes[0]
     if len(pair.changes) != 1 or len(new) != 1 or len(old) != 1 or new[0].kind is not old[0].kind:
@@ -163,11 +163,11 @@ def _numbers(pair: _Pair, words: set[str], *, roughly: bool) -> Contradiction | 
     new_token, old_token = new[0], old[0]
     before = [token.key for token in pair.newer[max(0, place - 3) : place]]
     sure = 0.0
-    if new_token.kind is Kind.NUMBER and new_token.measure == old_token.measure:
+    if new_token.kind is TokenKind.NUMBER and new_token.measure == old_token.measure:
         sure = _number(new_token, old_token, before, words, roughly=roughly)
-    elif new_token.kind is Kind.VERSION and before and not words & EVENTS:
+    elif new_token.kind is TokenKind.VERSION and before and not words & EVENTS:
         sure = 0.9
-    elif new_token.kind is Kind.DATE and before and words & SCHEDULES and not words & EVENTS:
+    elif new_token.kind is TokenKind.DATE and before and words & SCHEDULES and not words & EVENTS:
         sure = 0.8
     if not sure:
         return None
@@ -188,7 +188,7 @@ def _number(new: Token, old: Token, before: Sequence[str], words: set[str], *, r
     return 0.7 if words & HOLDING else 0.0
 
 
-def _opposites(pair: _Pair, words: set[str]) -> Contradiction | None:
+def _opposites(pair: _AlignedPair, words: set[str]) -> Contradiction | None:
     """One word against its opposite."""
     if len(pair.changes) != 1:
         return None
@@ -203,7 +203,7 @@ def _opposites(pair: _Pair, words: set[str]) -> Contradiction | None:
     return Contradiction(0.85, f"opposites: {_spelling(new)} and {_spelling(old)}")
 
 
-def _values(pair: _Pair, words: set[str]) -> Contradiction | None:
+def _values(pair: _AlignedPair, words: set[str]) -> Contradiction | None:
     """Another value of something that has one value at a time."""
     if len(pair.changes) != 1:
         return None

@@ -30,7 +30,7 @@ MAX_TOKENS: Final = 64
 """Maximum tokens of a text, and of a sentence; longer ones are left out, since aligning takes quadratic time."""
 
 
-class Kind(StrEnum):
+class TokenKind(StrEnum):
     """The kind of a token."""
 
     WORD = "word"
@@ -53,7 +53,7 @@ class Token:
     """
 
     key: str
-    kind: Kind
+    kind: TokenKind
     shown: str
     value: float = 0.0
     measure: str = ""
@@ -99,7 +99,7 @@ _GROUPED: Final = re.compile(r"\d{1,3}(?:[.,]\d{3})+\Z")
 
 def values_of(text: str) -> set[str]:
     """The keys of the numbers, versions, dates, weekdays and negations of a whole text, however long it is."""
-    return {token.key for token in _tokens(_folded(text)) if token.kind is not Kind.WORD}
+    return {token.key for token in _tokens(_folded(text)) if token.kind is not TokenKind.WORD}
 
 
 def sentences_of(text: str) -> list[Sentence]:
@@ -136,31 +136,31 @@ def _tokens(text: str) -> Iterator[Token]:
             if word in DROPPED:
                 continue
             if word in NEGATIONS and before not in (":", "="):
-                yield Token("not", Kind.NEGATION, word)
+                yield Token("not", TokenKind.NEGATION, word)
             elif word in NUMERALS:
                 yield _number(str(NUMERALS[word]), "", shown)
             elif word in WEEKDAYS:
-                yield Token(stem(word), Kind.DATE, shown)
+                yield Token(stem(word), TokenKind.DATE, shown)
             else:
-                yield Token(stem(word), Kind.WORD, shown)
+                yield Token(stem(word), TokenKind.WORD, shown)
         elif match["date"] is not None:
-            yield Token(match["date"].replace(".", ". ").replace("  ", " "), Kind.DATE, shown)
+            yield Token(match["date"].replace(".", ". ").replace("  ", " "), TokenKind.DATE, shown)
         elif match["version"] is not None:
-            yield Token(match["version"].removeprefix("v"), Kind.VERSION, shown)
+            yield Token(match["version"].removeprefix("v"), TokenKind.VERSION, shown)
         elif match["currency"] is not None:
             yield _number(match["amount"], match["currency"], shown)
         elif match["number"] is not None:
             unit = (match["glued"] or match["unit"] or "").strip()
             if unit and unit not in UNITS:
                 if match["glued"]:
-                    yield Token(shown, Kind.WORD, shown)  # 3rd, 2x, 4k: a word that begins with a digit
+                    yield Token(shown, TokenKind.WORD, shown)  # 3rd, 2x, 4k: a word that begins with a digit
                     before = shown
                     continue
                 place = match.end("number")
                 shown, unit = match["number"], ""
             yield _number(match["number"], unit, shown)
         else:
-            yield Token(shown, Kind.WORD, shown)
+            yield Token(shown, TokenKind.WORD, shown)
         before = shown
 
 
@@ -175,7 +175,7 @@ def _number(digits: str, unit: str, shown: str) -> Token:
     try:
         value = float(plain)
     except ValueError:
-        return Token(shown, Kind.VERSION, shown)
+        return Token(shown, TokenKind.VERSION, shown)
     measure, factor = UNITS.get(unit, ("", 1.0))
     base = round(value * factor, 9)
-    return Token(f"{base!r} {measure}".rstrip(), Kind.NUMBER, shown, base, measure)
+    return Token(f"{base!r} {measure}".rstrip(), TokenKind.NUMBER, shown, base, measure)

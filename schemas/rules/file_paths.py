@@ -17,7 +17,7 @@ _CODES: Final = (("%2e", "."), ("%2f", "/"), ("%5c", "/"), ("\\", "/"))
 _FOLDERS: Final = {scope: f"{folder}/" for folder, scope in SHARED_FOLDERS.items()}
 
 
-class Place(NamedTuple):
+class DocumentPlace(NamedTuple):
     """The document that a path names."""
 
     scope: Scope
@@ -41,14 +41,14 @@ def inner_path(path: str) -> str:
     return "/".join(part for part in path[len(ROOT) :].split("/") if part not in ("", "."))
 
 
-def place_of(inner: str) -> Place | None:
+def place_of(inner: str) -> DocumentPlace | None:
     """The document that a relative path names; None if no document can have it."""
     folder, _, rest = inner.partition("/")
     scope = SHARED_FOLDERS.get(folder, Scope.AGENT)
     tier_and_key = tier_of_label(inner if scope is Scope.AGENT else rest)
     if tier_and_key is not None and tier_and_key[0] != FILES and is_tier_of(scope, tier_and_key[0]):
-        return Place(scope, *tier_and_key)
-    return Place(Scope.AGENT, FILES, inner) if key_problem(TIERS[FILES], inner) is None else None
+        return DocumentPlace(scope, *tier_and_key)
+    return DocumentPlace(Scope.AGENT, FILES, inner) if key_problem(TIERS[FILES], inner) is None else None
 
 
 def path_of(owner: str, tier: str, key: str | None) -> str:

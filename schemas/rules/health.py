@@ -32,7 +32,7 @@ _DECIMALS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class EmbedderFailure:
     """A failure of the embedder: description, and since when (RFC 3339; empty if from the start)."""
 
     reason: str
@@ -91,7 +91,7 @@ class LegacyFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HealthVerdict:
     """Score and band (None for "no data"), reasons, and the next step (empty if there is none)."""
 
     score: float | None
@@ -153,7 +153,7 @@ def band_of(score: float | None) -> Band | None:
     return "red" if score < RED_BELOW else "yellow" if score < GREEN_FROM else "green"
 
 
-def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
+def judge(figures: MemoryFigures, trouble: EmbedderFailure | None = None) -> HealthVerdict:
     """Score, band, reasons and next step.
 
     While the embedder fails, the band is at most yellow, because new entries are not indexed. Below green, every weak
@@ -188,7 +188,7 @@ def judge(figures: MemoryFigures, trouble: Trouble | None = None) -> Verdict:
             "judge each pair that `crew-journal health` lists: `crew-journal relate SRC DST --as contradicts` if it holds, "
             "`crew-journal unrelate SRC DST --as contradicts` if not"
         )
-    return Verdict(score, band, tuple(reasons), steps[0] if steps else "")
+    return HealthVerdict(score, band, tuple(reasons), steps[0] if steps else "")
 
 
 def _weak(metrics: HealthMetrics) -> list[str]:

@@ -46,7 +46,7 @@ _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class InjectionFinding:
     """One rule that fired.
 
     Attributes:
@@ -62,32 +62,32 @@ class Finding:
     blocks: bool
 
 
-def scan(text: str) -> Finding | None:
+def scan(text: str) -> InjectionFinding | None:
     """The first finding that blocks; None if the text may be shown."""
     return next((finding for finding in findings(text) if finding.blocks), None)
 
 
-def findings(text: str) -> Iterator[Finding]:
+def findings(text: str) -> Iterator[InjectionFinding]:
     """Every finding: the memory scanner's first, the recall guard's, each of our rules once."""
     if not text:
         return
     if (first := scan_memory(text)) is not None:
-        yield Finding("memory", first.category, first.pattern, True)
+        yield InjectionFinding("memory", first.category, first.pattern, True)
     for guarded in guard_recall(text):
-        yield Finding("recall", "recall_guard", guarded.pattern, guarded.severity == "high")
+        yield InjectionFinding("recall", "recall_guard", guarded.pattern, guarded.severity == "high")
     yield from techniques(text)
 
 
-def techniques(text: str) -> Iterator[Finding]:
+def techniques(text: str) -> Iterator[InjectionFinding]:
     """The findings of our own rules, each rule once, with the least disguised reading that matches.
 
     A strong phrase blocks by itself; weak phrases block if those of two rules stand close together, and are otherwise
     only recorded.
     """
     if _is_letter_spaced(text):
-        yield Finding("technique", "obfuscation", "letter_spacing", True)
+        yield InjectionFinding("technique", "obfuscation", "letter_spacing", True)
     rules, seen, plainest = technique_rules(), set[int](), frozenset[str]()
-    alone: dict[int, Finding] = {}
+    alone: dict[int, InjectionFinding] = {}
     for suffix, reading in readings(text):
         cipher = suffix[1:] if suffix[1:] in CIPHERS else ""
         present = plainest if cipher else beginnings_in(reading)
@@ -97,12 +97,12 @@ def techniques(text: str) -> Iterator[Finding]:
             rule = rules[at]
             if at not in seen and rule.pattern is not None and rule.pattern.search(reading) is not None:
                 seen.add(at)
-                yield Finding("technique", rule.technique, rule.name + suffix, rule.severity == "block")
+                yield InjectionFinding("technique", rule.technique, rule.name + suffix, rule.severity == "block")
             if rule.weak is not None:
                 weak += (_Phrase(match.start(), match.end(), at) for match in rule.weak.finditer(reading))
         together = _together(weak, reading)
         for at in dict.fromkeys(phrase.rule for phrase in weak):
-            finding = Finding("technique", rules[at].technique, rules[at].name + suffix, at in together)
+            finding = InjectionFinding("technique", rules[at].technique, rules[at].name + suffix, at in together)
             if at not in seen and finding.blocks:
                 seen.add(at)
                 yield finding

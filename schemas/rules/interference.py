@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, Literal
 
-from .contradiction_text import Kind, sentences_of
+from .contradiction_text import TokenKind, sentences_of
 
 _AUXILIARIES: Final = frozenset({"do", "does", "did"})
 MOST_PAIRS: Final = 1_000
@@ -76,10 +76,10 @@ def _of_subject(claims: Sequence[Claim]) -> list[Conflict]:
     return list(by_pair.values())
 
 
-_Found = tuple[Claim, Claim, Literal["values", "polarity"]]
+_FoundPair = tuple[Claim, Claim, Literal["values", "polarity"]]
 
 
-def _values(claims: Sequence[Claim]) -> Iterator[_Found]:
+def _values(claims: Sequence[Claim]) -> Iterator[_FoundPair]:
     by_key: defaultdict[str, list[Claim]] = defaultdict(list)
     for claim in claims:
         by_key[claim.predicate].append(claim)
@@ -91,7 +91,7 @@ def _values(claims: Sequence[Claim]) -> Iterator[_Found]:
                     yield first, second, "values"
 
 
-def _polarity(claims: Sequence[Claim]) -> Iterator[_Found]:
+def _polarity(claims: Sequence[Claim]) -> Iterator[_FoundPair]:
     by_words: defaultdict[tuple[str, ...], list[tuple[Claim, bool]]] = defaultdict(list)
     for claim in sorted(claims, key=lambda claim: claim.fact_id):
         words, negated = _said(claim.text)
@@ -106,5 +106,5 @@ def _polarity(claims: Sequence[Claim]) -> Iterator[_Found]:
 def _said(text: str) -> tuple[tuple[str, ...], bool]:
     """The words of a text in order, without negations, and whether it negates."""
     tokens = [token for sentence in sentences_of(text) for token in sentence.tokens if token.shown not in _AUXILIARIES]
-    negations = sum(token.kind is Kind.NEGATION for token in tokens)
-    return tuple(token.key for token in tokens if token.kind is not Kind.NEGATION), negations % 2 == 1
+    negations = sum(token.kind is TokenKind.NEGATION for token in tokens)
+    return tuple(token.key for token in tokens if token.kind is not TokenKind.NEGATION), negations % 2 == 1

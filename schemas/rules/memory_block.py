@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from .assembler import Assembled, Block, Section, Shown, assemble, joined, safe_label, wrapped
+from .assembler import Assembled, Block, Section, SectionState, assemble, joined, safe_label, wrapped
 from .block_markers import INSTRUCTIONS, MARKERS, REMEMBERED
 
 VERSION: Final = 2
@@ -92,7 +92,7 @@ class MemoryBlock:
     """A block: its text, the state of every section, characters by block (``total`` for those within the budget)."""
 
     text: str
-    sections: tuple[Shown, ...] = ()
+    sections: tuple[SectionState, ...] = ()
     usage: dict[str, int] = field(default_factory=dict)
 
 
@@ -155,7 +155,7 @@ def _has_text(section: Section | None) -> bool:
     return section is not None and bool(section.body.strip() or section.finding)
 
 
-def _shown_of(section: Section | None, assembled: Assembled) -> Shown | None:
+def _shown_of(section: Section | None, assembled: Assembled) -> SectionState | None:
     return next(
         (
             part

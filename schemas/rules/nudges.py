@@ -73,7 +73,7 @@ class _Call:
 
 
 @dataclass(slots=True)
-class _Calls:
+class _CountedCalls:
     counted: list[_Call] = field(default_factory=list)
     by_name: dict[tuple[str, ...], _Call] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ def spending(entries: Iterable[CostEntry]) -> Spending:
     sum is never too high.
     """
     listed = list(entries)
-    calls = _Calls()
+    calls = _CountedCalls()
     for entry in listed:
         if entry.entry_type == "llm.call":
             _add_call(calls, entry)
@@ -120,7 +120,7 @@ def spending(entries: Iterable[CostEntry]) -> Spending:
     )
 
 
-def _add_call(calls: _Calls, entry: CostEntry) -> None:
+def _add_call(calls: _CountedCalls, entry: CostEntry) -> None:
     call_id = _text(entry.payload.get("call_id")) or _text(entry.refs.get("call_id"))
     known = calls.by_name.get(("call", call_id)) if call_id else None
     if known is None:

@@ -14,7 +14,7 @@ NODES_SHOWN: Final = 50
 TOP_TUNNELS: Final = 10
 
 
-class Place(NamedTuple):
+class PlaceCount(NamedTuple):
     """Number of drawers at a place of the palace."""
 
     wing: str
@@ -50,9 +50,9 @@ class GraphCounts(NamedTuple):
     top_tunnels: tuple[Room, ...]
 
 
-def rooms_of(places: Iterable[Place]) -> dict[str, Room]:
+def rooms_of(places: Iterable[PlaceCount]) -> dict[str, Room]:
     """The nodes by name."""
-    by_room: dict[str, list[Place]] = {}
+    by_room: dict[str, list[PlaceCount]] = {}
     for place in places:
         if place.room not in ("", GENERAL_ROOM):
             by_room.setdefault(place.room, []).append(place)

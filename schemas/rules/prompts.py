@@ -31,7 +31,7 @@ _MOST_WORDS: Final = 24
 """Words of the longest prompt that may ask nothing; longer ones are not looked at."""
 
 
-class Kind(Enum):
+class AnswerKind(Enum):
     """The kind of answer that a question asks for."""
 
     PERSON = "person"
@@ -40,23 +40,23 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _PromptWords:
     interrogatives: frozenset[str]
     at_hand: frozenset[str]
     topics: frozenset[str]
     edits: frozenset[str]
     deictics: frozenset[str]
     asks_to_do: re.Pattern[str]
-    kinds: tuple[tuple[Kind, re.Pattern[str]], ...]
+    kinds: tuple[tuple[AnswerKind, re.Pattern[str]], ...]
     all: re.Pattern[str]
 
 
 @cache
-def _words() -> _Words:
+def _words() -> _PromptWords:
     data = json.loads(resources.files("crew_journal.schemas").joinpath("language/prompts.json").read_text("utf-8"))
-    patterns = ((Kind.NUMBER, "number"), (Kind.TIME, "when"), (Kind.PERSON, "who"))
+    patterns = ((AnswerKind.NUMBER, "number"), (AnswerKind.TIME, "when"), (AnswerKind.PERSON, "who"))
     edits, deictics = _every(data["edits"]), _every(data["deictics"])
-    return _Words(
+    return _PromptWords(
         _every(data["interrogatives"]),
         _every(data["at_hand"]) | _every(data["courtesies"]) | edits | deictics | STOP_WORDS | foreign_words(),
         _every(data["topics"]),
@@ -95,7 +95,7 @@ def asks_nothing(text: str) -> bool:
     return edits and len(content_words) == 1 and not any(map(str.isdecimal, text)) and _NAME.search(text) is None
 
 
-def asked_kind(question: str) -> Kind | None:
+def asked_kind(question: str) -> AnswerKind | None:
     """The kind of answer that a question asks for; None if any will do."""
     folded = fold(question)
     return next((kind for kind, pattern in _words().kinds if pattern.search(folded)), None)
@@ -106,7 +106,7 @@ def asks_for_all(question: str) -> bool:
     return _words().all.search(fold(question)) is not None
 
 
-def holds_kind(kind: Kind, text: str, query_words: Collection[str]) -> bool:
+def holds_kind(kind: AnswerKind, text: str, query_words: Collection[str]) -> bool:
     """Whether a text has something of that kind which the question does not have itself.
 
     Args:
@@ -114,14 +114,14 @@ def holds_kind(kind: Kind, text: str, query_words: Collection[str]) -> bool:
         text: The text.
         query_words: The folded words of the question.
     """
-    if kind is Kind.PERSON:
+    if kind is AnswerKind.PERSON:
         first = text.split(" ", 1)[0]
         names = [first, *_NAME.findall(text)] if first[:1].isupper() else _NAME.findall(text)
         return any(fold(name) not in query_words and fold(name) not in STOP_WORDS for name in names)
     rest = [word for word in tokens_of(text) if word not in query_words]
     numbers = any(map(str.isdecimal, "".join(rest))) or any(map(_number_words().__contains__, rest))
     times = (word in _time_words() or word.removesuffix("s") in _time_words() for word in rest)  # "on Tuesdays"
-    return numbers or (kind is Kind.TIME and any(times))
+    return numbers or (kind is AnswerKind.TIME and any(times))
 
 
 @cache

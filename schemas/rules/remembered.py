@@ -15,7 +15,7 @@ from typing import Final
 from .actors import is_agent_itself
 from .context.tokens import estimate, shortened
 from .injection import scan
-from .render import Memory, escaped, one_line, short_who
+from .render import PromptHit, escaped, one_line, short_who
 from .text import tokens_of
 
 VERSION: Final = 1
@@ -51,7 +51,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class NoteLines:
     """The lines of a block.
 
     Attributes:
@@ -67,7 +67,9 @@ class Notes:
     blocked: int = 0
 
 
-def notes_text(notes: Sequence[Note], reader: str | None, tokens: int, count: Callable[[str], int] = estimate) -> Notes:
+def notes_text(
+    notes: Sequence[Note], reader: str | None, tokens: int, count: Callable[[str], int] = estimate
+) -> NoteLines:
     """Write notes into a budget.
 
     Of notes with the same words the newest counts. If not all fit, they are taken in turn from the newest and from the most
@@ -92,10 +94,10 @@ def notes_text(notes: Sequence[Note], reader: str | None, tokens: int, count: Ca
             taken.add(note.seq)
             left -= costs[note.seq]
     if not taken:
-        return Notes("", 0, len(passed), blocked)
+        return NoteLines("", 0, len(passed), blocked)
     omitted = len(passed) - len(taken)
     text = "".join(lines[note.seq] for note in passed if note.seq in taken) + _more(omitted, blocked)
-    return Notes(text, len(taken), omitted, blocked)
+    return NoteLines(text, len(taken), omitted, blocked)
 
 
 def _without_repeats(notes: Sequence[Note]) -> list[Note]:
@@ -115,7 +117,7 @@ def _in_turn(newest: Sequence[Note]) -> Iterator[Note]:
 
 
 def _line(note: Note, reader: str | None, count: Callable[[str], int]) -> str:
-    author = Memory("", "", 0.0, 0.0, note.agent_id, note.actor_type, note.actor_id)
+    author = PromptHit("", "", 0.0, 0.0, note.agent_id, note.actor_type, note.actor_id)
     name = short_who(author, reader)
     named = (
         ""

@@ -18,7 +18,7 @@ from typing import Final
 
 from .actors import is_agent_itself
 from .evidence_words import confidence_word
-from .injection import Finding, scan
+from .injection import InjectionFinding, scan
 from .lookalikes import BREAKING, UNSEEN
 from .render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
@@ -58,7 +58,7 @@ _NAMES_SCANNED: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class PromptHit:
     """The fields of a hit that a prompt needs.
 
     Attributes:
@@ -86,7 +86,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BlockLine:
     """One line of the block.
 
     Attributes:
@@ -99,7 +99,7 @@ class Line:
     index: int
     text: str
     summary: str
-    redaction: Finding | None
+    redaction: InjectionFinding | None
     actor_redacted: bool = False
     who: str = ""
     standing: str | None = None
@@ -114,7 +114,7 @@ class Rendered:
     """
 
     text: str
-    lines: tuple[Line, ...]
+    lines: tuple[BlockLine, ...]
     omitted: int
 
 
@@ -123,7 +123,7 @@ def budget_of(max_chars: int | None) -> int:
     return RENDER_CHARS_DEFAULT if max_chars is None or max_chars <= 0 else min(max_chars, RENDER_CHARS_MAX)
 
 
-def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Rendered:
+def render(memories: Sequence[PromptHit], max_chars: int | None, nonce: str) -> Rendered:
     """Render hits as a block.
 
     If not all lines fit, they are taken from the newest to the oldest, up to the first that does not fit: all hits are
@@ -141,7 +141,7 @@ def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Ren
         raise ValueError("the nonce must be 16 to 64 hex digits")
     head, foot = f'<{TAG} nonce="{nonce}">\n{PREAMBLE}\n\n', f'</{TAG} nonce="{nonce}">'
     room = budget_of(max_chars) - len(head) - len(foot)
-    taken: list[Line] = []
+    taken: list[BlockLine] = []
     for index in sorted(range(len(memories)), key=lambda index: (memories[index].age_s, index)):
         line = line_of(index, memories[index])
         room -= len(line.text) + 1
@@ -155,7 +155,7 @@ def render(memories: Sequence[Memory], max_chars: int | None, nonce: str) -> Ren
     return Rendered(f"{head}{body}{foot}", tuple(taken), len(memories) - len(taken))
 
 
-def line_of(index: int, memory: Memory) -> Line:
+def line_of(index: int, memory: PromptHit) -> BlockLine:
     """``- [<type> • <who> • <date> (<age> ago) • score=<two decimals>] <summary>``; blocked text is replaced by a notice.
 
     With a confidence, ``confidence=`` stands in the place of the score. ``<n> times`` and the standing of the entry
@@ -174,17 +174,17 @@ def line_of(index: int, memory: Memory) -> Line:
         rank += f" • {_standing_text(memory.standing)}"
     who = REDACTED_TYPE if bad_who is not None else who_text(memory.agent_id, memory.actor_type, memory.actor_id)
     head = f"- [{escaped(kind)} • {who} • {when} • {rank}]"
-    return Line(index, f"{head} {escaped(summary)}", summary, redaction, bad_who is not None)
+    return BlockLine(index, f"{head} {escaped(summary)}", summary, redaction, bad_who is not None)
 
 
-def brief_lines(memories: Sequence[Memory], reader: str | None = None) -> tuple[Line, ...]:
+def brief_lines(memories: Sequence[PromptHit], reader: str | None = None) -> tuple[BlockLine, ...]:
     """The hits of a question for the model that asked it: one short line each, as many as ``BRIEF_CHARS`` hold.
 
     Args:
         memories: Best first; each with its id.
         reader: The agent that asks; lines do not repeat its name.
     """
-    taken: list[Line] = []
+    taken: list[BlockLine] = []
     chars = 0
     for index, memory in enumerate(memories):
         line = brief_line_of(index, memory, reader)
@@ -210,7 +210,7 @@ def fenced(lines: Sequence[str], nonce: str) -> str:
     return "\n".join((f"<{BRIEF_TAG} {nonce}>", *lines, f"</{BRIEF_TAG} {nonce}>"))
 
 
-def brief_line_of(index: int, memory: Memory, reader: str | None = None) -> Line:
+def brief_line_of(index: int, memory: PromptHit, reader: str | None = None) -> BlockLine:
     """``[<id>, <date>, <who>, <word>, <n> times, <standing>] <summary>``; blocked text is replaced."""
     bad_who = _scanned_who(memory.agent_id, memory.actor_id)
     _kind, summary, redaction = _judged(memory, bad_who)
@@ -219,12 +219,12 @@ def brief_line_of(index: int, memory: Memory, reader: str | None = None) -> Line
     word = NEIGHBOUR if memory.confidence is None else confidence_word(memory.confidence)
     times = f"{memory.repeats} times" if memory.repeats > 1 else None
     head = ", ".join(part for part in (memory.entry_id, memory.date, who, word, times, standing) if part)
-    return Line(
+    return BlockLine(
         index, f"[{head}] {escaped(summary)}", summary, redaction, bad_who is not None, who=who, standing=standing
     )
 
 
-def short_who(memory: Memory, reader: str | None = None) -> str:
+def short_who(memory: PromptHit, reader: str | None = None) -> str:
     """``ada``, or ``user "Maria S." (ada)`` if the actor is not the agent; escaped, and long names are cut.
 
     The agent is left out behind an actor if it is the ``reader``.
@@ -269,7 +269,7 @@ def _name_text(name: str) -> str:
 
 
 @lru_cache(maxsize=_NAMES_SCANNED)
-def _scanned_who(agent_id: str | None, actor_id: str | None) -> Finding | None:
+def _scanned_who(agent_id: str | None, actor_id: str | None) -> InjectionFinding | None:
     names = dict.fromkeys(name for name in (agent_id, actor_id) if name)
     spoken = " ".join(names).translate(_SEPARATORS)
     return next((bad for text in (*names, spoken) if (bad := scan(text)) is not None), None)
@@ -307,7 +307,7 @@ def escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _judged(memory: Memory, bad_who: Finding | None) -> tuple[str, str, Finding | None]:
+def _judged(memory: PromptHit, bad_who: InjectionFinding | None) -> tuple[str, str, InjectionFinding | None]:
     """Type and summary after scanning, and the redaction if one of them, or the actor, was replaced."""
     kind, summary = one_line(memory.entry_type), one_line(memory.summary)
     spoken = memory.entry_type.translate(_SEPARATORS)

@@ -24,7 +24,7 @@ _PREFIX: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _RoutineWords:
     """Whole words, and beginnings of words."""
 
     whole: frozenset[str]
@@ -52,7 +52,7 @@ def is_routine(text: str) -> bool:
 
 
 @cache
-def _lists() -> tuple[_Words, _Words, _Words, _Words]:
+def _lists() -> tuple[_RoutineWords, _RoutineWords, _RoutineWords, _RoutineWords]:
     data = tomllib.loads(resources.files(__package__).joinpath("routine.toml").read_text("utf-8"))
     success, trouble, absent, absent_words = (
         _words(data[name]) for name in ("success", "trouble", "absent", "absent_what")
@@ -60,9 +60,9 @@ def _lists() -> tuple[_Words, _Words, _Words, _Words]:
     return success, trouble, absent, absent_words
 
 
-def _words(by_language: dict[str, str]) -> _Words:
+def _words(by_language: dict[str, str]) -> _RoutineWords:
     words = [fold(word) for text in by_language.values() for word in text.split()]
-    return _Words(
+    return _RoutineWords(
         frozenset(word for word in words if not word.endswith(_PREFIX)),
         tuple(sorted({word.removesuffix(_PREFIX) for word in words if word.endswith(_PREFIX)})),
     )

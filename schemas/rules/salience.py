@@ -81,7 +81,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SalienceValues:
     """The parts of a salience, each in [0, 1]; freshness is None if it does not apply."""
 
     relevance: float
@@ -112,10 +112,10 @@ class Remembered:
     freshness: float | None = None
 
 
-def parts_of(memory: Remembered, weights: Weights, now_ms: int) -> Parts:
+def parts_of(memory: Remembered, weights: Weights, now_ms: int) -> SalienceValues:
     """The parts of a memory's salience at ``now_ms``."""
     last_ms = max(memory.updated_ms, memory.used_ms or memory.updated_ms)
-    return Parts(
+    return SalienceValues(
         relevance=_unit(memory.relevance),
         recency=_halved(now_ms - last_ms, weights.half_life_hours),
         confidence=UNKNOWN_CONFIDENCE if memory.confidence is None else _unit(memory.confidence),
@@ -124,7 +124,7 @@ def parts_of(memory: Remembered, weights: Weights, now_ms: int) -> Parts:
     )
 
 
-def salience(parts: Parts, weights: Weights) -> float:
+def salience(parts: SalienceValues, weights: Weights) -> float:
     """The weighted mean of the known parts, to six digits; 0 if none of them has a weight."""
     known = [
         (weights.relevance, parts.relevance),

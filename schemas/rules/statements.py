@@ -23,7 +23,7 @@ _LEAST_QUOTED: Final = 2
 """Minimum number of words of quoted speech; one word in quotes is a name."""
 
 
-class Told(Enum):
+class QueryKind(Enum):
     """The kind of a query."""
 
     ASKS = "asks"
@@ -45,16 +45,16 @@ def parts_of(text: str) -> list[tuple[str, bool]]:
     return [*parts, (text[end:], False)]
 
 
-def told_by(text: str) -> Told:
+def told_by(text: str) -> QueryKind:
     """Whether a query is a question, a statement or a statement with a quotation."""
     parts = parts_of(text)
     unquoted = " ".join(part for part, quoted in parts if not quoted)
     words = tokens_of(unquoted)
     if "?" in unquoted or len(words) < (LEAST_WORDS if len(parts) == 1 else 2):
-        return Told.ASKS
+        return QueryKind.ASKS
     language = language_of(words)
     if len(parts) == 1 and language.subjects.isdisjoint(words):
-        return Told.ASKS
+        return QueryKind.ASKS
     if words[0] in language.opens_question or language.asks_indirectly.search(fold(unquoted)):
-        return Told.ASKS
-    return Told.QUOTES if len(parts) > 1 else Told.STATES
+        return QueryKind.ASKS
+    return QueryKind.QUOTES if len(parts) > 1 else QueryKind.STATES

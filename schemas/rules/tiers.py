@@ -24,7 +24,7 @@ class Scope(StrEnum):
     USER = "user"
 
 
-class Writer(StrEnum):
+class TierWriter(StrEnum):
     """The least role that may write a tier: the agent itself, a LEAD of the crew, or an operator (OWNER, ADMIN)."""
 
     AGENT = "agent"
@@ -56,7 +56,7 @@ class TierRule:
         title: Its title in a prompt block; ``{key}`` stands for the key.
     """
 
-    writers: dict[Scope, Writer]
+    writers: dict[Scope, TierWriter]
     label: str
     title: str
     key: KeyKind = KeyKind.NONE
@@ -87,44 +87,53 @@ SOFT_CAP_PERCENT: Final = 80
 """Share of the cap from which an answer carries the text and asks to shorten it."""
 
 TIERS: Final[dict[str, TierRule]] = {
-    "AGENT": TierRule({Scope.AGENT: Writer.AGENT}, "AGENT.md", "AGENT.md (long-term memory)", cap_bytes=4_000),
-    "CREW": TierRule({Scope.CREW: Writer.LEAD}, "CREW.md", "CREW.md (crew-wide knowledge)", cap_bytes=4_000),
+    "AGENT": TierRule({Scope.AGENT: TierWriter.AGENT}, "AGENT.md", "AGENT.md (long-term memory)", cap_bytes=4_000),
+    "CREW": TierRule({Scope.CREW: TierWriter.LEAD}, "CREW.md", "CREW.md (crew-wide knowledge)", cap_bytes=4_000),
     "PERSONA": TierRule(
-        {Scope.AGENT: Writer.OPERATOR, Scope.CREW: Writer.OPERATOR}, "PERSONA.md", "PERSONA.md", cap_bytes=1_500
+        {Scope.AGENT: TierWriter.OPERATOR, Scope.CREW: TierWriter.OPERATOR}, "PERSONA.md", "PERSONA.md", cap_bytes=1_500
     ),
     "WORKSPACE": TierRule(
-        {Scope.WORKSPACE: Writer.OPERATOR}, "WORKSPACE.md", "WORKSPACE.md (workspace-wide knowledge)", cap_bytes=4_000
+        {Scope.WORKSPACE: TierWriter.OPERATOR},
+        "WORKSPACE.md",
+        "WORKSPACE.md (workspace-wide knowledge)",
+        cap_bytes=4_000,
     ),
     "pins": TierRule(
-        {Scope.AGENT: Writer.OPERATOR, Scope.CREW: Writer.OPERATOR, Scope.WORKSPACE: Writer.OPERATOR},
+        {Scope.AGENT: TierWriter.OPERATOR, Scope.CREW: TierWriter.OPERATOR, Scope.WORKSPACE: TierWriter.OPERATOR},
         "pins.md",
         "pins.md (pinned by operators)",
         cap_bytes=8_000,
     ),
     "daily": TierRule(
-        {Scope.AGENT: Writer.AGENT, Scope.CREW: Writer.LEAD},
+        {Scope.AGENT: TierWriter.AGENT, Scope.CREW: TierWriter.LEAD},
         "daily/{key}.md",
         "Daily log: {key}",
         key=KeyKind.DATE,
         cap_bytes=30_000,
         file_cap_bytes=DAILY_FILE_CAP_BYTES,
     ),
-    "peers": TierRule({Scope.AGENT: Writer.AGENT}, "peers/{key}.md", "Peer: {key}", key=KeyKind.SLUG, cap_bytes=1_500),
+    "peers": TierRule(
+        {Scope.AGENT: TierWriter.AGENT}, "peers/{key}.md", "Peer: {key}", key=KeyKind.SLUG, cap_bytes=1_500
+    ),
     "topics": TierRule(
-        {Scope.CREW: Writer.LEAD}, "topics/{key}.md", "Topic: {key}", key=KeyKind.NAME, cap_bytes=250_000
+        {Scope.CREW: TierWriter.LEAD}, "topics/{key}.md", "Topic: {key}", key=KeyKind.NAME, cap_bytes=250_000
     ),
     "procedures": TierRule(
-        {Scope.AGENT: Writer.AGENT, Scope.CREW: Writer.LEAD, Scope.WORKSPACE: Writer.OPERATOR},
+        {Scope.AGENT: TierWriter.AGENT, Scope.CREW: TierWriter.LEAD, Scope.WORKSPACE: TierWriter.OPERATOR},
         "procedures/{key}.md",
         "Procedure: {key}",
         key=KeyKind.NAME,
         cap_bytes=32_000,
     ),
-    "files": TierRule({Scope.AGENT: Writer.AGENT}, "files/{key}", "File: {key}", key=KeyKind.PATH, cap_bytes=100_000),
-    "users": TierRule(
-        {Scope.CREW: Writer.OPERATOR}, "users/{key}.md", "users/{key}.md (operator model)", key=KeyKind.SLUG
+    "files": TierRule(
+        {Scope.AGENT: TierWriter.AGENT}, "files/{key}", "File: {key}", key=KeyKind.PATH, cap_bytes=100_000
     ),
-    "lessons": TierRule({Scope.CREW: Writer.OPERATOR, Scope.AGENT: Writer.OPERATOR}, "lessons.md", "lessons.md"),
+    "users": TierRule(
+        {Scope.CREW: TierWriter.OPERATOR}, "users/{key}.md", "users/{key}.md (operator model)", key=KeyKind.SLUG
+    ),
+    "lessons": TierRule(
+        {Scope.CREW: TierWriter.OPERATOR, Scope.AGENT: TierWriter.OPERATOR}, "lessons.md", "lessons.md"
+    ),
 }
 """Every tier by its name, case-sensitive. Contract §14 gives the caps, except for WORKSPACE, topics, procedures, files."""
 WRITABLE: Final = tuple(tier for tier, rule in TIERS.items() if rule.writable)

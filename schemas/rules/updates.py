@@ -62,7 +62,7 @@ _TEXTS_KEPT: Final = 512
 """Number of texts whose sentences are kept, some kilobytes each."""
 
 
-class Effect(StrEnum):
+class UpdateEffect(StrEnum):
     """The effect of a newer statement on an older one."""
 
     REPLACES = "replaces"
@@ -103,7 +103,7 @@ class Update:
         match: How much the two have in common, to choose among several older statements: the highest.
     """
 
-    effect: Effect
+    effect: UpdateEffect
     confidence: float
     reason: str
     since_day: int | None
@@ -114,7 +114,7 @@ class Update:
     @property
     def retires(self) -> bool:
         """Whether the older statement holds no longer."""
-        return self.effect is not Effect.AMENDS and self.confidence >= ACCEPTED
+        return self.effect is not UpdateEffect.AMENDS and self.confidence >= ACCEPTED
 
     @property
     def is_borderline(self) -> bool:
@@ -420,8 +420,8 @@ def update(
     if not updates:
         return None
     best = max(updates, key=lambda update_: (update_.retires, update_.confidence, update_.match))
-    if sum(map(_tells_more, old_parts)) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
-        best = replace(best, effect=Effect.AMENDS)
+    if sum(map(_tells_more, old_parts)) >= MOST_OLD_SENTENCES and best.effect is not UpdateEffect.WITHDRAWS:
+        best = replace(best, effect=UpdateEffect.AMENDS)
     return best
 
 
@@ -439,7 +439,7 @@ def elaborates(text: Statement) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class OlderStatement:
     """An older statement that a newer one may retire.
 
     Attributes:
@@ -453,14 +453,14 @@ class Candidate:
     order: tuple[int, int]
 
 
-def always(_newer: Candidate, _older: Candidate) -> bool:
+def always(_newer: OlderStatement, _older: OlderStatement) -> bool:
     """Any statement may retire any other."""
     return True
 
 
 def chosen(
-    candidates: Sequence[Candidate], may_retire: Callable[[Candidate, Candidate], bool] = always
-) -> list[Candidate]:
+    candidates: Sequence[OlderStatement], may_retire: Callable[[OlderStatement, OlderStatement], bool] = always
+) -> list[OlderStatement]:
     """The candidates that a newer statement retires: the best, and those that say the same as the best.
 
     The best has the greatest match and confidence; a candidate that another candidate retires gives way to it, because a
@@ -990,7 +990,7 @@ class _Context:
             return self._whole(pair, changed)
         return self._whole(pair, self._restated(pair))
 
-    def _made(self, pair: _Pair, effect: Effect, confidence: float, reason: str) -> Update:
+    def _made(self, pair: _Pair, effect: UpdateEffect, confidence: float, reason: str) -> Update:
         if self.same_speaker is False:
             confidence -= 0.03
         return Update(effect, round(confidence, 3), reason, self._since(pair.new, whole=True), round(pair.likeness, 4))
@@ -999,7 +999,7 @@ class _Context:
         """The update; an amendment if it changes one of several items or attributes."""
         if update_ is None or not pair.changes_a_part(named=named):
             return update_
-        return replace(update_, effect=Effect.AMENDS)
+        return replace(update_, effect=UpdateEffect.AMENDS)
 
     def _is_temporary(self, pair: _Pair) -> bool:
         """Whether the newer sentence holds for a day or a week only, and the older one beyond that."""
@@ -1028,7 +1028,7 @@ class _Context:
                     continue
                 has = self.share(named, pair.old_all)
                 if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
-                    update_ = self._made(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+                    update_ = self._made(pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
                     return self._whole(pair, update_)
         return None
 
@@ -1044,7 +1044,9 @@ class _Context:
                     continue
                 has = self.share(named, pair.old_all)
                 if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
-                    return self._made(pair, Effect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"')
+                    return self._made(
+                        pair, UpdateEffect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"'
+                    )
         return None
 
     def _turned(self, pair: _Pair) -> Update | None:
@@ -1082,7 +1084,9 @@ class _Context:
                 token.stem for token in left if token.is_verb
             } <= {token.stem for token in gone if token.is_verb}:
                 continue  # the older sentence says the same of it
-            update_ = self._made(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
+            update_ = self._made(
+                pair, UpdateEffect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"'
+            )
             return replace(update_, of_attitude=old.has(old.cues.attitudes))
         return None
 
@@ -1105,7 +1109,7 @@ class _Context:
                         continue
                     if self._same_subject(pair, match.start(), old_match.start()):
                         shown = f"{old_match['value'].strip()} → {match['value'].strip()}"
-                        return self._made(pair, Effect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
+                        return self._made(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
             for match in (end_match for pattern in state.ends for end_match in pattern.finditer(new.folded)):
                 gone = self._words(match["value"], new.cues)
                 for old_match in (held_match for pattern in state.holds for held_match in pattern.finditer(old.folded)):
@@ -1113,7 +1117,7 @@ class _Context:
                     covered = bool(gone) and all(any(_same(token, other) for other in had) for token in gone)
                     if covered and self._same_subject(pair, match.start(), old_match.start()):
                         shown = match["value"].strip()
-                        return self._made(pair, Effect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
+                        return self._made(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
         return None
 
     def _names(self, text: str, sentence: _Sentence) -> list[_Token]:
@@ -1151,7 +1155,7 @@ class _Context:
         ] or pair.old_topic
         topical = any(_same(token, other) for token in named for other in pair.new_topic)
         if topical and self.share(named, pair.new_all) >= _SAME_TOPIC:
-            return self._made(pair, Effect.REINSTATES, 0.88, "says that what was withdrawn holds again")
+            return self._made(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
 
     def _leaves(self, pair: _Pair) -> Update | None:
@@ -1210,7 +1214,7 @@ class _Context:
                     _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
                 )
                 if instead and clear:
-                    return self._made(pair, Effect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
+                    return self._made(pair, UpdateEffect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
         return None
 
     def _is_value(self, pair: _Pair, left: Sequence[_Token]) -> bool:
@@ -1284,14 +1288,14 @@ class _Context:
             slots = pair.changed_slots
             common = [token for token in pair.new_content if pair.old_has(token)]
             if slots and (common or self._near(0.5)):
-                return self._made(pair, Effect.REPLACES, 0.8, sure)
+                return self._made(pair, UpdateEffect.REPLACES, 0.8, sure)
             return None
         mutual = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC and (
             self.share(pair.old_topic, pair.new_all) >= _NAMED_OLD
             or (bool(pair.changed_slots) and self.share(pair.new_topic, pair.old_topic) >= _SAME_TOPIC)
         )
         if mutual and pair.new_only and (pair.have_subjects or pair.changed_slots):
-            return self._made(pair, Effect.REPLACES, 0.92, sure)
+            return self._made(pair, UpdateEffect.REPLACES, 0.92, sure)
         return None
 
     def _negated(self, pair: _Pair) -> Update | None:
@@ -1348,7 +1352,7 @@ class _Context:
             return None
         if not pair.one_value_differs or not (pair.same_frame or pair.one_word_differs):
             return None
-        return self._made(pair, Effect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
+        return self._made(pair, UpdateEffect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
     def _topics(self, pair: _Pair, least: float) -> bool:
         new_topic, old_topic = pair.new_topic, pair.old_topic
@@ -1475,8 +1479,8 @@ class _Pair:
         return self.new.negated != self.old.negated
 
     @property
-    def effect(self) -> Effect:
-        return Effect.REINSTATES if self.new.has(self.new.cues.again) else Effect.REPLACES
+    def effect(self) -> UpdateEffect:
+        return UpdateEffect.REINSTATES if self.new.has(self.new.cues.again) else UpdateEffect.REPLACES
 
     @cached_property
     def likeness(self) -> float:

@@ -33,7 +33,7 @@ from ...schemas.rules.assembler import cut_to
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.interference import Conflict
 from ...schemas.rules.render import one_line
-from ...schemas.rules.salience import Parts, Remembered, Weights, freshness, parts_of, salience, state_of
+from ...schemas.rules.salience import Remembered, SalienceValues, Weights, freshness, parts_of, salience, state_of
 from ...schemas.timestamps import format_ms
 from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
@@ -68,7 +68,7 @@ class RankedFact:
     fact: KnownFact
     uses: Uses
     fresh: float
-    parts: Parts
+    parts: SalienceValues
     salience: float
 
 

@@ -26,7 +26,7 @@ from ...schemas.operations.recall import RecallAnswer, RecallHit, RecallRequest
 from ...schemas.operations.retractions import Standing, State
 from ...schemas.ports import ViewReader
 from ...schemas.rules.context.assembly import Drop
-from ...schemas.rules.context.budget import Memory
+from ...schemas.rules.context.budget import MemoryKind
 from ...schemas.rules.context.selection import Item
 from ...schemas.rules.documents import finding_in
 from ...schemas.rules.evidence_words import SURE, WEAK, confidence_word
@@ -222,7 +222,7 @@ class Memories:
         ]
         if identity is not None and self._terms(asked.query) & self._terms(identity.content):
             text = f"Identity, set by {identity.author}: {identity.content.strip()}"
-            item = Item(Memory.SEMANTIC, "identity", text, 0.0, source="identity", finding=_finding(text))
+            item = Item(MemoryKind.SEMANTIC, "identity", text, 0.0, source="identity", finding=_finding(text))
             made.append(_Candidate(item, Remembered(1.0, asked.now_ms, confidence=1.0)))
         return made
 
@@ -257,7 +257,7 @@ class Memories:
             if found is None:
                 continue
             label = f"{owner}/{TIERS[tier].label_of(key)}"
-            kind = {"daily": Memory.EPISODIC, "procedures": Memory.PROCEDURAL}.get(tier, Memory.SEMANTIC)
+            kind = {"daily": MemoryKind.EPISODIC, "procedures": MemoryKind.PROCEDURAL}.get(tier, MemoryKind.SEMANTIC)
             updated_ms = to_ms(datetime.fromisoformat(key).replace(tzinfo=UTC)) if tier == "daily" and key else now_ms
             texts = [found.content] if tier == "procedures" or found.finding else _PARAGRAPH.split(found.content)
             for number, text in enumerate(filter(str.strip, texts), 1):
@@ -278,7 +278,7 @@ class Memories:
     def _of_run(self, one: Episode, wanted: frozenset[int]) -> _Candidate:
         text = f"{one.ts[:16]} {one.entry_type}: {one_line(one.summary)}"
         relevance = _shared(wanted, self._terms(one.summary))
-        item = Item(Memory.WORKING, one.entry_id, text, 0.0, finding=_finding(text))
+        item = Item(MemoryKind.WORKING, one.entry_id, text, 0.0, finding=_finding(text))
         return _Candidate(item, Remembered(relevance, to_ms(parse_ts(one.ts))), one.entry_id, one_line(one.summary))
 
 
@@ -315,7 +315,7 @@ def _of_hit(hit: RecallHit, relevance: float | None, turn: int, now_ms: int) -> 
     since, until, contradicted_by = _times_of(hit, at_ms, now_ms)
     text = f"{hit.ts[:_DATE_CHARS]} {one_line(_speaker(hit))}: {said}"
     item = Item(
-        Memory.EPISODIC,
+        MemoryKind.EPISODIC,
         hit.entry_id,
         text,
         0.0,
@@ -373,7 +373,7 @@ def relevances(confidences: Sequence[float]) -> list[float]:
 def _of_drawer(drawer: HotDrawer, content: str, similarity: float, place: int, uses: DrawerUses) -> _Candidate:
     text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {drawer.author_text}: {one_line(content)}"
     item = Item(
-        Memory.EPISODIC,
+        MemoryKind.EPISODIC,
         drawer.drawer_id,
         text,
         0.0,
@@ -407,7 +407,7 @@ def _of_facts(
         note = "" if state is Freshness.FRESH or not holds else f" ({state.value.replace('_', ' ')})"
         text = one_line(one.fact.text) + note
         item = Item(
-            Memory.SEMANTIC,
+            MemoryKind.SEMANTIC,
             row.fact_id,
             text,
             one.salience,

@@ -17,7 +17,7 @@ from ...schemas.operations.memory_block import MemoryBlockAnswer, MemoryBlockReq
 from ...schemas.ports import ViewReader
 from ...schemas.principal import Role
 from ...schemas.rules.memory_block import BUDGET_DEFAULT, build_memory_block, crew_may_overflow
-from ...schemas.rules.remembered import Notes
+from ...schemas.rules.remembered import NoteLines
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views import DOCUMENTS_PROJECTION
 from ...schemas.views.workspaces import AgentRow
@@ -138,7 +138,7 @@ class MemoryBlocks:
         agent_id: str | None,
         crew_id: str | None,
         leads: frozenset[str],
-    ) -> Notes:
+    ) -> NoteLines:
         """The remembered notes of a block; those of leads for whom may recall in scope ``crew_shared``."""
         shared = leads if caller.principal.role is not Role.AGENT else frozenset[str]()
         tokens = asked.remembered_tokens

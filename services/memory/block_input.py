@@ -20,7 +20,7 @@ from ...schemas.rules.lessons import (
     rules_text,
 )
 from ...schemas.rules.memory_block import WINDOW_DAYS, BlockInput, Daily
-from ...schemas.rules.remembered import Notes
+from ...schemas.rules.remembered import NoteLines
 from ...schemas.rules.tiers import TIERS, key_problem
 from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
@@ -43,7 +43,7 @@ class BlockState:
     workspace: OwnedDocuments
     learned: CrewLearning = field(default_factory=CrewLearning)
     opener: Opener | None = None
-    notes: Notes = field(default_factory=lambda: Notes(""))
+    notes: NoteLines = field(default_factory=lambda: NoteLines(""))
 
     @property
     def leads(self) -> frozenset[str]:
@@ -145,7 +145,7 @@ def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -
     yield from (section for section in found if section is not None and (section.body or section.finding))
 
 
-def _remembered(notes: Notes) -> Section | None:
+def _remembered(notes: NoteLines) -> Section | None:
     """The notes; their lines are scanned one by one, and by the assembler together."""
     return Section("remembered", "Remembered notes", notes.text) if notes.text else None
 

@@ -31,7 +31,7 @@ from ...schemas.rules.bundles import (
     Choices,
     NotABundle,
     Planned,
-    Target,
+    TargetDocument,
     exported,
     planned,
 )
@@ -170,7 +170,7 @@ class Bundles:
         return _shown(one, status, kind or None, detail, owner, len((before or "").encode()))
 
 
-def _write(asked: ImportBundleRequest, target: Target, content: str, reason: str) -> WriteDocumentRequest:
+def _write(asked: ImportBundleRequest, target: TargetDocument, content: str, reason: str) -> WriteDocumentRequest:
     return WriteDocumentRequest(
         tier=target.tier,
         key=target.key,
@@ -185,7 +185,7 @@ def _write(asked: ImportBundleRequest, target: Target, content: str, reason: str
     )
 
 
-def _problems(target: Target, content: str, opted_out: bool) -> Iterator[tuple[str, str]]:
+def _problems(target: TargetDocument, content: str, opted_out: bool) -> Iterator[tuple[str, str]]:
     """The problems for which the checks of a write would refuse it: kind and detail."""
     size, cap = len(content.encode()), TIERS[target.tier].cap_of(IMPORT)
     if target.tier == "peers" and opted_out:

@@ -24,7 +24,7 @@ from ...schemas.events.documents import DocumentAction
 from ...schemas.operations.documents import DocumentWrittenAnswer
 from ...schemas.operations.files import MemoryFileAnswer, MemoryFileRequest
 from ...schemas.ports import ViewReader
-from ...schemas.rules.file_paths import ROOT, Place, inner_path, path_of, path_problem, place_of
+from ...schemas.rules.file_paths import ROOT, DocumentPlace, inner_path, path_of, path_problem, place_of
 from ...schemas.rules.file_texts import inserted, listing, numbered, replaced
 from ...schemas.rules.tiers import SHARED_FOLDERS, TIERS, Scope, owner_of
 from ...schemas.views import DOCUMENTS
@@ -224,7 +224,7 @@ class Files:
 
     async def _sizes(self, caller: Caller, asked: MemoryFileRequest) -> dict[str, int]:
         """The path and the bytes of every file that the caller may read."""
-        agent = self._address(caller, asked, Place(Scope.AGENT, "AGENT", None))
+        agent = self._address(caller, asked, DocumentPlace(Scope.AGENT, "AGENT", None))
         crew = asked.crew_id or caller.principal.crew_id
         owners = [agent.owner, owner_of(Scope.WORKSPACE, None)]
         if crew is not None:
@@ -232,11 +232,11 @@ class Files:
         rows = await asyncio.to_thread(self._views.rows, _SIZES, [caller.workspace_id, owners])
         return {path_of(owner, tier, key): size for owner, tier, key, size in rows if tier in TIERS}
 
-    def _address(self, caller: Caller, asked: MemoryFileRequest, place: Place) -> Address:
+    def _address(self, caller: Caller, asked: MemoryFileRequest, place: DocumentPlace) -> Address:
         owner = _Owner(place.scope.value, asked.agent_id, asked.crew_id)
         return address_of(caller, owner, place.tier, place.key, self._clock().astimezone(UTC).date())
 
-    def _writable(self, caller: Caller, asked: MemoryFileRequest, place: Place | None) -> Address:
+    def _writable(self, caller: Caller, asked: MemoryFileRequest, place: DocumentPlace | None) -> Address:
         assert place is not None  # of a document that exists
         address = self._address(caller, asked, place)
         check_may_write(caller, address)

@@ -19,7 +19,7 @@ from ...schemas.ports import CommittedBatch, TableChanges, ViewReader
 from ...schemas.rules.embed_policy import REMEMBERED
 from ...schemas.rules.memory_block import REMEMBERED_FRAME_TOKENS
 from ...schemas.rules.relations import SIMILAR
-from ...schemas.rules.remembered import TOKENS_DEFAULT, Note, Notes, notes_text
+from ...schemas.rules.remembered import TOKENS_DEFAULT, Note, NoteLines, notes_text
 from ...schemas.views import ENTRIES, IMPORTANCE, RELATIONS, RETRACTIONS, SUPERSESSIONS, WORKSPACE_SETTINGS
 from ..kept import Kept, in_thread
 from ..query.entries.marks import add_marks
@@ -75,7 +75,7 @@ class RememberedNotes:
         leads: frozenset[str],
         tokens: int | None,
         seq: int | None,
-    ) -> Notes:
+    ) -> NoteLines:
         """The notes for a block, right after ``seq`` or now. How often one was used is known for now only.
 
         Args:
@@ -89,11 +89,11 @@ class RememberedNotes:
         budget = await self._tokens.of(workspace_id) if tokens is None else tokens
         budget -= REMEMBERED_FRAME_TOKENS
         if budget <= 0:
-            return Notes("")
+            return NoteLines("")
         key = _Key(workspace_id, agent_id, crew_id, leads)
         notes = await (self._present(key) if seq is None else asyncio.to_thread(self._read, key, seq))
         if not notes:
-            return Notes("")
+            return NoteLines("")
         made = await asyncio.to_thread(notes_text, notes, agent_id, budget)
         if made.omitted and seq is None:
             notes = await asyncio.to_thread(self._with_uses, workspace_id, notes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from ...schemas.catalogue import SERVICE_ALONE, Publisher, info_of
+from ...schemas.catalogue import SERVICE_ALONE, PublisherKind, info_of
 from ...schemas.entry import ActorType
 from ...schemas.errors import InvalidQuery, NotAllowed, ViewsBehind
 from ...schemas.events.relations import RelationRetracted
@@ -137,7 +137,7 @@ class Retractions:
                 hint="make the opposite decision",
                 field="entry_id",
             )
-        if publisher is not Publisher.AGENTS and not caller.administers:
+        if publisher is not PublisherKind.AGENTS and not caller.administers:
             raise NotAllowed(
                 f"{entry.id} is a decision about agents, which no agent retracts", hint="ask an OWNER or ADMIN"
             )

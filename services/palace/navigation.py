@@ -12,10 +12,10 @@ from typing import Any, Final
 from ...schemas.errors import NotFound
 from ...schemas.operations import palace_graph as ops
 from ...schemas.operations.tunnels import ExplicitTunnel
-from ...schemas.rules.palace_graph import NODES_SHOWN, Place, Room, graph_counts, rooms_of, tunnels, walk
+from ...schemas.rules.palace_graph import NODES_SHOWN, PlaceCount, Room, graph_counts, rooms_of, tunnels, walk
 from ..desk import Caller
 
-Places = Callable[[str], Awaitable[Sequence[Place]]]
+Places = Callable[[str], Awaitable[Sequence[PlaceCount]]]
 """The places of a workspace that hold drawers."""
 Explicit = Callable[..., Awaitable[tuple[ExplicitTunnel, ...]]]
 """The explicit tunnels, as a caller may read them, with an end in each of the wings."""

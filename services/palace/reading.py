@@ -47,10 +47,10 @@ from ...schemas.operations.palace_answers import (
 from ...schemas.operations.palace_context import PalaceContextRequest, PalaceRenderRequest
 from ...schemas.rules.palace.layers import (
     ESSENTIAL_DRAWERS,
-    Found,
-    Identity,
-    Said,
-    Told,
+    ChatMessage,
+    FoundDrawer,
+    LayerDrawer,
+    WorkspaceIdentity,
     render_context,
     render_recall,
     render_search,
@@ -113,7 +113,7 @@ class PalaceReading:
         """Drawers that answer the query as a text."""
         found, receipt = await self._found(caller, asked)
         shown = [
-            Found(
+            FoundDrawer(
                 one.drawer.drawer_id,
                 one.drawer.wing,
                 one.drawer.room,
@@ -192,7 +192,7 @@ class PalaceReading:
         identity, told = await self._standing(caller, asked)
         memory = wake_up(identity, told) if identity or told else ""
         heard = [
-            Said("User" if one.role == "user" else one.name or "Agent", one.text)
+            ChatMessage("User" if one.role == "user" else one.name or "Agent", one.text)
             for one in asked.messages
             if not one.silent
         ]
@@ -200,11 +200,11 @@ class PalaceReading:
 
     async def _standing(
         self, caller: Caller, asked: WakeUpRequest | PalaceContextRequest
-    ) -> tuple[Identity | None, list[Told]]:
+    ) -> tuple[WorkspaceIdentity | None, list[LayerDrawer]]:
         """The identity, and the most important drawers."""
         found = await self._search.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS, asked.min_seq or 0)
         told = [
-            Told(one.drawer_id, one.room, text, one.importance, one.filed_ms, one.author_text, one.source_file)
+            LayerDrawer(one.drawer_id, one.room, text, one.importance, one.filed_ms, one.author_text, one.source_file)
             for one, text in found
         ]
         return await self._drawers.identity(caller.workspace_id), told
@@ -283,9 +283,11 @@ def _wings(rooms: tuple[RoomCount, ...]) -> tuple[WingCount, ...]:
     return tuple(WingCount(wing=wing, count=count) for wing, count in ordered)
 
 
-def _told(drawer: Drawer) -> Told:
+def _told(drawer: Drawer) -> LayerDrawer:
     row = drawer.row
-    return Told(row.drawer_id, row.room, row.content, row.importance, row.filed_ms, drawer.author_text, row.source_file)
+    return LayerDrawer(
+        row.drawer_id, row.room, row.content, row.importance, row.filed_ms, drawer.author_text, row.source_file
+    )
 
 
 def _text(text: str, receipt: str | None = None) -> PalaceTextAnswer:

@@ -13,8 +13,8 @@ from ...schemas.operations.palace_answers import DrawerAnswer
 from ...schemas.ports import ViewReader
 from ...schemas.rules.assembler import notice_of
 from ...schemas.rules.documents import finding_in
-from ...schemas.rules.palace.layers import Identity, drawer_author
-from ...schemas.rules.palace_graph import Place
+from ...schemas.rules.palace.layers import WorkspaceIdentity, drawer_author
+from ...schemas.rules.palace_graph import PlaceCount
 from ...schemas.timestamps import format_ms
 from ...schemas.views.drawers import (
     DRAWER_USES,
@@ -115,10 +115,10 @@ class DrawerReader:
     def __init__(self, views: ViewReader) -> None:
         self._views = views
 
-    async def places(self, workspace_id: str) -> list[Place]:
+    async def places(self, workspace_id: str) -> list[PlaceCount]:
         """The places of a workspace that hold live drawers."""
         rows = await self._rows(_PLACES, [workspace_id])
-        return [Place(wing, room, hall or "", drawers) for wing, room, hall, drawers in rows]
+        return [PlaceCount(wing, room, hall or "", drawers) for wing, room, hall, drawers in rows]
 
     async def latest(self, workspace_id: str, drawer_id: str) -> Drawer | None:
         """A drawer as it is, or as it was when it was removed."""
@@ -158,10 +158,10 @@ class DrawerReader:
         """Wing, room and number of live drawers, the largest first."""
         return [(one, room, int(count)) for one, room, count in await self._rows(_ROOMS, _place(workspace_id, wing))]
 
-    async def identity(self, workspace_id: str) -> Identity | None:
+    async def identity(self, workspace_id: str) -> WorkspaceIdentity | None:
         """The identity of a workspace."""
         rows = await self._rows(_IDENTITY, [workspace_id])
-        return Identity(rows[0][0], drawer_author(*rows[0][1:])) if rows else None
+        return WorkspaceIdentity(rows[0][0], drawer_author(*rows[0][1:])) if rows else None
 
     async def _rows(self, sql: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
         return await asyncio.to_thread(self._views.rows, sql, params)

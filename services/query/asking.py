@@ -13,7 +13,7 @@ import numpy as np
 from ...schemas.ports import TokenBits
 from ...schemas.rules.dates import days_asked
 from ...schemas.rules.languages import language_of, languages
-from ...schemas.rules.statements import Told, parts_of, told_by
+from ...schemas.rules.statements import QueryKind, parts_of, told_by
 from ...schemas.rules.stop_words import foreign_language
 from ...schemas.rules.text import Analyzer, fold, with_named_months, words_of
 from ...schemas.rules.updates import with_english_months
@@ -60,7 +60,7 @@ def query_of(
         queries: (d,) float32 mean vector of all sorts of queries under the vector's model; None if it was not measured.
     """
     told = told_by(text)
-    parts = parts_of(text) if told is Told.QUOTES else [(text, True)]
+    parts = parts_of(text) if told is QueryKind.QUOTES else [(text, True)]
     written, quoted = list[str](), list[bool]()
     for part, is_quoted in parts:
         written += words_of(with_named_months(part))
@@ -96,7 +96,7 @@ def query_of(
         tuple(key for _, key, _ in pieces),
         table,
         _capped(tokens),
-        tuple(weight for _, _, weight in pieces) if told is Told.QUOTES else (),
+        tuple(weight for _, _, weight in pieces) if told is QueryKind.QUOTES else (),
     )
     forms = {form: key for form, key in forms.items() if form and form not in terms and key in terms}
     pairs_of_words = [pair for word, _ in keyed for pair in pairs_of(word)]
@@ -106,7 +106,7 @@ def query_of(
     dated = fold(text)
     if language is not None and language.code == "fr":
         dated, spoken = with_english_months(dated), languages()[0]
-    as_of = None if day is None or told is not Told.ASKS else days_asked(dated, day, spoken)
+    as_of = None if day is None or told is not QueryKind.ASKS else days_asked(dated, day, spoken)
     as_of_day = None if as_of is None else (as_of.first + as_of.last) // 2
     return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told, queries, as_of_day)
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final
 
 from ...schemas.errors import InvalidQuery
-from ...schemas.rules.statements import Told
+from ...schemas.rules.statements import QueryKind
 
 
 class Fusion(StrEnum):
@@ -260,18 +260,18 @@ STATED_DENSE: Final = 0.75
 """Weight of the dense arm for a statement in z-score fusion."""
 
 
-def told_recipe(recipe: Recipe, told: Told) -> Recipe:
+def told_recipe(recipe: Recipe, told: QueryKind) -> Recipe:
     """How a recipe ranks for a query that asks, states or quotes."""
-    return recipe if told is Told.ASKS or recipe.rules is None else _told_recipe(recipe, told)
+    return recipe if told is QueryKind.ASKS or recipe.rules is None else _told_recipe(recipe, told)
 
 
 @cache  # a recipe is compared by all its weights, which a question need not pay for
-def _told_recipe(recipe: Recipe, told: Told) -> Recipe:
+def _told_recipe(recipe: Recipe, told: QueryKind) -> Recipe:
     assert recipe.rules is not None
-    dense = STATED_DENSE if told is Told.STATES else recipe.dense_weight
-    weights = STATED if told is Told.STATES else QUOTED
+    dense = STATED_DENSE if told is QueryKind.STATES else recipe.dense_weight
+    weights = STATED if told is QueryKind.STATES else QUOTED
     turns = None if recipe.turns is None else replace(recipe.turns, **weights)  # type: ignore[arg-type]  # all floats
-    rules = replace(recipe.rules, previous=0.0, session=0.1) if told is Told.STATES else recipe.rules
+    rules = replace(recipe.rules, previous=0.0, session=0.1) if told is QueryKind.STATES else recipe.rules
     return replace(recipe, dense_weight=dense, rules=rules, turns=turns)
 
 

@@ -28,7 +28,7 @@ from ...schemas.operations.recall import (
 )
 from ...schemas.operations.retractions import Standing, State
 from ...schemas.principal import Principal
-from ...schemas.rules.render import REDACTED_TYPE, Line, Memory, brief_lines, fenced, render
+from ...schemas.rules.render import REDACTED_TYPE, BlockLine, PromptHit, brief_lines, fenced, render
 from .recall import RecallService
 
 _EMPTY_TEXTS: Final = {
@@ -110,15 +110,15 @@ def _status(found: RecallAnswer) -> Literal["ok", "nothing", "unavailable"]:
     return "ok" if found.hits else "unavailable" if found.degraded == NO_VECTORS else "nothing"
 
 
-async def _off_loop(memories: Sequence[Memory], make: Callable[[], _T]) -> _T:
+async def _off_loop(memories: Sequence[PromptHit], make: Callable[[], _T]) -> _T:
     if sum(len(memory.summary) for memory in memories) < OFF_LOOP_CHARS:
         return make()
     return await asyncio.to_thread(make)
 
 
-def _memory(hit: RecallHit, standing_text: Callable[[Standing], str]) -> Memory:
+def _memory(hit: RecallHit, standing_text: Callable[[Standing], str]) -> PromptHit:
     standing = getattr(hit, "standing", None)
-    return Memory(
+    return PromptHit(
         hit.entry_type,
         hit.summary,
         hit.age_seconds,
@@ -150,7 +150,7 @@ def _until_text(standing: Standing) -> str:
     return f"disputed {day}{by}" if standing.state == State.DISPUTED else f"until {day}: {standing.state}{by}"
 
 
-def _brief_hit(hit: RecallHit, line: Line) -> BriefHit:
+def _brief_hit(hit: RecallHit, line: BlockLine) -> BriefHit:
     return BriefHit(
         entry_id=hit.entry_id,
         date=hit.ts[:DATE_CHARS],
@@ -161,7 +161,7 @@ def _brief_hit(hit: RecallHit, line: Line) -> BriefHit:
     )
 
 
-def _rendered_hit(hit: RecallHit, line: Line) -> RenderedHit:
+def _rendered_hit(hit: RecallHit, line: BlockLine) -> RenderedHit:
     why = line.redaction
     kept = {name: getattr(hit, name) for name in Hit.model_fields if name != "summary"}
     if line.actor_redacted and hit.actor_id is not None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.rules.statements import Told
+from ...schemas.rules.statements import QueryKind
 from .arms.dense import DenseResult, DenseScores, search_dense
 from .arms.lane import EMPTY_LANE, Lane, ranked
 from .arms.late_lane import late_lane, shares_behind
@@ -65,7 +65,7 @@ class Query:
     day: int | None = None
     wording: Wording = PLAIN
     words: Mapping[int, str] = field(default_factory=dict)
-    told: Told = Told.ASKS
+    told: QueryKind = QueryKind.ASKS
     queries: Vectors | None = None
     as_of_day: int | None = None
 
@@ -197,7 +197,7 @@ def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int
             found = _candidates(docs, lexical, dense, usual)
     total = sum(shares.values(), np.zeros(len(docs)))
     order = ranked(index.documents, docs, total, max(k, JUDGED))
-    if query.told is not Told.ASKS and recipe.rules is not None:
+    if query.told is not QueryKind.ASKS and recipe.rules is not None:
         first = min(k, JUDGED)
         order = np.concatenate((latest_first(index, docs, order[:first]), order[first:]))
     best = order[:k]

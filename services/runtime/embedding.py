@@ -25,7 +25,7 @@ from ...schemas.errors import (
 )
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.ports import Embedder, ViewReader
-from ...schemas.rules.health import Trouble
+from ...schemas.rules.health import EmbedderFailure
 from ...schemas.settings import Settings
 from ...schemas.timestamps import format_ts
 from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
@@ -175,16 +175,16 @@ class Embedding:
 
     # figures
 
-    def trouble(self, model: str | None) -> Trouble | None:
+    def trouble(self, model: str | None) -> EmbedderFailure | None:
         """The problem of the embedder of a model, or None; without addresses, because every token may read it."""
         observed = self._running.get(model) if model is not None else None
         if observed is None:
-            return Trouble(f"this node has no embedder for {model}" if model else "this node has no embedder")
+            return EmbedderFailure(f"this node has no embedder for {model}" if model else "this node has no embedder")
         outcome = observed.outcome
         if outcome.error is None:
             return None
         what = _TROUBLES.get(outcome.error, f"fails with {outcome.error}")
-        return Trouble(f"{outcome.model} {what}", format_ts(outcome.since) if outcome.since is not None else "")
+        return EmbedderFailure(f"{outcome.model} {what}", format_ts(outcome.since) if outcome.since is not None else "")
 
     def state(self, workspace_id: str) -> Mapping[str, Any]:
         """The state of the embedder of a workspace's active model; without addresses, because every token may read it."""

@@ -10,7 +10,7 @@ import pytest
 
 from bench.evidence_data import VEHICLE, situations
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
-from crew_journal.schemas.rules.statements import Told
+from crew_journal.schemas.rules.statements import QueryKind
 from crew_journal.services.query.measures.evaluation import recall_at
 from crew_journal.services.query.recipes import CONVERSATIONAL
 from crew_journal.services.query.search import search
@@ -35,7 +35,7 @@ def recall_of(journal: Set) -> float:
 
 def as_questions(journal: Set) -> Set:
     """The same queries ranked as if they asked."""
-    return replace(journal, queries=[replace(query, told=Told.ASKS) for query in journal.queries])
+    return replace(journal, queries=[replace(query, told=QueryKind.ASKS) for query in journal.queries])
 
 
 async def statements() -> Set:

@@ -33,7 +33,7 @@ from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id
 from crew_journal.schemas.operations.recall import RECALL
 from crew_journal.schemas.ports import Embedder, TokenBits
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.health import Trouble
+from crew_journal.schemas.rules.health import EmbedderFailure
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.timestamps import format_ts, parse_ts, to_ms
@@ -160,11 +160,11 @@ class MemoryNode:
     def advance(self, **by: float) -> None:
         self.now += timedelta(**by)
 
-    def trouble(self, _model: str | None = None) -> Trouble | None:
+    def trouble(self, _model: str | None = None) -> EmbedderFailure | None:
         outcome = self.observed.outcome
         if outcome.error is None:
             return None
-        return Trouble("themes does not answer", format_ts(outcome.since) if outcome.since else "")
+        return EmbedderFailure("themes does not answer", format_ts(outcome.since) if outcome.since else "")
 
     async def append(
         self,

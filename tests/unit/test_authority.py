@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.journal import ADMIN, AGENT, LEAD, NOW, OWNER, note
 
-from crew_journal.schemas.catalogue import SERVICE_ALONE, Publisher, catalogue, info_of, is_control_type
+from crew_journal.schemas.catalogue import SERVICE_ALONE, PublisherKind, catalogue, info_of, is_control_type
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.events.control import CONTROL_PAYLOADS
@@ -83,13 +83,13 @@ def test_a_reserved_type_is_refused_to_everybody_and_still_folds_where_it_was_pu
 
 def test_a_prefix_is_reserved_below_its_dot_only() -> None:
     for free in ("document", "drawers.opened", "recalled.x", "kgs.y", "rules.z"):
-        assert info_of(free).publisher is Publisher.AGENTS
+        assert info_of(free).publisher is PublisherKind.AGENTS
 
 
 def test_the_fold_believes_the_same_types_on_control_only_as_before() -> None:
     deciding = {name for name in catalogue() if is_control_type(name.replace("*", "x"))}
     assert "memory.compacted" in deciding
-    assert all(catalogue()[name].publisher in (Publisher.SERVICE, Publisher.OPERATORS) for name in deciding)
+    assert all(catalogue()[name].publisher in (PublisherKind.SERVICE, PublisherKind.OPERATORS) for name in deciding)
 
 
 def test_a_keepers_token_publishes_what_it_was_granted_and_nothing_more() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from Stemmer import Stemmer
 
-from crew_journal.schemas.rules.context.budget import Memory
+from crew_journal.schemas.rules.context.budget import MemoryKind
 from crew_journal.schemas.rules.context.selection import Item
 from crew_journal.schemas.rules.text import Analyzer
 from crew_journal.services.layered.repeats import Distinct, Said, distinct
@@ -16,7 +16,7 @@ ANALYZER = Analyzer(Stemmer)
 
 
 def said(name: str, source: str, text: str, **also: Any) -> Said:
-    kind = Memory.SEMANTIC if source == "fact" else Memory.EPISODIC
+    kind = MemoryKind.SEMANTIC if source == "fact" else MemoryKind.EPISODIC
     return Said(Item(kind, name, f"2026-05-12 {text}", also.pop("salience", 0.5), source=source, **also), text)
 
 

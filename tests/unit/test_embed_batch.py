@@ -12,7 +12,7 @@ import pytest
 from crew_journal.consumers.reacting.backoff import Backoff, doubled
 from crew_journal.consumers.reactors.embed_batch import (
     FILTER_SUBJECTS,
-    Candidate,
+    DeliveredEntry,
     Embedded,
     Failed,
     Split,
@@ -61,8 +61,8 @@ class Model:
         """Nothing to give back."""
 
 
-def candidates(*texts: str) -> list[Candidate]:
-    return [cast("Candidate", SimpleNamespace(text=text)) for text in texts]
+def candidates(*texts: str) -> list[DeliveredEntry]:
+    return [cast("DeliveredEntry", SimpleNamespace(text=text)) for text in texts]
 
 
 async def pieces(model: Model, texts: Sequence[str], dim: int | None = None) -> list[Any]:

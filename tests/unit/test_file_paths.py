@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.errors import FileRefused
-from crew_journal.schemas.rules.file_paths import Place, inner_path, path_of, path_problem, place_of
+from crew_journal.schemas.rules.file_paths import DocumentPlace, inner_path, path_of, path_problem, place_of
 from crew_journal.schemas.rules.tiers import FILES, TIERS, Scope, key_problem, owner_of, tier_of_label
 
 PARTS = st.one_of(
@@ -36,7 +36,7 @@ def test_a_document_of_each_tier_has_a_path_that_names_it(key: str) -> None:
         for scope in rule.writers:
             for one in (None, key, "2026-05-14"):
                 if (one is None) == (rule.key.value == "none") and key_problem(rule, one) is None:
-                    assert place_of(path_of(owner_of(scope, "ada"), tier, one)) == Place(scope, tier, one)
+                    assert place_of(path_of(owner_of(scope, "ada"), tier, one)) == DocumentPlace(scope, tier, one)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_document_of_each_tier_has_a_path_that_names_it(key: str) -> None:
         ("", None),
     ],
 )
-def test_a_path_names_the_document_of_its_tier(path: str, place: Place | None) -> None:
+def test_a_path_names_the_document_of_its_tier(path: str, place: DocumentPlace | None) -> None:
     assert place_of(path) == place
 
 

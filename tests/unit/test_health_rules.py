@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from crew_journal.schemas.events.health import HealthMetrics
 from crew_journal.schemas.rules.health import (
     WEIGHTS,
+    EmbedderFailure,
     LegacyFigures,
     MemoryFigures,
-    Trouble,
     band_of,
     composite,
     judge,
@@ -32,7 +32,7 @@ HEALTHY = MemoryFigures(
     search_cosine=0.6,
     model="mini",
 )
-TROUBLE = Trouble("nomic-embed-text does not answer", "2026-11-21T09:30:00.000Z")
+TROUBLE = EmbedderFailure("nomic-embed-text does not answer", "2026-11-21T09:30:00.000Z")
 
 
 def metrics(**values: float | None) -> HealthMetrics:
@@ -190,7 +190,7 @@ def figures(draw: st.DrawFn) -> MemoryFigures:
 
 
 @given(figures(), st.sampled_from([None, TROUBLE]))
-def test_every_memory_gets_a_verdict_within_bounds(some: MemoryFigures, trouble: Trouble | None) -> None:
+def test_every_memory_gets_a_verdict_within_bounds(some: MemoryFigures, trouble: EmbedderFailure | None) -> None:
     verdict = judge(some, trouble)
     known = [value for name in WEIGHTS if (value := getattr(measure(some), name)) is not None]
     if verdict.score is None:

@@ -8,8 +8,8 @@ import pytest
 
 from crew_journal.consumers.prompts.consolidation import ProposedRules
 from crew_journal.consumers.reacting.sweeping import Tick
-from crew_journal.consumers.reactors.consolidate_find import Learned, learned_of, proposed_groups, recurring_groups
-from crew_journal.consumers.reactors.consolidate_reads import Candidate, KnownRule
+from crew_journal.consumers.reactors.consolidate_find import NewRules, learned_of, proposed_groups, recurring_groups
+from crew_journal.consumers.reactors.consolidate_reads import KnownRule, LearningEntry
 from crew_journal.schemas.rules.agreement import GAP
 from crew_journal.schemas.rules.consolidation import WAITING_MAX
 from crew_journal.schemas.timestamps import DAY_MS
@@ -26,10 +26,10 @@ SUBJECTS = (
 
 def said(
     by: str, texts: Sequence[str], *, action: str = "", first: int = 0, days: int = 3, seq: int = 0
-) -> list[Candidate]:
+) -> list[LearningEntry]:
     """Entries of an agent, received on ``days`` days and dated on as many."""
     return [
-        Candidate(
+        LearningEntry(
             seq=seq + n + 1,
             entry_id=f"{by}-{first + n}",
             entry_type="summary.generated",
@@ -46,12 +46,12 @@ def said(
     ]
 
 
-def run(candidates: Sequence[Candidate], known: Sequence[KnownRule] = (), *, reviewed: bool = False) -> Learned:
+def run(candidates: Sequence[LearningEntry], known: Sequence[KnownRule] = (), *, reviewed: bool = False) -> NewRules:
     groups = recurring_groups(candidates)
     return learned_of("core", TICK, groups, candidates, known, None, reviewed=reviewed)
 
 
-def known_of(learned: Learned, *, pending: bool = True) -> list[KnownRule]:
+def known_of(learned: NewRules, *, pending: bool = True) -> list[KnownRule]:
     return [
         KnownRule(
             f"d_{name}", one.pattern, one.action, one.confidence, one.evidence, one.days, NOW_MS, 5_000, 0, False, True,
@@ -122,7 +122,7 @@ def test_what_a_person_is_to_review_is_not_learned_without_it() -> None:
 
 
 def test_one_agent_cannot_fill_the_list_of_proposals() -> None:
-    planted: list[Candidate] = []
+    planted: list[LearningEntry] = []
     for at, subject in enumerate(SUBJECTS):
         text = f"The {subject} lost its {subject}connection while {subject}workers waited"
         planted += said("mallory", [text] * 3, first=10 * at, seq=10 * at)

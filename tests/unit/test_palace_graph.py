@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from crew_journal.schemas.rules.palace_graph import NODES_SHOWN, Place, graph_counts, rooms_of, tunnels, walk
+from crew_journal.schemas.rules.palace_graph import NODES_SHOWN, PlaceCount, graph_counts, rooms_of, tunnels, walk
 
 PLACES = [
-    Place("backend", "auth", "", 3),
-    Place("backend", "auth", "login", 1),
-    Place("mobile", "auth", "login", 2),
-    Place("mobile", "push", "", 9),
-    Place("backend", "database", "", 5),
-    Place("ops", "database", "", 1),
-    Place("ops", "alerts", "", 1),
-    Place("attic", "boxes", "", 1),
-    Place("ops", "general", "", 8),
-    Place("ops", "", "", 8),
+    PlaceCount("backend", "auth", "", 3),
+    PlaceCount("backend", "auth", "login", 1),
+    PlaceCount("mobile", "auth", "login", 2),
+    PlaceCount("mobile", "push", "", 9),
+    PlaceCount("backend", "database", "", 5),
+    PlaceCount("ops", "database", "", 1),
+    PlaceCount("ops", "alerts", "", 1),
+    PlaceCount("attic", "boxes", "", 1),
+    PlaceCount("ops", "general", "", 8),
+    PlaceCount("ops", "", "", 8),
 ]
 ROOMS = rooms_of(PLACES)
 
@@ -47,7 +47,7 @@ def test_a_walk_from_an_unknown_room_fails() -> None:
 
 
 def test_a_walk_shows_the_first_of_many_rooms_after_it_has_seen_all() -> None:
-    many = rooms_of([Place("w", f"room {n:03}", "", n) for n in range(1, 120)])
+    many = rooms_of([PlaceCount("w", f"room {n:03}", "", n) for n in range(1, 120)])
     found = walk(many, "room 001", 2)
     assert len(found) == NODES_SHOWN
     assert found[1].room.name == "room 119"
@@ -70,7 +70,7 @@ def test_a_tunnel_is_a_room_of_two_wings_with_the_given_ones_among_them(
 
 
 def test_the_figures_count_pairs_of_wings() -> None:
-    counts = graph_counts(rooms_of([*PLACES, Place("ops", "auth", "", 1)]))
+    counts = graph_counts(rooms_of([*PLACES, PlaceCount("ops", "auth", "", 1)]))
     assert (counts.total_rooms, counts.tunnel_rooms, counts.total_edges) == (5, 2, 3 + 1)
     assert counts.rooms_per_wing == {"attic": 1, "backend": 2, "mobile": 2, "ops": 3}
     assert [room.name for room in counts.top_tunnels] == ["auth", "database"]

@@ -11,8 +11,8 @@ from crew_journal.schemas.rules.palace.exchanges import (
     AGENT_TURN,
     USER_TURN,
     Exchange,
+    ExchangeTurn,
     Thresholds,
-    Turn,
     exchanges_of,
     filed_chunks,
 )
@@ -84,12 +84,12 @@ def test_an_exchange_has_the_type_of_its_clearest_turn_and_only_chatter_has_none
     assert filed_chunks("x" * 900, WORDS), "a part of a long text is kept"
 
 
-def turn(seq: int, text: str, *, user: bool = True, minute: float = 0.0) -> Turn:
+def turn(seq: int, text: str, *, user: bool = True, minute: float = 0.0) -> ExchangeTurn:
     ms = int(minute * 60_000)
-    return Turn(seq, f"e{seq}", "s", USER_TURN if user else AGENT_TURN, "ada", text, "", ms, ms)
+    return ExchangeTurn(seq, f"e{seq}", "s", USER_TURN if user else AGENT_TURN, "ada", text, "", ms, ms)
 
 
-def texts(*turns: Turn) -> list[str | None]:
+def texts(*turns: ExchangeTurn) -> list[str | None]:
     exchanges: list[Exchange] = exchanges_of(turns, 1 << 50)
     return [one.text for one in exchanges]
 
@@ -116,6 +116,6 @@ def test_a_question_or_a_long_turn_after_a_question_begins_its_own_exchange() ->
 
 
 def test_an_exchange_is_dated_by_its_turns_and_not_after_they_were_published() -> None:
-    imported = Turn(1, "e1", "s", USER_TURN, "ada", "text", "", published_ms=9_000, ts_ms=5_000)
-    forged = Turn(1, "e1", "s", USER_TURN, "ada", "text", "", published_ms=9_000, ts_ms=99_000)
+    imported = ExchangeTurn(1, "e1", "s", USER_TURN, "ada", "text", "", published_ms=9_000, ts_ms=5_000)
+    forged = ExchangeTurn(1, "e1", "s", USER_TURN, "ada", "text", "", published_ms=9_000, ts_ms=99_000)
     assert [Exchange((one,), ended=True).said_ms for one in (imported, forged)] == [5_000, 9_000]

@@ -10,17 +10,21 @@ from crew_journal.schemas.errors import NotFound
 from crew_journal.schemas.operations.palace_graph import PalaceGraphRequest, TraverseRequest, TunnelsRequest
 from crew_journal.schemas.operations.tunnels import ExplicitTunnel
 from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.palace_graph import Place
+from crew_journal.schemas.rules.palace_graph import PlaceCount
 from crew_journal.services.desk import Caller
 from crew_journal.services.palace.navigation import Navigation
 
 PLACES = {
-    "acme": [Place("backend", "auth", "login", 3), Place("mobile", "auth", "", 2), Place("mobile", "push", "", 9)],
-    "globex": [Place("backend", "secrets", "", 1)],
+    "acme": [
+        PlaceCount("backend", "auth", "login", 3),
+        PlaceCount("mobile", "auth", "", 2),
+        PlaceCount("mobile", "push", "", 9),
+    ],
+    "globex": [PlaceCount("backend", "secrets", "", 1)],
 }
 
 
-async def places(workspace_id: str) -> Sequence[Place]:
+async def places(workspace_id: str) -> Sequence[PlaceCount]:
     return PLACES[workspace_id]
 
 

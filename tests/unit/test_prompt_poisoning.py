@@ -11,13 +11,13 @@ import pytest
 from crew_journal.schemas.rules.assembler import Section
 from crew_journal.schemas.rules.block_markers import CONTEXT_MARKERS, EVERY_MARKER
 from crew_journal.schemas.rules.context.assembly import MARKERS, rendered
-from crew_journal.schemas.rules.context.budget import Memory
+from crew_journal.schemas.rules.context.budget import MemoryKind
 from crew_journal.schemas.rules.context.selection import Item
 from crew_journal.schemas.rules.memory_block import BlockInput, Daily, build_memory_block
 from crew_journal.schemas.rules.palace.layers import (
-    Found,
-    Identity,
-    Told,
+    FoundDrawer,
+    LayerDrawer,
+    WorkspaceIdentity,
     drawer_author,
     render_context,
     render_recall,
@@ -43,8 +43,8 @@ def section(text: str) -> Section:
     return Section("AGENT.md", f"label {text}", text)
 
 
-def told(text: str) -> Told:
-    return Told("d1", text, text, 5.0, 1, drawer_author("", "user", text), f"{text}.md")
+def told(text: str) -> LayerDrawer:
+    return LayerDrawer("d1", text, text, 5.0, 1, drawer_author("", "user", text), f"{text}.md")
 
 
 WAYS: dict[str, Callable[[str], str]] = {
@@ -57,13 +57,15 @@ WAYS: dict[str, Callable[[str], str]] = {
     "persona": lambda text: block(persona=section(text)),
     "operator model": lambda text: block(operator=section(text)),
     "peer card": lambda text: block(peer=section(text)),
-    "identity": lambda text: wake_up(Identity(text, drawer_author("", "user", text)), []),
+    "identity": lambda text: wake_up(WorkspaceIdentity(text, drawer_author("", "user", text)), []),
     "drawer at wake-up": lambda text: wake_up(None, [told(text)]),
     "drawer of a room": lambda text: render_recall([told(text)], None, None),
     "drawer of a search": lambda text: render_search(
-        "a query", [Found("d1", text, text, text, 1.0, drawer_author("", "user", text), text)]
+        "a query", [FoundDrawer("d1", text, text, text, 1.0, drawer_author("", "user", text), text)]
     ),
-    "context of the palace": lambda text: render_context(wake_up(Identity(text, "agent lea"), [told(text)]), []),
+    "context of the palace": lambda text: render_context(
+        wake_up(WorkspaceIdentity(text, "agent lea"), [told(text)]), []
+    ),
 }
 
 
@@ -90,7 +92,7 @@ def test_an_injection_is_a_notice_in_every_part(way: str) -> None:
 
 def test_a_memory_of_a_context_stays_in_its_frame() -> None:
     for forgery in FORGERIES:
-        for kind in Memory:
+        for kind in MemoryKind:
             item = Item(kind, "e1", forgery.format(MARKERS[kind]), 0.5)
             found = re.findall(rf"\[(?:END )?(?:{'|'.join(EVERY_MARKER)})\]", rendered([item]))
             assert found == [f"[{MARKERS[kind]}]", f"[END {MARKERS[kind]}]"]

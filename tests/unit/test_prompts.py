@@ -3,7 +3,7 @@
 import pytest
 
 from crew_journal.schemas.rules.prompts import (
-    Kind,
+    AnswerKind,
     asked_kind,
     asks_for_all,
     asks_nothing,
@@ -70,7 +70,7 @@ def test_a_question_is_known_by_its_mark_or_first_word(text, asks):
 )
 def test_a_text_holds_the_kind_of_answer_that_is_asked_for(question, text, holds):
     kind = asked_kind(question)
-    assert isinstance(kind, Kind)
+    assert isinstance(kind, AnswerKind)
     assert holds_kind(kind, text, set(question.casefold().strip("?").split())) == holds
 
 

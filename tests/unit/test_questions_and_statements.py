@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded, vector_fact
 
-from crew_journal.schemas.rules.statements import Told, parts_of, told_by
+from crew_journal.schemas.rules.statements import QueryKind, parts_of, told_by
 from crew_journal.services.query.asking import AROUND_QUOTED, query_of
 from crew_journal.services.query.ranking import conflicts
 from crew_journal.services.query.recipes import CONVERSATIONAL, LEXICAL, ROBUST, told_recipe
@@ -31,7 +31,7 @@ from crew_journal.services.query.recipes import CONVERSATIONAL, LEXICAL, ROBUST,
     ],
 )
 def test_what_asks_is_a_question(text):
-    assert told_by(text) is Told.ASKS
+    assert told_by(text) is QueryKind.ASKS
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_what_asks_is_a_question(text):
     ],
 )
 def test_what_tells_is_a_statement(text):
-    assert told_by(text) is Told.STATES
+    assert told_by(text) is QueryKind.STATES
 
 
 def test_a_situation_with_speech_in_it_quotes_and_its_question_mark_does_not_ask():
-    assert told_by("At ten Ben got in and said: 'Should we change the light? It's too bright.'") is Told.QUOTES
-    assert told_by("Ben stieg ein und sagte: „Mach bitte wie immer.“") is Told.QUOTES
+    assert told_by("At ten Ben got in and said: 'Should we change the light? It's too bright.'") is QueryKind.QUOTES
+    assert told_by("Ben stieg ein und sagte: „Mach bitte wie immer.“") is QueryKind.QUOTES
 
 
 @given(st.text(max_size=60))
@@ -66,10 +66,10 @@ def test_what_is_quoted_outweighs_what_is_told_around_it():
 
 
 def test_a_question_is_ranked_as_ever_and_a_statement_by_meaning():
-    assert told_recipe(CONVERSATIONAL, Told.ASKS) is CONVERSATIONAL
-    assert told_recipe(LEXICAL, Told.STATES) is LEXICAL
-    assert told_recipe(ROBUST, Told.STATES).dense_weight > ROBUST.dense_weight
-    stated, asked = told_recipe(CONVERSATIONAL, Told.STATES).turns, CONVERSATIONAL.turns
+    assert told_recipe(CONVERSATIONAL, QueryKind.ASKS) is CONVERSATIONAL
+    assert told_recipe(LEXICAL, QueryKind.STATES) is LEXICAL
+    assert told_recipe(ROBUST, QueryKind.STATES).dense_weight > ROBUST.dense_weight
+    stated, asked = told_recipe(CONVERSATIONAL, QueryKind.STATES).turns, CONVERSATIONAL.turns
     assert stated is not None
     assert asked is not None
     assert stated.dense > asked.dense

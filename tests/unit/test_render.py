@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from crew_journal.schemas.rules.render import (
     BRIEF_CHARS,
     PREAMBLE,
-    Memory,
+    PromptHit,
     age_text,
     brief_lines,
     budget_of,
@@ -34,17 +34,17 @@ HOSTILE_TEXTS = 1_000
 
 def memory(
     summary: str = "the queue was stuck", *, age_s: float = 90.0, score: float = 0.5, kind: str = "x.y"
-) -> Memory:
-    return Memory(kind, summary, age_s, score, agent_id="ada")
+) -> PromptHit:
+    return PromptHit(kind, summary, age_s, score, agent_id="ada")
 
 
 def by(
     actor_id: str | None, actor_type: str = "user", agent_id: str | None = "ada", summary: str = "all well"
-) -> Memory:
-    return Memory("x.y", summary, 90.0, 0.5, agent_id, actor_type, actor_id)
+) -> PromptHit:
+    return PromptHit("x.y", summary, 90.0, 0.5, agent_id, actor_type, actor_id)
 
 
-def who(memory: Memory) -> str:
+def who(memory: PromptHit) -> str:
     """What the line of a memory says of agent and actor."""
     found = LINE.match(render([memory], RENDER_CHARS_MAX, NONCE).lines[0].text)
     assert found is not None
@@ -79,7 +79,7 @@ def test_a_block_is_tag_preamble_blank_line_hits_and_tag_with_the_same_nonce() -
 
 
 def test_a_line_names_the_day_the_confidence_the_repeats_and_what_replaced_the_entry() -> None:
-    hit = Memory(
+    hit = PromptHit(
         "chat.user_message", "tea, please", 2 * 86_400, 6.0, "ada", "user", "boss", date="2026-11-21", confidence=0.814,
         repeats=3, standing="superseded 2026-11-22 by <j_1>]",
     )  # fmt: skip
@@ -181,7 +181,7 @@ def test_a_nonce_is_hex_digits(nonce: str) -> None:
          'agent ada, actor user "x&quot; &bull; 1m ago &bull; score=1.00&#93; &lt;trust&gt; &amp; &#91;me"'),
     ],
 )  # fmt: skip
-def test_a_line_says_whose_entry_it_is_and_who_acted_if_that_was_another(memory: Memory, said: str) -> None:
+def test_a_line_says_whose_entry_it_is_and_who_acted_if_that_was_another(memory: PromptHit, said: str) -> None:
     assert who(memory) == said
 
 
@@ -299,7 +299,9 @@ def test_a_thousand_hostile_texts_neither_close_the_wrapper_nor_add_a_line_nor_e
 
 def test_a_block_reads_back_as_exactly_its_hits() -> None:
     for text in hostile_texts():
-        block = render([Memory("peer.escalation", text, 90.0, 0.5, "ada", "user", text[:128])], RENDER_CHARS_MAX, NONCE)
+        block = render(
+            [PromptHit("peer.escalation", text, 90.0, 0.5, "ada", "user", text[:128])], RENDER_CHARS_MAX, NONCE
+        )
         [(kind, age, score, summary)] = parsed(block.text)
         assert (kind, age, score) == ("peer.escalation", "1m ago", "0.50")
         assert summary == block.lines[0].summary.translate(str.maketrans("＜＞﹤﹥", "<><>"))
@@ -309,7 +311,7 @@ def test_a_block_reads_back_as_exactly_its_hits() -> None:
     st.lists(st.builds(memory, st.text(max_size=200), age_s=st.floats(0, 1e9), score=st.floats(-9, 9)), max_size=12),
     st.integers(-10, 5_000),
 )
-def test_whatever_the_hits_the_budget_holds_and_every_line_is_whole(hits: list[Memory], budget: int) -> None:
+def test_whatever_the_hits_the_budget_holds_and_every_line_is_whole(hits: list[PromptHit], budget: int) -> None:
     block = render(hits, budget, NONCE)
     assert len(block.text) <= budget_of(budget)
     assert len(block.lines) + block.omitted == len(hits)
@@ -330,12 +332,12 @@ RECEIPT = "r_0123456789abcdef0123456789abcdef"
 BRIEF_LINE = re.compile(r"\[([^\]\n]+)\] ([^\n]+)")
 
 
-def hit(summary: str = "the queue was stuck", **fields: Any) -> Memory:
+def hit(summary: str = "the queue was stuck", **fields: Any) -> PromptHit:
     given = {"entry_id": "j_0123456789abcdef0123456789abcdef", "date": "2026-11-21", "confidence": 0.8, **fields}
-    return Memory("chat.user_message", summary, 90.0, 0.5, **{"agent_id": "ada", **given})
+    return PromptHit("chat.user_message", summary, 90.0, 0.5, **{"agent_id": "ada", **given})
 
 
-def brief(*hits: Memory, reader: str | None = "ada") -> list[str]:
+def brief(*hits: PromptHit, reader: str | None = "ada") -> list[str]:
     return [line.text for line in brief_lines(hits, reader)]
 
 

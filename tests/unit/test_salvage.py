@@ -13,7 +13,7 @@ from support.views import MEMORY_MB, node, source_of
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.salvage import salvage
-from crew_journal.schemas.catalogue import Publisher, info_of
+from crew_journal.schemas.catalogue import PublisherKind, info_of
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.schemas.ids import is_workspace
@@ -45,7 +45,7 @@ async def test_every_entry_of_an_old_journal_and_one_with_every_field_is_submitt
     ]
     entries = [one for one in events if isinstance(one, EntryRecorded) and is_workspace(one.workspace_id)]
     agents = {one.entry.id: one.entry for one in entries if not one.control}
-    reserved = {name for name, entry in agents.items() if info_of(entry.entry_type).publisher is Publisher.RESERVED}
+    reserved = {name for name, entry in agents.items() if info_of(entry.entry_type).publisher is PublisherKind.RESERVED}
     assert "skill.proposed" in {agents[name].entry_type for name in reserved}
     assert {name: salvaged[name].entry for name in agents.keys() - reserved} == {
         name: entry for name, entry in agents.items() if name not in reserved

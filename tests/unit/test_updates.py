@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.rules.dates import days_from_civil
-from crew_journal.schemas.rules.updates import Candidate, Effect, Statement, chosen, update
+from crew_journal.schemas.rules.updates import OlderStatement, Statement, UpdateEffect, chosen, update
 
 MAY_4 = days_from_civil(2026, 5, 4)  # a Monday
 
@@ -188,7 +188,7 @@ def test_a_withdrawal_retires_without_another_value() -> None:
         Statement("There is a parking ban in the yard from Monday."),
     )
     assert found is not None
-    assert (found.effect, found.retires) == (Effect.WITHDRAWS, True)
+    assert (found.effect, found.retires) == (UpdateEffect.WITHDRAWS, True)
 
 
 def test_what_was_withdrawn_is_reinstated_by_retiring_the_withdrawal() -> None:
@@ -198,7 +198,7 @@ def test_what_was_withdrawn_is_reinstated_by_retiring_the_withdrawal() -> None:
         cosine=0.8,
     )
     assert found is not None
-    assert (found.effect, found.retires) == (Effect.REINSTATES, True)
+    assert (found.effect, found.retires) == (UpdateEffect.REINSTATES, True)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_of_several_versions_only_the_one_that_held_until_then_is_retired() -> N
     texts = ["The door code is 4471.", "The door code is now 4417.", "The door code is now 9002."]
     newest = Statement(texts[2])
     candidates = [
-        Candidate(Statement(text), found, (at, at))
+        OlderStatement(Statement(text), found, (at, at))
         for at, text in enumerate(texts[:2])
         if (found := update(newest, Statement(text), cosine=0.9)) is not None
     ]
@@ -231,7 +231,7 @@ def test_all_that_say_the_same_are_retired_together() -> None:
     texts = ["The door code is 4471.", "Remember, the door code is 4471!", "The alarm code is 4471."]
     newest = Statement("The door code is now 9002.")
     candidates = [
-        Candidate(Statement(text), found, (at, at))
+        OlderStatement(Statement(text), found, (at, at))
         for at, text in enumerate(texts)
         if (found := update(newest, Statement(text), cosine=0.9)) is not None
     ]
@@ -243,7 +243,7 @@ def test_what_is_only_amended_best_keeps_a_weaker_match_from_being_retired() -> 
     whole = Statement("The cabin is in Lom, sleeps six, costs 90 a night and has a stove.")
     found = update(newer, whole, cosine=0.9)
     if found is not None:
-        assert chosen([Candidate(whole, found, (0, 0))]) == []
+        assert chosen([OlderStatement(whole, found, (0, 0))]) == []
 
 
 def test_unrelated_vectors_outweigh_common_words() -> None:

@@ -22,7 +22,7 @@ class Phase(StrEnum):
     REVIEWING = "reviewing"
 
 
-class Memory(StrEnum):
+class MemoryKind(StrEnum):
     """The kinds of memory, in the order in which they stay at equal salience."""
 
     WORKING = "working"
@@ -36,7 +36,12 @@ SLACK_PERCENT: Final = 10
 """Left free, for the error of an estimate and for the model's own framing."""
 MEMORY_PERCENT: Final = {Phase.PLANNING: 45, Phase.EXECUTING: 40, Phase.REVIEWING: 50}
 TOOLS_PERCENT: Final = {Phase.PLANNING: 20, Phase.EXECUTING: 25, Phase.REVIEWING: 15}
-MEMORY_PARTS: Final = {Memory.SEMANTIC: 18, Memory.EPISODIC: 12, Memory.WORKING: 6, Memory.PROCEDURAL: 4}
+MEMORY_PARTS: Final = {
+    MemoryKind.SEMANTIC: 18,
+    MemoryKind.EPISODIC: 12,
+    MemoryKind.WORKING: 6,
+    MemoryKind.PROCEDURAL: 4,
+}
 """Shares of the room of memory that are reserved for each kind."""
 _PLANNING_UNTIL: Final = 0.25
 _REVIEWING_FROM: Final = 0.75
@@ -92,7 +97,7 @@ def allocate(total: int, system: int, phase: Phase) -> Allocation:
     return Allocation(system, user, memory, tools, rest - user - memory - tools)
 
 
-def certain_of(room: int) -> dict[Memory, int]:
+def certain_of(room: int) -> dict[MemoryKind, int]:
     """The tokens that are reserved for each kind of memory."""
     total = sum(MEMORY_PARTS.values())
     return {kind: room * part // total for kind, part in MEMORY_PARTS.items()}

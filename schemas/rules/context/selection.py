@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..evidence_words import ConfidenceWord
-from ..salience import Parts
-from .budget import Memory, certain_of
+from ..salience import SalienceValues
+from .budget import MemoryKind, certain_of
 
 NEWER: Final = 0.5
 """Share of the odds of an older memory that a newer one needs to stand above it. In the hits of updates_dev, the statement
 that holds now is then above all that do not in .68 of the questions, by recall's order in .30; the mean reciprocal rank of
 an answer is .65 instead of .65, on locomo_dev .66 instead of .69. With .3 it is .75 of the questions, .63 and .62."""
 _LEAST: Final = 1e-9
-_RANK: Final = {kind: rank for rank, kind in enumerate(Memory)}
+_RANK: Final = {kind: rank for rank, kind in enumerate(MemoryKind)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class Item:
         contradicted_by: What contradicts it, in words; None if nothing does.
     """
 
-    kind: Memory
+    kind: MemoryKind
     id: str
     text: str
     salience: float
-    parts: Parts | None = None
+    parts: SalienceValues | None = None
     source: str = "entry"
     finding: str | None = None
     turn: int = 0
@@ -101,9 +101,9 @@ class _Room:
 
     total: int
     frame: int
-    sizes: dict[tuple[Memory, str], int]
+    sizes: dict[tuple[MemoryKind, str], int]
     used: int = 0
-    taken: dict[Memory, _Taken] = field(default_factory=lambda: {kind: _Taken() for kind in Memory})
+    taken: dict[MemoryKind, _Taken] = field(default_factory=lambda: {kind: _Taken() for kind in MemoryKind})
 
     def cost(self, item: Item) -> int:
         return self.sizes[item.kind, item.id] + (0 if self.taken[item.kind].next else self.frame)
@@ -116,7 +116,7 @@ class _Room:
         self.used += cost
 
 
-def choose(items: Sequence[Item], sizes: dict[tuple[Memory, str], int], frame: int, total: int) -> Chosen:
+def choose(items: Sequence[Item], sizes: dict[tuple[MemoryKind, str], int], frame: int, total: int) -> Chosen:
     """The items that fit into ``total`` tokens.
 
     Args:
@@ -127,7 +127,7 @@ def choose(items: Sequence[Item], sizes: dict[tuple[Memory, str], int], frame: i
     """
     room = _Room(total, frame, sizes)
     by_kind = {
-        kind: sorted((item for item in items if item.kind is kind), key=lambda item: item.order) for kind in Memory
+        kind: sorted((item for item in items if item.kind is kind), key=lambda item: item.order) for kind in MemoryKind
     }
     for kind, certain in certain_of(total).items():
         for item in by_kind[kind]:
@@ -135,7 +135,7 @@ def choose(items: Sequence[Item], sizes: dict[tuple[Memory, str], int], frame: i
                 break
             room.take(item)
     rest = sorted(
-        (item for kind in Memory for item in by_kind[kind][room.taken[kind].next :]), key=lambda item: item.order
+        (item for kind in MemoryKind for item in by_kind[kind][room.taken[kind].next :]), key=lambda item: item.order
     )
     for item in rest:
         kind_taken = room.taken[item.kind]
@@ -143,8 +143,8 @@ def choose(items: Sequence[Item], sizes: dict[tuple[Memory, str], int], frame: i
             kind_taken.full = True  # what is less salient of this kind does not go before it
         else:
             room.take(item)
-    kept = tuple(item for kind in Memory for item in by_kind[kind][: room.taken[kind].next])
-    left = tuple(item for kind in Memory for item in by_kind[kind][room.taken[kind].next :])
+    kept = tuple(item for kind in MemoryKind for item in by_kind[kind][: room.taken[kind].next])
+    left = tuple(item for kind in MemoryKind for item in by_kind[kind][room.taken[kind].next :])
     return Chosen(kept, tuple(sorted(left, key=lambda item: item.order)), room.used)
 
 
@@ -155,7 +155,7 @@ def in_text_order(items: Sequence[Item]) -> tuple[Item, ...]:
     What was replaced stands below what replaced it.
     """
     placed: list[Item] = []
-    for kind in Memory:
+    for kind in MemoryKind:
         among = sorted((item for item in items if item.kind is kind), key=lambda item: item.order)
         placed += _replaced_below(_newer_first(among))
     return tuple(placed)

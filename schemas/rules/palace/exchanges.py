@@ -42,7 +42,7 @@ _SPEAKER: Final = re.compile(r"^(?:User|Agent): ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ExchangeTurn:
     """A turn of a conversation."""
 
     seq: int
@@ -70,12 +70,12 @@ class Exchange:
         question: The question that the first turn answers, if it belongs to an earlier exchange.
     """
 
-    turns: tuple[Turn, ...]
+    turns: tuple[ExchangeTurn, ...]
     ended: bool
-    question: Turn | None = None
+    question: ExchangeTurn | None = None
 
     @property
-    def head(self) -> Turn:
+    def head(self) -> ExchangeTurn:
         """The turn that names the exchange."""
         return self.turns[0]
 
@@ -116,7 +116,7 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ExchangeChunk:
     """A chunk of an exchange as it is filed."""
 
     text: str
@@ -128,24 +128,24 @@ class Chunk:
     classified: Classified
 
 
-def may_answer(turn: Turn) -> bool:
+def may_answer(turn: ExchangeTurn) -> bool:
     """Whether a turn of the user is short enough to be an answer, and asks nothing itself."""
     return turn.is_user and len(turn.text) <= ANSWER_CHARS and not asks(turn)
 
 
-def asks(turn: Turn) -> bool:
+def asks(turn: ExchangeTurn) -> bool:
     """Whether a turn ends with a question."""
     return turn.text.rstrip(" )\"'”’»\n").endswith("?")
 
 
-def answers(question: Turn, turn: Turn) -> bool:
+def answers(question: ExchangeTurn, turn: ExchangeTurn) -> bool:
     """Whether a turn answers the question before it: a short turn of the user, or the agent's reply to the user."""
     gap_ms = max(turn.published_ms - question.published_ms, turn.ts_ms - question.ts_ms)
     replies = question.is_user and not turn.is_user
     return asks(question) and (replies or may_answer(turn)) and gap_ms <= ANSWER_MS
 
 
-def exchanges_of(turns: Sequence[Turn], now_ms: int, quiet_ms: int = QUIET_MS) -> list[Exchange]:
+def exchanges_of(turns: Sequence[ExchangeTurn], now_ms: int, quiet_ms: int = QUIET_MS) -> list[Exchange]:
     """The exchanges of one session.
 
     Args:
@@ -173,7 +173,7 @@ def turns_in(text: str) -> list[str]:
     return [part for part in _SPEAKER.split(text) if part.strip()]
 
 
-def filed_chunks(text: str, thresholds: Thresholds) -> list[Chunk]:
+def filed_chunks(text: str, thresholds: Thresholds) -> list[ExchangeChunk]:
     """The chunks of an exchange, each with its type, room, importance and tier, as far as words decide them.
 
     What the classifier does not decide, the cues of ``kinds`` do, turn by turn. An exchange that is only chatter has no
@@ -194,11 +194,11 @@ def filed_chunks(text: str, thresholds: Thresholds) -> list[Chunk]:
 
 def chunk_of(
     text: str, classified: Classified, thresholds: Thresholds, nearest: tuple[str, float] | None = None
-) -> Chunk:
+) -> ExchangeChunk:
     """A chunk; for the arguments see ``tier_of``."""
     tier, memory_type = tier_of(classified, thresholds, nearest)
     state = DrawerState.RAW if tier is PipelineTier.LLM else DrawerState.PROCESSED
-    return Chunk(text, memory_type, room_of(memory_type), classified.importance, tier, state, classified)
+    return ExchangeChunk(text, memory_type, room_of(memory_type), classified.importance, tier, state, classified)
 
 
 def tier_of(

@@ -62,7 +62,7 @@ _NAMED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Cues:
+class _KindCues:
     """Compiled cues: type → level → pattern, and the pattern of an order."""
 
     levels: Mapping[str, Mapping[str, re.Pattern[str]]]
@@ -125,12 +125,12 @@ def _plain(text: str) -> str:
 
 
 @cache
-def _cues() -> _Cues:
+def _cues() -> _KindCues:
     data = tomllib.loads(resources.files(__package__).joinpath("kinds.toml").read_text("utf-8"))
     words = {
         name: "|".join(part for part in "".join(words.split("\n")).split("|")) for name, words in data["words"].items()
     }
-    return _Cues(
+    return _KindCues(
         {
             kind: {level: _any(patterns, words) for level, patterns in data[kind].items() if level in _WEIGHTS}
             for kind in _ORDER

@@ -45,7 +45,7 @@ _FRAME_CHARS: Final = len(wrapped(DRAWERS, HINTS)) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LayerDrawer:
     """The fields of a drawer that a layer needs."""
 
     drawer_id: str
@@ -58,7 +58,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDrawer:
     """A drawer that a search found."""
 
     drawer_id: str
@@ -71,7 +71,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class WorkspaceIdentity:
     """The identity of a workspace, and who set it."""
 
     content: str
@@ -79,7 +79,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ChatMessage:
     """A message of a conversation."""
 
     sender: str
@@ -91,12 +91,12 @@ def drawer_author(agent_id: str, author_type: str, author_name: str) -> str:
     return author_text(agent_id or None, author_type or "agent", author_name or None)
 
 
-def wake_up(identity: Identity | None, drawers: Iterable[Told]) -> str:
+def wake_up(identity: WorkspaceIdentity | None, drawers: Iterable[LayerDrawer]) -> str:
     """The start of a conversation: identity, a blank line, essential story."""
     return f"{render_identity(identity)}\n{render_essential(drawers)}"
 
 
-def render_identity(identity: Identity | None) -> str:
+def render_identity(identity: WorkspaceIdentity | None) -> str:
     """The identity under its heading."""
     if identity is None or not identity.content.strip():
         return f"{IDENTITY_HEADING}\n{NO_IDENTITY}\n"
@@ -105,7 +105,7 @@ def render_identity(identity: Identity | None) -> str:
     return wrapped(IDENTITY, f"{hints}{IDENTITY_HEADING}\n{text}\n")
 
 
-def render_essential(drawers: Iterable[Told]) -> str:
+def render_essential(drawers: Iterable[LayerDrawer]) -> str:
     """The most important drawers by room; of equal ones the newest first, then by id.
 
     If they do not fit and have several authors, those of the author with the most lines are left out first, so that one
@@ -129,7 +129,7 @@ def render_essential(drawers: Iterable[Told]) -> str:
     return _framed(STORY, _within(lines, ESSENTIAL_CHARS, MORE))
 
 
-def _story(drawers: Sequence[Told], snippets: Mapping[str, str]) -> list[tuple[str, bool]]:
+def _story(drawers: Sequence[LayerDrawer], snippets: Mapping[str, str]) -> list[tuple[str, bool]]:
     """The lines of the story, and whether each is a drawer's."""
     lines = [(ESSENTIAL_HEADING, False)]
     for room, inside in groupby(sorted(drawers, key=lambda drawer: drawer.room), key=lambda drawer: drawer.room):
@@ -138,12 +138,12 @@ def _story(drawers: Sequence[Told], snippets: Mapping[str, str]) -> list[tuple[s
     return lines
 
 
-def _filed_by(drawer: Told) -> str:
+def _filed_by(drawer: LayerDrawer) -> str:
     """The author without the reactor that read the drawer in the author's conversation."""
     return drawer.author.partition(", actor ")[0]
 
 
-def render_recall(drawers: Sequence[Told], wing: str | None, room: str | None) -> str:
+def render_recall(drawers: Sequence[LayerDrawer], wing: str | None, room: str | None) -> str:
     """Drawers of a place, newest first, as many whole lines as fit."""
     if not drawers:
         return f"No drawers for wing={wing or '*'} room={room or '*'}."
@@ -153,7 +153,7 @@ def render_recall(drawers: Sequence[Told], wing: str | None, room: str | None) -
     return _framed(DRAWERS, _within(lines, RECALL_CHARS, ""))
 
 
-def render_search(query: str, hits: Sequence[Found]) -> str:
+def render_search(query: str, hits: Sequence[FoundDrawer]) -> str:
     """The hits of a search, best first, as many whole lines as fit."""
     query_text = neutral(shortened(query, SEARCH_SNIPPET))
     if not hits:
@@ -165,7 +165,7 @@ def render_search(query: str, hits: Sequence[Found]) -> str:
     return _framed(DRAWERS, _within(lines, CONTEXT_CHARS - _FRAME_CHARS, ""))
 
 
-def render_context(memory: str, messages: Sequence[Said]) -> str:
+def render_context(memory: str, messages: Sequence[ChatMessage]) -> str:
     """Memory, a blank line, and the newest messages that fit beside it, oldest first; blank messages are left out."""
     room = CONTEXT_CHARS - len(memory) - len(MESSAGES_HEADING) - 2
     lines: list[str] = []
@@ -188,7 +188,7 @@ def shortened(text: str, chars: int) -> str:
     return line if len(line) <= chars else line[: chars - len(_DOTS)] + _DOTS
 
 
-def _snippet(drawer: Told | Found, chars: int) -> str:
+def _snippet(drawer: LayerDrawer | FoundDrawer, chars: int) -> str:
     """Author, text and file of a drawer, or the notice that it is blocked; the file is not within ``chars``."""
     name = _one_line(drawer.source_file.replace("\\", "/").rstrip("/").rpartition("/")[2])
     line = shortened(f"{drawer.author}: {drawer.content}", chars) + (f"  ({name})" if name else "")

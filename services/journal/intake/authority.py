@@ -8,7 +8,7 @@ user. OWNER and ADMIN may name every actor and vouch like other tokens: several 
 
 from __future__ import annotations
 
-from ....schemas.catalogue import SERVICE_ALONE, Publisher, info_of
+from ....schemas.catalogue import SERVICE_ALONE, PublisherKind, info_of
 from ....schemas.entry import JournalEntry, Priority
 from ....schemas.errors import NotAllowed
 from ....schemas.grants import USER, actor_of, covers, speaks_for
@@ -80,7 +80,7 @@ def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -
     """
     publisher = info_of(entry.entry_type).publisher
     if publisher in SERVICE_ALONE:
-        reserved = publisher is Publisher.RESERVED
+        reserved = publisher is PublisherKind.RESERVED
         raise NotAllowed(
             f"{prefix}entry_type {entry.entry_type} is {'reserved for' if reserved else 'published by'} the service only",
             hint="choose a type that is not reserved (docs/format.md), like note.taken"
@@ -89,14 +89,14 @@ def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -
             field=f"{prefix}entry_type",
         )
     administers = principal.role.administers
-    if publisher is Publisher.VOUCHED and not administers and not covers(principal.may_publish, entry.entry_type):
+    if publisher is PublisherKind.VOUCHED and not administers and not covers(principal.may_publish, entry.entry_type):
         raise NotAllowed(
             f"{prefix}entry_type {entry.entry_type} needs a token that was granted it, or one of role OWNER or ADMIN",
             hint="use a type that agents may publish, or ask an operator for a token with "
             f"--may-publish {entry.entry_type} and send the entry over HTTP",
             field=f"{prefix}entry_type",
         )
-    decides = publisher is Publisher.OPERATORS
+    decides = publisher is PublisherKind.OPERATORS
     if not decides and entry.priority is Priority.NORMAL:
         return False
     if not administers:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 from uuid_utils import uuid7
 
-from ....schemas.catalogue import Publisher, info_of
+from ....schemas.catalogue import PublisherKind, info_of
 from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry
 from ....schemas.events import headers as h
 from ....schemas.plain import PLAIN_FIELDS
@@ -144,7 +144,7 @@ def accept_plain(
 
 @lru_cache(maxsize=4_096)
 def _agents_type(entry_type: str) -> bool:
-    return is_entry_type(entry_type) and info_of(entry_type).publisher is Publisher.AGENTS
+    return is_entry_type(entry_type) and info_of(entry_type).publisher is PublisherKind.AGENTS
 
 
 _PLAIN_BYTES: Final = MAX_ENTRY_BYTES - 1_024

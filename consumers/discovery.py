@@ -50,10 +50,10 @@ def _parts(package: ModuleType) -> Iterator[_FoundModule]:
         try:
             yield _FoundModule(importlib.import_module(f"{package.__name__}.{name}"), file)
         except Exception as error:  # whatever its code does when it is imported
-            raise DiscoveryError(f"{file} cannot be imported: {_said(error)}", hint=_REMOVE) from error
+            raise DiscoveryError(f"{file} cannot be imported: {_error_text(error)}", hint=_REMOVE) from error
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """The error with the line of the source, if it is one of syntax."""
     where = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -73,7 +73,7 @@ def _projection_of(part: _FoundModule) -> Projection:
         projection: Projection = declared()
     except Exception as error:
         raise DiscoveryError(
-            f"{declared.__name__} of {part.file} cannot be made: {_said(error)}", hint=_REMOVE
+            f"{declared.__name__} of {part.file} cannot be made: {_error_text(error)}", hint=_REMOVE
         ) from error
     if wrong := next(_faults(projection), None):
         raise DiscoveryError(f"{declared.__name__} of {part.file} is not a projection: {wrong}", hint=_PROTOCOL)

@@ -37,8 +37,8 @@ def broker_address(text: str) -> BrokerAddress:
         ValueError: If the URL is not valid. The message quotes nothing of the URL but its scheme.
     """
     written = text.strip()
-    named, separator, _ = written.partition("://")
-    scheme = named.lower() if separator else SCHEMES[0]
+    prefix, separator, _ = written.partition("://")
+    scheme = prefix.lower() if separator else SCHEMES[0]
     if scheme not in SCHEMES:
         raise ValueError(f"has the scheme {scheme}; expected {_FORM}" if scheme.isalnum() else _malformed())
     try:

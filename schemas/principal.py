@@ -64,29 +64,29 @@ class Principal(BaseModel):
             raise ValueError("a token of role LEAD needs a crew_id")
         return self
 
-    def workspace(self, named: str | None) -> str:
-        """The workspace of a request: ``named`` if given, else the token's (``default`` for a token of all workspaces).
+    def workspace(self, workspace_id: str | None) -> str:
+        """The workspace of a request: ``workspace_id`` if given, else the token's (``default`` if it is for all workspaces).
 
         Raises:
             NotAllowed: If the request names another workspace than the token's.
             InvalidQuery: If the name is empty or not valid.
         """
-        if named == "":
+        if workspace_id == "":
             raise InvalidQuery("workspace_id is empty", hint=_WORKSPACE_FIX, field="workspace_id")
         if self.workspace_id is not None:
-            if named not in (None, self.workspace_id):
+            if workspace_id not in (None, self.workspace_id):
                 raise NotAllowed(
                     f"the token is for workspace {self.workspace_id}, the request names another",
                     hint="leave the workspace out, or use a token of that workspace",
                     field="workspace_id",
                 )
             return self.workspace_id
-        if named is None:
+        if workspace_id is None:
             return DEFAULT_WORKSPACE
-        if not is_workspace(named):
+        if not is_workspace(workspace_id):
             raise InvalidQuery("workspace_id is not valid", hint=_WORKSPACE_FIX, field="workspace_id")
-        return named
+        return workspace_id
 
-    def workspace_or_all(self, named: str | None) -> str | None:
+    def workspace_or_all(self, workspace_id: str | None) -> str | None:
         """As ``workspace``, but None (all workspaces) if a token of all workspaces names none."""
-        return None if self.workspace_id is None and named is None else self.workspace(named)
+        return None if self.workspace_id is None and workspace_id is None else self.workspace(workspace_id)

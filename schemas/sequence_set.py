@@ -159,8 +159,8 @@ def in_parts(
             texts[-1] += f",{piece}"
         else:
             texts.append(piece)
-    named = sorted(set(ids))
-    groups = [tuple(named[start : start + max_ids]) for start in range(0, len(named), max_ids)]
+    sorted_ids = sorted(set(ids))
+    groups = [tuple(sorted_ids[start : start + max_ids]) for start in range(0, len(sorted_ids), max_ids)]
     return tuple(
         SequenceSet(
             sequences=texts[part] if part < len(texts) else "",

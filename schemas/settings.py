@@ -287,18 +287,18 @@ class Settings(LayeredSettings):
             return data
         names = ("nats", "nats_user", "nats_password")
         values = {name: value for name, value in data.items() if name not in names or value not in (None, "")}
-        if isinstance(named := values.get("nats"), str) and not {"nats_user", "nats_password"} & values.keys():
+        if isinstance(url := values.get("nats"), str) and not {"nats_user", "nats_password"} & values.keys():
             with suppress(ValueError):  # the field's own validation reports it
-                address = broker_address(named)
+                address = broker_address(url)
                 values |= {"nats": address.url, "nats_user": address.user, "nats_password": address.password}
         return values
 
     @field_validator("nats")
     @classmethod
-    def _check_broker(cls, named: str | None) -> str | None:
-        if named is None:
+    def _check_broker(cls, url: str | None) -> str | None:
+        if url is None:
             return None
-        address = broker_address(named)
+        address = broker_address(url)
         if address.user is not None:
             raise ValueError("contains a user, but nats_user or nats_password is set, too: give the user once")
         return address.url

@@ -171,8 +171,8 @@ def chat_model_of(
     if settings.llm_base_url is not None:
         name = model or settings.llm_model or LLM_DEFAULT_MODEL
         return OpenAiChat(settings.llm_base_url, name, api_key=settings.llm_api_key, timeout_s=timeout_s)
-    named = model or settings.llm_model
-    return None if named is None else OllamaChat(settings.ollama_host, named, timeout_s=timeout_s)
+    model_name = model or settings.llm_model
+    return None if model_name is None else OllamaChat(settings.ollama_host, model_name, timeout_s=timeout_s)
 
 
 def _messages(prompt: Prompt) -> list[dict[str, str]]:

@@ -239,7 +239,7 @@ class LiveFeed:
             try:
                 await last.ack()
             except NatsError as error:
-                self._fails(f"ack: {error}")  # delivered again, and left out as handled
+                self._note_error(f"ack: {error}")  # delivered again, and left out as handled
             self._lag = position_of(last.reply).pending
             if self._lag >= FAR_BEHIND and self._catch_up is not None:
                 await self._run_after(self._catch_up)
@@ -259,7 +259,7 @@ class LiveFeed:
                 self._next = last + 1
             await self._recreate("it was far behind")
         except (NatsError, JetStreamError) as error:  # the next check of the durable finds missing messages
-            self._fails(f"broker: {error}")
+            self._note_error(f"broker: {error}")
 
     async def _last_seq(self) -> int:
         return int((await self._js.stream_info(self._stream)).state.last_seq)
@@ -296,7 +296,7 @@ class LiveFeed:
                     if not await self._handle(batch):
                         return False
             except BrokerUnavailable as error:
-                self._fails(f"broker: {error}")
+                self._note_error(f"broker: {error}")
                 return False
         return True
 
@@ -315,7 +315,7 @@ class LiveFeed:
             try:
                 await work()
             except Exception as error:  # whatever it is: skipping the batch would lose it
-                self._fails(f"{type(error).__name__}: {error}")
+                self._note_error(f"{type(error).__name__}: {error}")
                 _log.error(
                     "feed.batch_failed",
                     durable=self._durable,
@@ -331,7 +331,7 @@ class LiveFeed:
                     return False
                 pause = min(2 * pause, BACKOFF_LAST_S)
             else:
-                self._works()
+                self._clear_error()
                 return True
 
     async def _watch(self) -> None:
@@ -360,27 +360,27 @@ class LiveFeed:
                             self._next = max(self._next, delivered.stream_seq + 1)
                             await self._recreate("deliveries were lost")
             except (NatsError, JetStreamError, TimeoutError) as error:
-                self._fails(f"broker: {error}")
+                self._note_error(f"broker: {error}")
             else:
-                self._works()
+                self._clear_error()
 
-    def _fails(self, error: str) -> None:
+    def _note_error(self, error: str) -> None:
         self._error = error
         self._since = self._since or datetime.now(UTC)
 
-    def _works(self) -> None:
+    def _clear_error(self) -> None:
         self._error = self._since = None
 
     async def _on_error(self, error: Exception) -> None:
-        self._fails(f"broker: {str(error) or type(error).__name__}")
+        self._note_error(f"broker: {str(error) or type(error).__name__}")
 
     async def _on_disconnect(self) -> None:
-        self._fails("broker: disconnected")
+        self._note_error("broker: disconnected")
 
     async def _on_reconnect(self) -> None:
         if self._pulls is not None:
             self._pulls.request_again()
-        self._works()
+        self._clear_error()
 
 
 async def _undecoded(message: Any) -> Any:

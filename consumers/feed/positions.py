@@ -121,8 +121,8 @@ class EntryHeaders(Mapping[str, str]):
         if name == h.CONTENT_HASH:
             return self._content.decode("ascii")
         if name == h.PUBLISHER:
-            named = _PUBLISHERS.findall(self._block)
-            return named[-1].decode("ascii") if named else default
+            values = _PUBLISHERS.findall(self._block)
+            return values[-1].decode("ascii") if values else default
         if name == h.ACTOR_VOUCHED and _VOUCHED not in self._block:
             return default
         return self._all().get(name, default)

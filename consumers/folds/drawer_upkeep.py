@@ -58,23 +58,23 @@ def decay(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 def keep_up(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, **values: Any) -> None:
     """Set columns of a drawer's upkeep."""
-    before, former = _of(event, tx, drawer_id)
+    before, former = _row(event, tx, drawer_id)
     tx.replace(DRAWER_UPKEEP, [before._replace(**values)], former)
 
 
 def rejected_before(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> int:
     """Unusable answers about a drawer alone until now."""
-    return _of(event, tx, drawer_id)[0].rejected
+    return _row(event, tx, drawer_id)[0].rejected
 
 
 def decays_of(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> int:
     """Nights on which a drawer decayed since its importance was last set."""
-    return _of(event, tx, drawer_id)[0].decays
+    return _row(event, tx, drawer_id)[0].decays
 
 
 def begin_again(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, *, filed: bool = False) -> None:
     """Forget the decays of a drawer, or, when it is filed again, all of its upkeep."""
-    before, former = _of(event, tx, drawer_id)
+    before, former = _row(event, tx, drawer_id)
     new = DrawerUpkeepRow(*before[:3]) if filed else before._replace(decays=0, decayed_day=0)
     if former and new != before:
         tx.replace(DRAWER_UPKEEP, [new], former)
@@ -96,12 +96,12 @@ def centroid(event: EntryRecorded, tx: FoldTransaction) -> None:
     tx.replace(DRAWER_CENTROIDS, [row])
 
 
-def _of(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> tuple[DrawerUpkeepRow, list[DrawerUpkeepRow]]:
+def _row(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> tuple[DrawerUpkeepRow, list[DrawerUpkeepRow]]:
     key = name_key((event.workspace_id, drawer_id))
     former = _former(tx, [key])
-    named = (event.workspace_id, drawer_id)
-    row_ = next((row for row in former if (row.workspace_id, row.drawer_id) == named), None)
-    return row_ or DrawerUpkeepRow(key, *named), former
+    identity = (event.workspace_id, drawer_id)
+    row_ = next((row for row in former if (row.workspace_id, row.drawer_id) == identity), None)
+    return row_ or DrawerUpkeepRow(key, *identity), former
 
 
 def _former(tx: FoldTransaction, keys: list[int]) -> list[DrawerUpkeepRow]:

@@ -23,24 +23,24 @@ def succeed(tx: FoldTransaction, table: Table[R], rows: Sequence[R]) -> None:
         table: An own table; its key does not name ``since_seq``, which tells the rows of a key apart.
         rows: New rows, open ones or ones that end; two of one key may be among them.
     """
-    named = attrgetter(*table.key)
+    key_of = attrgetter(*table.key)
     last: dict[Any, R] = {}
     done: list[R] = []
     for row in rows:
-        if (before := last.pop(named(row), None)) is None:
-            _end(tx, table, {name: getattr(row, name) for name in table.key}, _since(row))
+        if (before := last.pop(key_of(row), None)) is None:
+            _end_row(tx, table, {name: getattr(row, name) for name in table.key}, _since(row))
         elif _since(before) < _since(row):  # what counted from a sequence to the same one never counted
             done.append(_ended(before, _since(row)))
-        last[named(row)] = row
+        last[key_of(row)] = row
     tx.add(table, [*done, *last.values()])
 
 
 def end(tx: FoldTransaction, table: Table[Any], seq: int, **key: Any) -> None:
     """End the open row of a key at ``seq``."""
-    _end(tx, table, key, seq)
+    _end_row(tx, table, key, seq)
 
 
-def _end(tx: FoldTransaction, table: Table[R], key: Mapping[str, Any], seq: int) -> None:
+def _end_row(tx: FoldTransaction, table: Table[R], key: Mapping[str, Any], seq: int) -> None:
     former = tx.get(table, **key, until_seq=None)
     if former:
         tx.delete(table, **key, until_seq=None)

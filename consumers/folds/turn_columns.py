@@ -79,9 +79,9 @@ def _columns(batch: Batch) -> Mapping[str, Any] | None:
         if ends_with_question(event.entry.summary):
             flag |= QUESTION
         if flag & (TIME | TIME_IN_DATE):
-            named = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[spoken])
-            days += named
-            flag = (flag | (TIME if named else 0)) & ~TIME_IN_DATE
+            intervals = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[spoken])
+            days += intervals
+            flag = (flag | (TIME if intervals else 0)) & ~TIME_IN_DATE
         flag_values.append(flag)
         day_ends.append(len(days))
     return {

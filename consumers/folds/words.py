@@ -119,7 +119,7 @@ class _WordTable:
                 numbers_[place] = numbers[words[place]]
         return np.array(numbers_, np.int64)
 
-    def say(self, words: list[str], numbers: Ints) -> None:
+    def learn(self, words: list[str], numbers: Ints) -> None:
         """Learn what words say of a turn; each is named once."""
         meanings = [meanings_of(word.casefold()) for word in words]
         cut = [pieces_of(word.casefold()) for word in words]
@@ -186,7 +186,7 @@ class KnownWords:
             memory = self._memory
             silent = memory.turn_row.rows[numbers] < 0
             if silent.any():
-                memory.say([self._words[at] for at in chosen[silent].tolist()], numbers[silent])
+                memory.learn([self._words[at] for at in chosen[silent].tolist()], numbers[silent])
             row = memory.turn_row.rows[numbers]
             return WordColumns(
                 memory.function.rows[row],

@@ -160,7 +160,12 @@ def _compare(
                 return Difference(table, _key(names, live_row, 1), None, "only live")
             return Difference(table, _key(names, fresh_row, 1), None, "only fresh")
         return Difference(
-            table, _key(names, live_row, at), names[at], "changed", _shown(live_row[at]), _shown(fresh_row[at])
+            table,
+            _key(names, live_row, at),
+            names[at],
+            "changed",
+            _value_text(live_row[at]),
+            _value_text(fresh_row[at]),
         )
 
 
@@ -168,10 +173,10 @@ def _order(value: Any) -> tuple[bool, Any]:
     return value is not None, value
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return (value.hex() if isinstance(value, bytes) else str(value))[:_VALUE_CHARS]
 
 
 def _key(names: Sequence[str], row: Sequence[Any], width: int) -> dict[str, str]:
     """The leading ``width`` columns, but not more than three: enough to find the row, not its text."""
-    return dict(zip(names, map(_shown, row[: min(width, 3)]), strict=False))
+    return dict(zip(names, map(_value_text, row[: min(width, 3)]), strict=False))

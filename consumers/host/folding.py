@@ -164,8 +164,8 @@ class BatchFolder:
         for parked in prepared.parked:
             await self.park(parked)
         start = batch.first_seq - 1
-        level = [p for p in members if self._at(p) <= start]
-        ahead = [p for p in members if self._at(p) > start]
+        level = [p for p in members if self._checkpoint_of(p) <= start]
+        ahead = [p for p in members if self._checkpoint_of(p) > start]
         try:
             if not ahead:
                 await self._commit(level, batch, batch.entries)
@@ -174,7 +174,7 @@ class BatchFolder:
             if fault_of(error) is Fault.ENVIRONMENT:
                 raise _stopped(error, batch) from error
         for projection in members:
-            await self.fold_alone(projection, beyond(batch, self._at(projection)), prepared.messages)
+            await self.fold_alone(projection, beyond(batch, self._checkpoint_of(projection)), prepared.messages)
         try:
             await self._commit([], batch, batch.entries)
         except Exception as error:
@@ -278,7 +278,7 @@ class BatchFolder:
             )
         return commit(con, projections, batch, admitted, strikes)
 
-    def _at(self, projection: Projection) -> int:
+    def _checkpoint_of(self, projection: Projection) -> int:
         return self._store.view_seq(projection.name)
 
 

@@ -175,14 +175,14 @@ class Host:
         await self.reload()
 
     def _create(self, con: duckdb.DuckDBPyConnection, outdated: frozenset[str]) -> None:
-        there = existing_tables(con)
-        changed = PARKINGS_TABLE not in there
+        existing_names = existing_tables(con)
+        changed = PARKINGS_TABLE not in existing_names
         with transaction(con):
             con.execute(CHECKPOINT_DDL)
             con.execute(PARKINGS_DDL)
             known = read_checkpoints(con)
             if known.get(ADMISSION_PROJECTION, (None, 0))[0] != ADMISSION_VERSION or has_lost_tables(
-                AdmissionView, there
+                AdmissionView, existing_names
             ):
                 con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
                 con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # who is admitted decides what all fold
@@ -193,10 +193,10 @@ class Host:
                 changed = True
             for projection in self.projections:
                 as_known = projection.name in known and known[projection.name][0] == projection.version
-                if as_known and not has_lost_tables(projection, there):
+                if as_known and not has_lost_tables(projection, existing_names):
                     continue
                 changed = True
-                existing = {table.name for table in projection.tables} & there
+                existing = {table.name for table in projection.tables} & existing_names
                 if projection.name not in outdated and (existing or projection.name in known):
                     drop_tables(con, projection)
                     existing = set()
@@ -242,15 +242,15 @@ class Host:
     def members(self) -> list[Projection]:
         """Projections that fold the live feed."""
         at = self.checkpoint
-        return [p for p in self.projections if p.name not in self.folder.suspended and self._at(p) >= at]
+        return [p for p in self.projections if p.name not in self.folder.suspended and self._checkpoint_of(p) >= at]
 
     @property
     def laggards(self) -> tuple[str, ...]:
         """Names of the projections behind the group, which ``catch_up`` brings back."""
         at = self.checkpoint
-        return tuple(p.name for p in self.projections if p.name in self.folder.suspended or self._at(p) < at)
+        return tuple(p.name for p in self.projections if p.name in self.folder.suspended or self._checkpoint_of(p) < at)
 
-    def _at(self, projection: Projection) -> int:
+    def _checkpoint_of(self, projection: Projection) -> int:
         return self.store.view_seq(projection.name)
 
     def status(self) -> HostStatus:
@@ -363,7 +363,7 @@ class Host:
             self._stop(error, prepared)
             raise
         self._owed.difference_update(range(batch.first_seq, batch.last_seq + 1))
-        self._works()
+        self._clear_failures()
         if self.folder.suspended.keys() - self.folder.held:
             self.lagging.set()
         if self._tidying is not None:
@@ -398,7 +398,7 @@ class Host:
         await self.reload()
         self._owed = {seq for seq in self._owed if seq > self.checkpoint}
         if not self._owed:
-            self._works()
+            self._clear_failures()
 
-    def _works(self) -> None:
+    def _clear_failures(self) -> None:
         self._failures, self._stopped, self._since = 0, None, None

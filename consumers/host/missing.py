@@ -10,9 +10,9 @@ from .admission import AdmissionView
 _log = structlog.get_logger(__name__)
 
 
-def has_lost_tables(projection: Projection | type[AdmissionView], there: frozenset[str]) -> bool:
+def has_lost_tables(projection: Projection | type[AdmissionView], existing: frozenset[str]) -> bool:
     """Whether tables that a projection has made are gone."""
-    missing = sorted({table.name for table in projection.tables} - there)
+    missing = sorted({table.name for table in projection.tables} - existing)
     if missing:
         _log.error("views.table_missing", projection=projection.name, tables=missing)
     return bool(missing)

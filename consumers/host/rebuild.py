@@ -293,13 +293,13 @@ async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: 
         async with live.paused():
             await fold_range(fresh.host, source, live.checkpoint, progress)
             lack = await asyncio.to_thread(_lack, live, fresh, account)
-            named = [
+            differing = [
                 result
                 if result.equal
-                else await asyncio.to_thread(_named, live, fresh, twins[result.projection], result)
+                else await asyncio.to_thread(_with_difference, live, fresh, twins[result.projection], result)
                 for result in results
             ]
-            return Verification(named, lack)
+            return Verification(differing, lack)
 
 
 def _digest(store: ViewStore, view: DigestedView) -> ViewDigest:
@@ -307,7 +307,7 @@ def _digest(store: ViewStore, view: DigestedView) -> ViewDigest:
         return digest(con, view)
 
 
-def _named(live: Host, fresh: Fresh, view: DigestedView, result: Verified) -> Verified:
+def _with_difference(live: Host, fresh: Fresh, view: DigestedView, result: Verified) -> Verified:
     if live.store.view_seq(view.name) != fresh.store.view_seq(view.name):
         return result  # a laggard: its rows of then are gone, and the fresh ones are ahead
     with live.store.snapshot() as live_views, fresh.store.snapshot() as fresh_views:

@@ -114,7 +114,7 @@ class _Statements:
 _prepared: Final[WeakKeyDictionary[duckdb.DuckDBPyConnection, _Statements]] = WeakKeyDictionary()
 
 
-def _of(con: duckdb.DuckDBPyConnection) -> _Statements:
+def _statements_of(con: duckdb.DuckDBPyConnection) -> _Statements:
     known = _prepared.get(con)
     if known is None:
         known = _prepared[con] = _Statements()
@@ -138,7 +138,7 @@ def insert_columns(con: duckdb.DuckDBPyConnection, table: str, columns: Mapping[
         pyarrow.ArrowException: If a value does not fit its column's type.
         duckdb.Error: If DuckDB refuses the rows.
     """
-    known = _of(con)
+    known = _statements_of(con)
     name = (table, *columns)
     insert = known.inserts.get(name)
     if insert is None:
@@ -153,7 +153,7 @@ def may_hold(con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[int]) ->
 
     Rows must be added to such a table through ``insert_columns``.
     """
-    known = _of(con).keys
+    known = _statements_of(con).keys
     if table not in known:
         stored: Any = con.sql(f"SELECT {KEY} FROM {table}")
         known[table] = Keys(stored.to_arrow_table().column(KEY).to_numpy())
@@ -162,7 +162,7 @@ def may_hold(con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[int]) ->
 
 def whole(con: duckdb.DuckDBPyConnection, table: Table[R]) -> list[R]:
     """All rows of a small table, remembered until ``changed`` says otherwise."""
-    known = _of(con).whole
+    known = _statements_of(con).whole
     if table.name not in known:
         rows = con.execute(f"SELECT {table.names} FROM {table}").fetchall()
         known[table.name] = [table.row(*row) for row in rows]
@@ -171,7 +171,7 @@ def whole(con: duckdb.DuckDBPyConnection, table: Table[R]) -> list[R]:
 
 def changed(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
     """Rows of ``tables`` may be others now."""
-    known = _of(con).whole
+    known = _statements_of(con).whole
     for table in tables:
         known.pop(table, None)
 
@@ -182,7 +182,7 @@ def move_checkpoints(con: duckdb.DuckDBPyConnection, projections: frozenset[str]
     Raises:
         CheckpointsChanged: If other code added or deleted a checkpoint meanwhile; the caller rolls back.
     """
-    known = _of(con)
+    known = _statements_of(con)
     if known.everyone is None:
         known.everyone = frozenset(name for (name,) in con.execute("SELECT projection FROM checkpoint").fetchall())
     if projections != known.everyone:

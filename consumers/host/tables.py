@@ -20,10 +20,10 @@ def _definition(column: Column) -> str:
     return f"{column.name} {column.type}{'' if column.nullable else ' NOT NULL'}{default}"
 
 
-def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]], there: Collection[str]) -> None:
-    """Create tables; one of a former version, whose name is in ``there``, gets the columns that it lacks."""
+def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]], existing: Collection[str]) -> None:
+    """Create tables; one of a former version, whose name is in ``existing``, gets the columns that it lacks."""
     for table in tables:
-        if table.name not in there:
+        if table.name not in existing:
             con.execute(ddl(table))
             continue
         columns = {name for name, *_ in con.execute(f'DESCRIBE "{table}"').fetchall()}

@@ -107,9 +107,9 @@ class ProjectionTransaction:
             for row in rows:
                 self._delete(table, {name: getattr(row, name) for name in table.key})
         elif former:
-            named = attrgetter(*table.key)
-            replaced = set(map(named, rows))
-            rows = [*rows, *(row for row in former if named(row) not in replaced)]  # of the same hash
+            key_of = attrgetter(*table.key)
+            replaced = set(map(key_of, rows))
+            rows = [*rows, *(row for row in former if key_of(row) not in replaced)]  # of the same hash
             keys = [getattr(row, KEY) for row in former]
             self.execute(f"DELETE FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
         self.add(table, rows)
@@ -120,7 +120,7 @@ class ProjectionTransaction:
         self._changes_of(table).removed.append(values)
 
     def _delete(self, table: Table[Any], values: Mapping[str, Any]) -> None:
-        self.execute(f"DELETE FROM {table} WHERE {_same(values)}", list(values.values()))
+        self.execute(f"DELETE FROM {table} WHERE {_equalities(values)}", list(values.values()))
 
     def rewrite(self, table: Table[Any], workspace_id: str, sql: str, params: Sequence[Any] = ()) -> int:
         """Run an ``UPDATE`` of many rows of one workspace; the number of rows changed."""
@@ -141,7 +141,7 @@ class ProjectionTransaction:
 
     def get(self, table: Table[R], **values: Any) -> list[R]:
         """The rows that have all of these values."""
-        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {_same(values)}", list(values.values()))
+        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {_equalities(values)}", list(values.values()))
         return [table.row(*row) for row in rows]
 
     def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
@@ -159,7 +159,7 @@ class ProjectionTransaction:
         return self._changes.setdefault(table.name, TableChanges())
 
 
-def _same(values: Mapping[str, Any]) -> str:
+def _equalities(values: Mapping[str, Any]) -> str:
     return " AND ".join(f"{name} IS NOT DISTINCT FROM ?" for name in values)
 
 
@@ -180,20 +180,20 @@ def existing_tables(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
     return frozenset(name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall())
 
 
-def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection, there: Collection[str]) -> None:
+def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection, existing: Collection[str]) -> None:
     """The projection's tables, those of a former version with what columns they lack, and its checkpoint row, at 0 if new.
 
     Args:
         con: The connection.
         projection: The projection.
-        there: Names of the tables that the file has.
+        existing: Names of the tables that the file has.
 
     Raises:
         TablesRefused: If DuckDB cannot make one of them.
     """
     forget(con)
     try:
-        make(con, projection.tables, there)
+        make(con, projection.tables, existing)
     except duckdb.ProgrammingError as error:  # the parser's, the binder's or the catalogue's
         reason = str(error).splitlines()[0]
         raise TablesRefused(f"the tables of {projection.name} cannot be made: {reason}", hint=_DDL_HINT) from error

@@ -167,9 +167,9 @@ def _understood(drawer: ReadDrawer) -> Understood:
             ends = [types.get(normal_name(end), (end, GENERAL_TYPE))[1] for end in (subject, object_)]
             statement = TypedTriple(subject, ends[0], predicate, object_, ends[1])
             statements.setdefault((normal_name(subject), predicate, normal_name(object_)), statement)
-    named = {end for subject, _, object_ in statements for end in (subject, object_)}
+    end_names = {end for subject, _, object_ in statements for end in (subject, object_)}
     for normal, (name, kind) in types.items():
-        if normal not in named and kind != GENERAL_TYPE:
+        if normal not in end_names and kind != GENERAL_TYPE:
             statements[normal, "is_a", kind] = TypedTriple(name, kind, "is_a", kind, GENERAL_TYPE)
     return Understood(
         memory_type if memory_type in TYPES else FACT,

@@ -74,11 +74,11 @@ def encode_control(
     if data_subject_id is not None:
         record["data_subject_id"] = data_subject_id
     identity = message_id(workspace_id, fact_id)
-    named = f"{payload.ENTRY_TYPE}\x00{identity}\x00{cause}".encode()
+    content = f"{payload.ENTRY_TYPE}\x00{identity}\x00{cause}".encode()
     headers = {
         h.MSG_ID: identity,
         h.ENTRY_ID: fact_id,
-        h.CONTENT_HASH: hashlib.blake2b(named, digest_size=_CONTENT_BYTES).hexdigest(),
+        h.CONTENT_HASH: hashlib.blake2b(content, digest_size=_CONTENT_BYTES).hexdigest(),
         h.FORMAT: h.FORMAT_VERSION,
         h.REACTOR: reactor,
         h.DERIVED_FROM: cause,

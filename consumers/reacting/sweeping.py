@@ -138,8 +138,8 @@ class SweepReactor(TickReactor):
     async def on_tick(self, tick: Tick) -> None:
         """Do one sweep, unless it is finished, and publish what it did."""
         fact_id = derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", "finished")
-        named = [tick.workspace_id, SweepFinished.ENTRY_TYPE, fact_id]
-        if await asyncio.to_thread(self._views.rows, _FINISHED, named):
+        params = [tick.workspace_id, SweepFinished.ENTRY_TYPE, fact_id]
+        if await asyncio.to_thread(self._views.rows, _FINISHED, params):
             self._counts["repeated"] += 1
             return
         swept = await self._attempt(tick)

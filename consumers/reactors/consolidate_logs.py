@@ -113,8 +113,8 @@ def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritt
     content, size, is_closed = next(iter(views.rows(_TARGET, of_target)), ("", 0, False))
     if is_closed:
         return None, 0, 0
-    named = {"workspace": tick.workspace_id, "owner": owner, "seq": tick.seq}
-    lines = [line for row in views.rows(_PIECES, named) for line in _lines(*row)][:LINES_MAX][::-1]
+    params = {"workspace": tick.workspace_id, "owner": owner, "seq": tick.seq}
+    lines = [line for row in views.rows(_PIECES, params) for line in _lines(*row)][:LINES_MAX][::-1]
     texts = [content, *(piece for (piece,) in views.rows(_PROMOTED, of_target))]
     analyzer = Analyzer(Stemmer)
     known = [terms_of(analyzer, line.text) for text in texts for line in _lines("", "", text)]

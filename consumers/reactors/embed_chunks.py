@@ -180,8 +180,8 @@ class EmbedChunksReactor(ViewsReactor):
                 _log.warning("embed_chunks.failed", workspace=workspace_id, error=type(piece.error).__name__)
 
     def _missing(self, workspace_id: str, model: str, after: int) -> list[_MissingText]:
-        named: dict[str, Any] = {"workspace": workspace_id, "model": model, "after": after}
-        rows = self._views.rows(_MISSING, named)
+        params: dict[str, Any] = {"workspace": workspace_id, "model": model, "after": after}
+        rows = self._views.rows(_MISSING, params)
         return [
             _MissingText(int(text_hash), cap_bytes(indexed_text(breadcrumb, text), EMBED_INPUT_BYTES), str(write_id))
             for text_hash, breadcrumb, text, write_id in rows

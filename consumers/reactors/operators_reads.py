@@ -107,10 +107,10 @@ def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> 
         of_agents: Whether a person is counted once with each agent.
     """
     agent = "e.agent_id" if of_agents else "NULL::VARCHAR"
-    named = {**_window(tick), "new": tick.due_ms - DAY_MS}
+    params = {**_window(tick), "new": tick.due_ms - DAY_MS}
     further = dict(views.rows(_NAMES, [tick.workspace_id]))
     people: dict[tuple[str, str | None], Talker] = {}
-    for name, agent_id, user, crew_id, messages, session_ms in views.rows(_PEOPLE.format(agent=agent), named):
+    for name, agent_id, user, crew_id, messages, session_ms in views.rows(_PEOPLE.format(agent=agent), params):
         if agent_id is None and of_agents:
             continue
         hashed = subject_hash(key, tick.workspace_id, name)

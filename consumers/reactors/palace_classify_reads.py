@@ -235,10 +235,10 @@ def new_centroids(views: ViewReader, workspace_id: str, model: str, now_ms: int)
         labelled.setdefault(memory_type, []).append((drawer_id, vector))
     centroids = []
     for memory_type, drawers in labelled.items():
-        named = source_hash([drawer_id for drawer_id, _ in drawers])
-        if len(drawers) >= CENTROID_LEAST and known.get(memory_type) != named:
+        content_hash = source_hash([drawer_id for drawer_id, _ in drawers])
+        if len(drawers) >= CENTROID_LEAST and known.get(memory_type) != content_hash:
             mean = matrix_of([vector for _, vector in drawers]).mean(axis=0, dtype=np.float64).astype("<f4")
-            centroids.append(Centroid(memory_type, mean, len(drawers), named))
+            centroids.append(Centroid(memory_type, mean, len(drawers), content_hash))
     return centroids
 
 

@@ -216,10 +216,10 @@ class Filing:
         ]
 
     def _piece(self, workspace_id: str, exchange: Exchange, chunk: ExchangeChunk) -> _Piece:
-        named = drawer_id(WING, chunk.room, chunk.text)
+        name = drawer_id(WING, chunk.room, chunk.text)
         cause = f"{workspace_id}/{exchange.head.entry_id}"
         text_hash = hash64(chunk.text)
-        return _Piece(exchange, chunk, named, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
+        return _Piece(exchange, chunk, name, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
 
     def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
         """Take the type of the nearest centroid if the word lists are not certain."""

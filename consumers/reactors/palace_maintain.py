@@ -51,7 +51,9 @@ class PalaceMaintainReactor(TickReactor):
         ids = pruned(*await asyncio.to_thread(fading_in, self._views, tick.workspace_id, tick.due_ms))
         for at in range(0, len(ids), PRUNED_AT_ONCE):
             part = tuple(ids[at : at + PRUNED_AT_ONCE])
-            await self._say(tick, DrawerPruned(drawer_ids=part), f"pruned/{part[0]}", f"{len(part)} drawers are pruned")
+            await self._decide(
+                tick, DrawerPruned(drawer_ids=part), f"pruned/{part[0]}", f"{len(part)} drawers are pruned"
+            )
         self._counts["pruned"] += len(ids)
 
     async def _compute_centroids(self, tick: Tick) -> None:
@@ -68,12 +70,12 @@ class PalaceMaintainReactor(TickReactor):
                 source_hash=centroid.source_hash,
             )
             name = f"centroid/{model}/{centroid.memory_type}/{centroid.source_hash}"
-            await self._say(
+            await self._decide(
                 tick, payload, name, f"The centroid of {centroid.memory_type} has {centroid.samples} drawers"
             )
             self._counts["centroids"] += 1
 
-    async def _say(self, tick: Tick, payload: ControlPayload, name: str, summary: str) -> None:
+    async def _decide(self, tick: Tick, payload: ControlPayload, name: str, summary: str) -> None:
         cause = f"{tick.workspace_id}/{tick.due_ms // DAY_MS}"
         fact = encode_control(
             tick.workspace_id,

@@ -69,7 +69,7 @@ class PalaceRecord:
             importance=drawer.importance,
             pipeline_tier=PipelineTier.HEURISTIC,
         )
-        await self._say(workspace_id, drawer, payload, "settled", f"{drawer.drawer_id} stays {drawer.memory_type}")
+        await self._decide(workspace_id, drawer, payload, "settled", f"{drawer.drawer_id} stays {drawer.memory_type}")
 
     async def classified(self, workspace_id: str, drawer: Waiting, answer: Understood, graph: Graph) -> None:
         """A model classified a drawer; if the type was decided before, only the entities count."""
@@ -88,14 +88,14 @@ class PalaceRecord:
             summary=answer.summary,
             room=room_of(memory_type) if drawer.added_by == ADDED_BY else None,
         )
-        await self._say(
+        await self._decide(
             workspace_id, drawer, payload, "classified", f"{drawer.drawer_id} is classified as {memory_type}"
         )
 
     async def linked(self, workspace_id: str, drawer: Waiting, payload: DrawerLinked | None = None) -> None:
         """A model looked for a drawer's entities."""
         payload = payload or DrawerLinked(drawer_id=drawer.drawer_id)
-        await self._say(
+        await self._decide(
             workspace_id, drawer, payload, "linked", f"{payload.entity_count} entities in {drawer.drawer_id}"
         )
 
@@ -104,18 +104,20 @@ class PalaceRecord:
         first = drawers[0]
         payload = DrawerAnswerRejected(drawer_ids=tuple(drawer.drawer_id for drawer in drawers), alone=alone)
         name = f"rejected/{first.since_seq}/{len(drawers)}/{first.rejected}/{alone}"
-        await self._say(workspace_id, first, payload, name, f"An answer about {len(drawers)} drawers could not be used")
+        await self._decide(
+            workspace_id, first, payload, name, f"An answer about {len(drawers)} drawers could not be used"
+        )
 
     async def superseded(self, workspace_id: str, cause: Waiting, older: str, newer: str, until_ms: int) -> None:
         """A newer drawer contradicts an older one, which held until a time."""
         payload = DrawerSuperseded(drawer_id=older, superseded_by=newer, until_ms=until_ms)
-        await self._say(workspace_id, cause, payload, f"superseded/{older}/{newer}", f"{newer} supersedes {older}")
+        await self._decide(workspace_id, cause, payload, f"superseded/{older}/{newer}", f"{newer} supersedes {older}")
 
     async def merged(self, workspace_id: str, into: Waiting, drawer_ids: Sequence[str], summary: str) -> None:
         """Drawers are merged into a newer one that says the same."""
         payload = DrawerMerged(into=into.drawer_id, drawer_ids=tuple(drawer_ids), summary=summary)
         name = f"merged/{'/'.join(sorted(drawer_ids))}"
-        await self._say(
+        await self._decide(
             workspace_id, into, payload, name, f"{len(drawer_ids)} drawers are merged into {into.drawer_id}"
         )
 
@@ -123,44 +125,44 @@ class PalaceRecord:
         """Assert statements that are new; returns how many of the statements the graph then has."""
         count = 0
         for statement in answer.statements:
-            named = (entity_id(statement.subject), statement.predicate, entity_id(statement.object))
-            ends = {named[0], named[2]}
-            if (known := graph.open.get(named)) is not None:
+            triple = (entity_id(statement.subject), statement.predicate, entity_id(statement.object))
+            ends = {triple[0], triple[2]}
+            if (known := graph.open.get(triple)) is not None:
                 count += 1
                 await self._stated_again(workspace_id, drawer, known)
                 continue
             if graph.facts >= MAX_FACTS or len(graph.entities.keys() | ends) > MAX_ENTITIES:
                 self._counts["facts_left_out"] += 1
                 continue
-            fact_id = derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(named))
-            until_ms = await self._end_rivals(workspace_id, drawer, named, graph)
+            fact_id = derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(triple))
+            until_ms = await self._end_rivals(workspace_id, drawer, triple, graph)
             payload = FactAsserted(
                 fact_id=fact_id,
-                subject=FactEntity(entity_id=named[0], name=statement.subject, type=statement.subject_type),
+                subject=FactEntity(entity_id=triple[0], name=statement.subject, type=statement.subject_type),
                 predicate=statement.predicate,
-                object=FactEntity(entity_id=named[2], name=statement.object, type=statement.object_type),
+                object=FactEntity(entity_id=triple[2], name=statement.object, type=statement.object_type),
                 valid_from=second_of(drawer.filed_ms),
                 valid_to=None if until_ms is None else second_of(until_ms),
                 source_drawer_id=drawer.drawer_id,
                 source_entry_id=drawer.entry_id,
             )
             text = f"{statement.subject} {statement.predicate} {statement.object}"
-            await self._say(workspace_id, drawer, payload, f"fact/{'/'.join(named)}", text)
+            await self._decide(workspace_id, drawer, payload, f"fact/{'/'.join(triple)}", text)
             if until_ms is None:
-                graph.open[named] = OpenFact(fact_id, drawer.filed_ms, ActorType.SYSTEM.value, drawer.drawer_id)
-            for end, name in ((named[0], statement.subject), (named[2], statement.object)):
+                graph.open[triple] = OpenFact(fact_id, drawer.filed_ms, ActorType.SYSTEM.value, drawer.drawer_id)
+            for end, name in ((triple[0], statement.subject), (triple[2], statement.object)):
                 graph.entities.setdefault(end, name)
             graph.facts += 1
             count += 1
         return count
 
-    async def _end_rivals(self, workspace_id: str, drawer: Waiting, named: Triple, graph: Graph) -> int | None:
+    async def _end_rivals(self, workspace_id: str, drawer: Waiting, triple: Triple, graph: Graph) -> int | None:
         """End the facts that a newer statement replaces; returns the end of the statement itself if it is the older one.
 
         What an OWNER or ADMIN asserted stays.
         """
         ended, until_ms = [], None
-        for rival in graph.rivals(named, "\n".join(turns_in(drawer.content))):
+        for rival in graph.rivals(triple, "\n".join(turns_in(drawer.content))):
             known = graph.open[rival]
             if known.from_ms is not None and known.from_ms > drawer.filed_ms:
                 until_ms = min(until_ms or known.from_ms, known.from_ms)
@@ -173,7 +175,7 @@ class PalaceRecord:
             payload = FactEnded(
                 fact_ids=facts, ended=second_of(last_ms), reason=f"{drawer.drawer_id} states another value"
             )
-            await self._say(workspace_id, drawer, payload, f"ended/{'/'.join(named)}", f"{len(facts)} facts end")
+            await self._decide(workspace_id, drawer, payload, f"ended/{'/'.join(triple)}", f"{len(facts)} facts end")
         return None if until_ms is None else max(until_ms - SECOND_MS, drawer.filed_ms)
 
     async def _stated_again(self, workspace_id: str, drawer: Waiting, known: OpenFact) -> None:
@@ -181,9 +183,13 @@ class PalaceRecord:
         later = known.from_ms is None or known.from_ms <= drawer.filed_ms
         if known.asserted_by == ActorType.SYSTEM.value and known.drawer_id != drawer.drawer_id and later:
             payload = FactVerified(fact_id=known.fact_id, source_drawer_id=drawer.drawer_id)
-            await self._say(workspace_id, drawer, payload, f"again/{known.fact_id}", f"{known.fact_id} is stated again")
+            await self._decide(
+                workspace_id, drawer, payload, f"again/{known.fact_id}", f"{known.fact_id} is stated again"
+            )
 
-    async def _say(self, workspace_id: str, drawer: Waiting, payload: ControlPayload, name: str, summary: str) -> None:
+    async def _decide(
+        self, workspace_id: str, drawer: Waiting, payload: ControlPayload, name: str, summary: str
+    ) -> None:
         fact = encode_control(
             workspace_id,
             payload,

@@ -65,8 +65,8 @@ class ReflectReactor(SweepReactor):
         found_conflicts = conflicts(fact.claim for fact in facts)
         new = [conflict for conflict in found_conflicts if self._conflict_id(tick, conflict) not in known]
         for conflict in new:
-            await self.publish(self._conflict(tick, conflict, by_id[conflict.one].subject))
-        doubted = sorted({fact_id for conflict in new for fact_id in (conflict.one, conflict.other)})
+            await self.publish(self._conflict(tick, conflict, by_id[conflict.first].subject))
+        doubted = sorted({fact_id for conflict in new for fact_id in (conflict.first, conflict.second)})
         contradicted = [by_id[fact_id] for fact_id in doubted if by_id[fact_id].row.verify_asked_ms is None]
         stale = [
             fact
@@ -93,7 +93,7 @@ class ReflectReactor(SweepReactor):
 
     def _conflict(self, tick: Tick, conflict: Conflict, subject: str) -> OutgoingMessage:
         payload = FactConflictFound(
-            fact_ids=(conflict.one, conflict.other),
+            fact_ids=(conflict.first, conflict.second),
             namespace=conflict.namespace,
             subject=subject,
             kind=conflict.kind,
@@ -120,7 +120,7 @@ class ReflectReactor(SweepReactor):
         return self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}"
 
     def _conflict_id(self, tick: Tick, conflict: Conflict) -> str:
-        pair = f"{tick.workspace_id}/{conflict.one}/{conflict.other}"
+        pair = f"{tick.workspace_id}/{conflict.first}/{conflict.second}"
         return derived_id(self.name, self.version, pair, "conflict")
 
 

@@ -74,13 +74,13 @@ class DocumentsProjection:
             tx.replace(MEMORY_CONFIG, [row])
 
     def _write(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> None:
-        named = [(name_key((write.workspace_id, write.write_id)), write) for write in writes]
-        seen = {row.key for row in tx.find(VERSIONS, [key for key, _ in named])}
+        writes_by_key = [(name_key((write.workspace_id, write.write_id)), write) for write in writes]
+        seen = {row.key for row in tx.find(VERSIONS, [key for key, _ in writes_by_key])}
         keyed = [(document_key(write), write) for write in writes]
         former = {row.key: row for row in tx.find(DOCUMENTS, sorted({key for key, _ in keyed}))}
         documents: dict[int, _Document] = {}
         versions: list[VersionRow] = []
-        for (version_key, write), (key, _) in zip(named, keyed, strict=True):
+        for (version_key, write), (key, _) in zip(writes_by_key, keyed, strict=True):
             if version_key in seen:
                 continue
             seen.add(version_key)
@@ -102,8 +102,8 @@ class DocumentsProjection:
         tx: FoldTransaction,
     ) -> None:
         """Make the chunks of the documents again, of those that were appended to the last ones."""
-        had = {key for key, row in former.items() if key in rows and _is_searched(row)}
-        grown = sorted(key for key in had if not documents[key].rebased and _is_searched(rows[key]))
+        searched_before = {key for key, row in former.items() if key in rows and _is_searched(row)}
+        grown = sorted(key for key in searched_before if not documents[key].rebased and _is_searched(rows[key]))
         stored: dict[int, list[tuple[int, int, int]]] = {key: [] for key in grown}
         for key, *span in tx.rows(_STORED_CHUNKS, [grown]) if grown else ():
             stored[key].append((span[0], span[1], span[2]))
@@ -121,7 +121,7 @@ class DocumentsProjection:
                 for number in range(first, len(known)):
                     tx.delete(CHUNKS, key=key, number=number)
             else:
-                if key in had:
+                if key in searched_before:
                     tx.delete(CHUNKS, key=key)
                 if _is_searched(row):
                     chunks = self._chunks(row, 0, 1)

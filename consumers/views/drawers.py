@@ -299,9 +299,9 @@ def _searched(event: EntryRecorded, tx: FoldTransaction) -> None:
 def _count_reads(event: EntryRecorded, counts: Mapping[str, int], tx: FoldTransaction) -> None:
     rows = []
     for entry_id, count in counts.items():
-        named = {"workspace_id": event.workspace_id, "entry_id": entry_id}
-        if tx.get(DRAWERS, **named, until_seq=None):
-            known = tx.get(DRAWER_USES, **named)
+        identity = {"workspace_id": event.workspace_id, "entry_id": entry_id}
+        if tx.get(DRAWERS, **identity, until_seq=None):
+            known = tx.get(DRAWER_USES, **identity)
             before = known[0] if known else DrawerUseRow(event.workspace_id, entry_id, 0, event.ts_ms)
             total = min(before.access_count + count, MOST_READS)
             rows.append(before._replace(access_count=total, last_accessed_ms=max(before.last_accessed_ms, event.ts_ms)))

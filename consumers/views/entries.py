@@ -80,7 +80,7 @@ class EntriesProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Append the batch's entries by the active policy; recompute ``embeddable`` after a reindex or a new setting."""
-        writes = self._shown(batch.documents, tx) if batch.documents else []
+        writes = self._listed(batch.documents, tx) if batch.documents else []
         events = in_order(writes, batch.entries) if writes else batch.entries
         if not events:
             return
@@ -112,11 +112,11 @@ class EntriesProjection:
         if compacted := compactions(batch):
             _archive(compacted, tx)
 
-    def _shown(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> list[EntryRecorded]:
+    def _listed(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> list[EntryRecorded]:
         """The entries as which writes are listed; repeats are left out."""
-        named = [(name_key((write.workspace_id, write.write_id)), write) for write in writes]
-        seen = {row.key for row in tx.find(SHOWN_WRITES, [key for key, _ in named])}
-        first = {key: write for key, write in reversed(named) if key not in seen}
+        writes_by_key = [(name_key((write.workspace_id, write.write_id)), write) for write in writes]
+        seen = {row.key for row in tx.find(SHOWN_WRITES, [key for key, _ in writes_by_key])}
+        first = {key: write for key, write in reversed(writes_by_key) if key not in seen}
         tx.add(SHOWN_WRITES, [ShownWriteRow(key, write.seq) for key, write in first.items()])
         return [updated_entry(write) for write in first.values()]
 
@@ -190,14 +190,14 @@ def _archive(compacted: Sequence[Compaction], tx: FoldTransaction) -> None:
     """Move the entries that compactions name, each by the first that names it; no hot index holds these types."""
     by_workspace: dict[str, dict[int, Compaction]] = {}
     for compaction in compacted:
-        named = by_workspace.setdefault(compaction.event.workspace_id, {})
+        by_seq = by_workspace.setdefault(compaction.event.workspace_id, {})
         for seq in compaction.sequences:
-            named.setdefault(seq, compaction)
-    for workspace, named in by_workspace.items():
-        params = {"workspace": workspace, "first": min(named), "last": max(named), "seqs": list(named)}
-        params["types"] = [compaction.payload.entry_type for compaction in named.values()]
-        params["buckets"] = [compaction.event.entry.id for compaction in named.values()]
-        params["archived"] = [compaction.event.published_ms for compaction in named.values()]
+            by_seq.setdefault(seq, compaction)
+    for workspace, by_seq in by_workspace.items():
+        params = {"workspace": workspace, "first": min(by_seq), "last": max(by_seq), "seqs": list(by_seq)}
+        params["types"] = [compaction.payload.entry_type for compaction in by_seq.values()]
+        params["buckets"] = [compaction.event.entry.id for compaction in by_seq.values()]
+        params["archived"] = [compaction.event.published_ms for compaction in by_seq.values()]
         tx.execute(_ARCHIVE, params)
         tx.execute(_REMOVE, params)
 

@@ -99,19 +99,21 @@ class _Entities:
         """An entity that a fact names: new, or known and perhaps of a general type until now."""
         known = self._open.get(_key(event, entity.entity_id))
         if known is None:
-            self._put(event, entity, None)
+            self._write_row(event, entity, None)
         elif known.type == GENERAL_TYPE and entity.type != GENERAL_TYPE:
-            self._put(event, FactEntity(entity_id=known.entity_id, name=known.name, type=entity.type), known.alias_of)
+            self._write_row(
+                event, FactEntity(entity_id=known.entity_id, name=known.name, type=entity.type), known.alias_of
+            )
 
     def name(self, event: EntryRecorded, payload: EntityNamed) -> None:
         """Set what an entity is called."""
-        self._put(event, payload.entity, None)
+        self._write_row(event, payload.entity, None)
         for alias in payload.dropped_aliases:
-            self._put(event, alias, None)
+            self._write_row(event, alias, None)
         for alias in payload.aliases:
-            self._put(event, alias, payload.entity.entity_id)
+            self._write_row(event, alias, payload.entity.entity_id)
 
-    def _put(self, event: EntryRecorded, entity: FactEntity, alias_of: str | None) -> None:
+    def _write_row(self, event: EntryRecorded, entity: FactEntity, alias_of: str | None) -> None:
         key = _key(event, entity.entity_id)
         row = EntityRow(
             key, event.workspace_id, entity.entity_id, entity.name, entity.type, alias_of, since_seq=event.seq
@@ -180,7 +182,7 @@ class _Facts:
         if (known := self._open.get(_key(event, payload.fact_id))) is not None:
             confidence = known.confidence if payload.confidence is None else payload.confidence
             source = payload.source_drawer_id or known.source_drawer_id
-            self._put(
+            self._write_row(
                 event,
                 known,
                 verified_ms=event.published_ms,
@@ -194,7 +196,7 @@ class _Facts:
         for fact_id in dict.fromkeys(payload.fact_ids):
             known = self._open.get(_key(event, fact_id))
             if known is not None and known.verify_asked_ms is None:
-                self._put(event, known, verify_asked_ms=event.published_ms)
+                self._write_row(event, known, verify_asked_ms=event.published_ms)
 
     def end(self, event: EntryRecorded, payload: FactEnded) -> None:
         """End those of the facts that are known and have no end."""
@@ -203,7 +205,7 @@ class _Facts:
             known = self._open.get(_key(event, fact_id))
             if known is None or known.valid_to is not None:
                 continue
-            self._put(
+            self._write_row(
                 event,
                 known,
                 valid_to=payload.ended,
@@ -218,7 +220,7 @@ class _Facts:
         for known in self._of_drawer(event, drawer_id):
             if known.valid_to is None:
                 last_ms = max(until_ms - SECOND_MS, known.from_ms or 0)
-                self._put(
+                self._write_row(
                     event,
                     known,
                     valid_to=second_of(last_ms),
@@ -233,17 +235,17 @@ class _Facts:
         for known in self._of_drawer(event, drawer_id):
             if known.valid_to is not None and known.end_reason in (SUPERSEDED, DELETED):
                 again: dict[str, Any] = dict.fromkeys(("valid_to", "to_ms", "ended_by_type", "ended_by"))
-                self._put(event, known, **again, end_reason="")
+                self._write_row(event, known, **again, end_reason="")
 
     def _of_drawer(self, event: EntryRecorded, drawer_id: str) -> list[FactRow]:
-        named = (event.workspace_id, drawer_id, ActorType.SYSTEM.value)
+        identity = (event.workspace_id, drawer_id, ActorType.SYSTEM.value)
         return [
             row
             for row in self._open.values()
-            if (row.workspace_id, row.source_drawer_id, row.asserted_by_type) == named
+            if (row.workspace_id, row.source_drawer_id, row.asserted_by_type) == identity
         ]
 
-    def _put(self, event: EntryRecorded, known: FactRow, **changes: Any) -> None:
+    def _write_row(self, event: EntryRecorded, known: FactRow, **changes: Any) -> None:
         """What counts of a fact from an event on."""
         self.written[known.key, known.since_seq] = known._replace(until_seq=event.seq)
         self._open[known.key] = self.written[known.key, event.seq] = known._replace(**changes, since_seq=event.seq)

@@ -165,8 +165,8 @@ def _write(changes: Sequence[_Change], tx: FoldTransaction) -> None:
         after = rows[change.name] = change.of(before)
         if after is not before:
             changed[change.name] = after
-    named = {row.key for row in changed.values()}
-    tx.replace(IMPORTANCE, list(changed.values()), [row for row in former if row.key in named])
+    keys = {row.key for row in changed.values()}
+    tx.replace(IMPORTANCE, list(changed.values()), [row for row in former if row.key in keys])
 
 
 PROJECTION = ImportanceProjection

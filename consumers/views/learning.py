@@ -134,8 +134,8 @@ def _decision(event: EntryRecorded) -> ProposalDecisionRow:
 
 def _confirmed(event: EntryRecorded) -> list[str]:
     """The rules that a run found again; an operator's entry of this type may have any payload."""
-    named = event.entry.payload.get(CONFIRMED)
-    return [name for name in named if isinstance(name, str) and is_id(name)] if isinstance(named, list) else []
+    names = event.entry.payload.get(CONFIRMED)
+    return [name for name in names if isinstance(name, str) and is_id(name)] if isinstance(names, list) else []
 
 
 def _recorded(event: EntryRecorded, lesson: LessonRecorded) -> LessonRow | None:

@@ -34,9 +34,9 @@ class NudgesProjection:
         """Note first offers and last configurations, in stream order."""
         for event in batch.control(NudgeOffered.ENTRY_TYPE):
             offer = payload_of(event, NudgeOffered)
-            named = event.workspace_id, offer.agent_id, offer.session_id, offer.kind
-            if not tx.get(NUDGES_OFFERED, **dict(zip(NUDGES_OFFERED.key, named, strict=True))):
-                tx.add(NUDGES_OFFERED, [NudgeOfferedRow(*named, event.ts_ms, event.seq)])
+            identity = event.workspace_id, offer.agent_id, offer.session_id, offer.kind
+            if not tx.get(NUDGES_OFFERED, **dict(zip(NUDGES_OFFERED.key, identity, strict=True))):
+                tx.add(NUDGES_OFFERED, [NudgeOfferedRow(*identity, event.ts_ms, event.seq)])
         for event in batch.control(WorkspaceConfigured.ENTRY_TYPE):
             configured = payload_of(event, WorkspaceConfigured)
             settings = json.dumps(configured.settings, ensure_ascii=False, sort_keys=True)

@@ -128,7 +128,7 @@ def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:
     _forget_all(event, tx, person)
 
 
-def _named(event: EntryRecorded, tx: FoldTransaction) -> None:
+def _name_declared(event: EntryRecorded, tx: FoldTransaction) -> None:
     payload = payload_of(event, OperatorNamed)
     _use_key(event, payload.key_id, tx)
     name = _Person(event.workspace_id, slug_of(payload.subject_hash))
@@ -194,9 +194,9 @@ def _forget_all(event: EntryRecorded, tx: FoldTransaction, person: _Person) -> N
 
 def _person(event: EntryRecorded, hashed: str, tx: FoldTransaction) -> _Person:
     """The person whom an event names, also by a further name."""
-    named = _Person(event.workspace_id, slug_of(hashed))
-    known = tx.get(OPERATOR_NAMES, **named._asdict())
-    return named._replace(slug=known[0].person_slug) if known else named
+    person = _Person(event.workspace_id, slug_of(hashed))
+    known = tx.get(OPERATOR_NAMES, **person._asdict())
+    return person._replace(slug=known[0].person_slug) if known else person
 
 
 _FOLDS: Final[Mapping[str, Callable[[EntryRecorded, FoldTransaction], Any]]] = {
@@ -204,7 +204,7 @@ _FOLDS: Final[Mapping[str, Callable[[EntryRecorded, FoldTransaction], Any]]] = {
     ConsentChanged.ENTRY_TYPE: _consented,
     OperatorForgotten.ENTRY_TYPE: _forgotten,
     OperatorDeleted.ENTRY_TYPE: _deleted,
-    OperatorNamed.ENTRY_TYPE: _named,
+    OperatorNamed.ENTRY_TYPE: _name_declared,
     OperatorKeyReplaced.ENTRY_TYPE: _key_replaced,
 }
 PROJECTION = OperatorsProjection

@@ -53,7 +53,7 @@ class RelationsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's edges; delete those of entries that are archived."""
-        edges = [_named(edge) for edge in _edges(batch)]
+        edges = [_with_key(edge) for edge in _edges(batch)]
         for compaction in compactions(batch):
             self._upsert([edge for edge in edges if edge.seq < compaction.event.seq], tx)
             edges = [edge for edge in edges if edge.seq > compaction.event.seq]
@@ -77,7 +77,7 @@ def _name(edge: RelationRow) -> Name:
     return edge.workspace_id, edge.relation, first, second
 
 
-def _named(edge: RelationRow) -> RelationRow:
+def _with_key(edge: RelationRow) -> RelationRow:
     """With its key, and from the newer entry to the older if the relation is symmetric."""
     edge = edge._replace(key=name_key(_name(edge)))
     if edge.dst_seq is None or not is_turned(edge.relation, edge.src_seq, edge.dst_seq):
@@ -103,24 +103,24 @@ def _edges(batch: Batch) -> Iterator[RelationRow]:
     """What the batch's events say of edges, in stream order."""
     for event in in_order(batch.links, batch.controls):
         if isinstance(event, LinkDerived):
-            yield _found(event)
+            yield _derived_edge(event)
             continue
         entry_type = event.entry.entry_type
         if entry_type == RelationAsserted.ENTRY_TYPE:
             asserted = payload_of(event, RelationAsserted)
-            yield _spoken(event, asserted, RelationState.ASSERTED, asserted.weight)
+            yield _decided_edge(event, asserted, RelationState.ASSERTED, asserted.weight)
         elif entry_type == RelationRetracted.ENTRY_TYPE:
-            yield _spoken(event, payload_of(event, RelationRetracted), RelationState.RETRACTED, 0.0)
+            yield _decided_edge(event, payload_of(event, RelationRetracted), RelationState.RETRACTED, 0.0)
         elif entry_type in _OF_EVIDENCE:
             yield from _evidence(event)
 
 
-def _found(fact: LinkDerived) -> RelationRow:
+def _derived_edge(fact: LinkDerived) -> RelationRow:
     edge = _edge(fact, fact, fact.weight, found_state(fact.relation), fact.crew_id, Authority.REACTOR)
     return edge._replace(since_ms=fact.since_ms)
 
 
-def _spoken(
+def _decided_edge(
     event: EntryRecorded, payload: RelationAsserted | RelationRetracted, state: RelationState, weight: float
 ) -> RelationRow:
     if not is_possible(payload.src_entry_id, payload.src_seq, payload.dst_entry_id, payload.dst_seq, event.seq):
@@ -155,11 +155,11 @@ def _edge(
 
 def _evidence(event: EntryRecorded) -> Iterator[RelationRow]:
     """``supports`` from a consolidated rule to each entry it names as evidence; where those stand, the rule does not say."""
-    named = event.entry.refs.get(EVIDENCE_REF)
-    if not isinstance(named, list):
+    evidence_ids = event.entry.refs.get(EVIDENCE_REF)
+    if not isinstance(evidence_ids, list):
         return
     rule = event.entry
-    for evidence_id in dict.fromkeys(name for name in named if isinstance(name, str)):
+    for evidence_id in dict.fromkeys(name for name in evidence_ids if isinstance(name, str)):
         if is_id(evidence_id) and evidence_id != rule.id:
             yield RelationRow(
                 event.workspace_id,

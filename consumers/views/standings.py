@@ -64,8 +64,8 @@ class StandingsProjection:
                     end(tx, RETRACTIONS, event.seq, **key)
             elif event.entry.entry_type == PriorityChanged.ENTRY_TYPE:
                 changed = payload_of(event, PriorityChanged)
-                named = event.workspace_id, changed.target_entry_id, changed.new_priority.value
-                succeed(tx, LIVE_PRIORITIES, [LivePriorityRow(*named, event.seq)])
+                values = event.workspace_id, changed.target_entry_id, changed.new_priority.value
+                succeed(tx, LIVE_PRIORITIES, [LivePriorityRow(*values, event.seq)])
 
 
 def _retracted(event: EntryRecorded, payload: RetractionMade) -> list[RetractionRow]:

@@ -32,8 +32,8 @@ class TunnelsProjection:
                 case TunnelFollowed.ENTRY_TYPE:
                     _followed(event, tx)
                 case _:
-                    gone = payload_of(event, TunnelDeleted).tunnel_id
-                    tx.delete(TUNNELS, workspace_id=event.workspace_id, tunnel_id=gone)
+                    tunnel_id = payload_of(event, TunnelDeleted).tunnel_id
+                    tx.delete(TUNNELS, workspace_id=event.workspace_id, tunnel_id=tunnel_id)
 
 
 def _created(event: EntryRecorded, tx: FoldTransaction) -> None:

@@ -100,13 +100,13 @@ class _Models:
         model, state = decision.model, decision.state
         former = self._rows.get(model) or ModelRow(model, "none", ModelState.DROPPED, 0, 0)
         if state is ModelState.DROPPED:
-            self._put(former._replace(state=state, dropped_seq=event.seq, seq=event.seq))
+            self._write_row(former._replace(state=state, dropped_seq=event.seq, seq=event.seq))
             return model
         if decision.embedder is not None and (state is ModelState.ADDED or former.state == ModelState.DROPPED):
-            self._put(former._replace(embedder=decision.embedder, state=state, seq=event.seq))
+            self._write_row(former._replace(embedder=decision.embedder, state=state, seq=event.seq))
         return None
 
-    def _put(self, row: ModelRow) -> None:
+    def _write_row(self, row: ModelRow) -> None:
         self._rows[row.model] = row
         self._tx.replace(EMBEDDING_MODELS, [row])
 

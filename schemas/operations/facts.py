@@ -19,7 +19,7 @@ TIMELINE_SHOWN: Final = 100
 """Maximum number of facts of one timeline."""
 
 
-def _named(name: str) -> str:
+def _stripped_name(name: str) -> str:
     if not name.strip():
         raise ValueError("must not be blank")
     return name.strip()
@@ -29,7 +29,7 @@ def _direction(value: object) -> object:
     return value if value in ("outgoing", "incoming") or not isinstance(value, str) else "both"
 
 
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_named)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_stripped_name)]
 DATE_HINT: Final[JsonDict] = {"x-fix": DATE_FIX}
 Day = Annotated[str, AfterValidator(normal_date)] | None
 AsOfSeq = Annotated[StrictInt, Field(ge=1, le=MAX_SEQ)] | None
@@ -143,7 +143,7 @@ class KgEntityRequest(Request):
     def _check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if any(len(name) > MAX_NAME for name in names):
             raise ValueError(f"a name has at most {MAX_NAME} characters")
-        return tuple(_named(name) for name in names)
+        return tuple(_stripped_name(name) for name in names)
 
 
 class Fact(Answer):

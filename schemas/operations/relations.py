@@ -29,11 +29,13 @@ REFUTES = "refutes"
 """Another name of ``contradicts`` (contract §0, row 2)."""
 
 
-def _named(relation: Any) -> Any:
+def _canonical_relation(relation: Any) -> Any:
     return "contradicts" if relation == REFUTES else relation
 
 
-RelationName = Annotated[Relation, BeforeValidator(_named, json_schema_input_type=Literal[Relation, "refutes"])]
+RelationName = Annotated[
+    Relation, BeforeValidator(_canonical_relation, json_schema_input_type=Literal[Relation, "refutes"])
+]
 
 
 class RelateRequest(Request):

@@ -211,8 +211,8 @@ def _inlined(schema: Any, known: Mapping[str, Any] | None = None) -> Any:
     known = known if known is not None else schema.get("$defs", {})
     if isinstance(schema, Mapping):
         if "$ref" in schema:
-            named = known[schema["$ref"].rpartition("/")[2]]
-            return {**_inlined(named, known), **{k: v for k, v in schema.items() if k != "$ref"}}
+            definition = known[schema["$ref"].rpartition("/")[2]]
+            return {**_inlined(definition, known), **{k: v for k, v in schema.items() if k != "$ref"}}
         return {key: _inlined(value, known) for key, value in schema.items() if key != "$defs"}
     if isinstance(schema, list):
         return [_inlined(part, known) for part in schema]

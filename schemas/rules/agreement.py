@@ -129,16 +129,16 @@ def fair(authors: Sequence[Iterable[str]], most: int) -> list[int]:
         authors: The authors of each item, the best item first.
         most: How many to take.
     """
-    shown: dict[str, int] = defaultdict(int)
+    times_taken: dict[str, int] = defaultdict(int)
     left = [(at, tuple(dict.fromkeys(of)) or ("",)) for at, of in enumerate(authors)]
-    taken: list[int] = []
-    while left and len(taken) < most:
-        best = min(range(len(left)), key=lambda at: min(shown[name] for name in left[at][1]))
+    picked: list[int] = []
+    while left and len(picked) < most:
+        best = min(range(len(left)), key=lambda at: min(times_taken[name] for name in left[at][1]))
         at, names = left.pop(best)
         for name in names:
-            shown[name] += 1
-        taken.append(at)
-    return taken
+            times_taken[name] += 1
+        picked.append(at)
+    return picked
 
 
 def _wording(kind: Sequence[Saying]) -> str:

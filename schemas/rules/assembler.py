@@ -149,7 +149,7 @@ def assemble(blocks: Sequence[Block], budget: int) -> Assembled:
     parts = [rendered[block.name] for block in blocks]
     return Assembled(
         tuple(text for text, _ in parts if text),
-        tuple(item for _, shown in parts for item in shown),
+        tuple(item for _, states in parts for item in states),
         {block.name: len(text) + 1 if (text := rendered[block.name][0]) else 0 for block in blocks},
     )
 
@@ -217,16 +217,16 @@ def _rendered(block: Block, room: int | None) -> tuple[str, list[SectionState]]:
     if room is not None and frame + sum(len(head) + len(body) + 1 for head, body in pieces) > room:
         order = sorted(range(len(sections)), key=lambda index: _place(sections[index]))
         sections, pieces = [sections[index] for index in order], [pieces[index] for index in order]
-    inner, shown, left = "", [], None if room is None else room - frame
+    inner, states, left = "", [], None if room is None else room - frame
     for section, (head, body) in zip(sections, pieces, strict=True):
         kept = body if left is None else _fitted(body, left - len(head) - 1)
         if left is not None:
             left = left - len(head) - len(kept) - 1 if kept == body else 0
         cut, blocked = bool(kept) and kept != body, section.finding is not None
-        shown.append(SectionState(block.name, section.name, section.label, len(kept), cut, blocked))
+        states.append(SectionState(block.name, section.name, section.label, len(kept), cut, blocked))
         if kept:
             inner += f"{head}{kept if blocked else neutral(kept)}\n"
-    return (wrapped(block.marker, block.header + inner) if inner else ""), shown
+    return (wrapped(block.marker, block.header + inner) if inner else ""), states
 
 
 def _piece(block: Block, section: Section) -> tuple[str, str]:

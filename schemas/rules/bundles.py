@@ -141,23 +141,21 @@ def _has_type(text: str) -> bool:
     return header is not None and _TYPE.search(header[1]) is not None
 
 
-def _checked(planned_file: Planned, choices: Choices) -> Planned:
+def _checked(planned: Planned, choices: Choices) -> Planned:
     """A planned document, unless its key is not valid, or it belongs to the crew and no crew is named."""
-    target = planned_file.target
+    target = planned.target
     if target is None:
-        return planned_file
+        return planned
     if target.scope is Scope.CREW and not choices.with_crew:
-        return Planned(
-            planned_file.path, kind="crew", detail="documents of a crew are imported only if a crew is named"
-        )
+        return Planned(planned.path, kind="crew", detail="documents of a crew are imported only if a crew is named")
     rule = TIERS[target.tier]
     if not rule.writable:
-        return Planned(planned_file.path, kind="derived", detail="is rendered from entries and never imported")
+        return Planned(planned.path, kind="derived", detail="is rendered from entries and never imported")
     if not is_tier_of(target.scope, target.tier):
-        return Planned(planned_file.path, kind="path", detail=f"there is no {target.tier} of a {target.scope.value}")
+        return Planned(planned.path, kind="path", detail=f"there is no {target.tier} of a {target.scope.value}")
     if (problem := key_problem(rule, target.key)) is not None:
-        return Planned(planned_file.path, kind="path", detail=f"its key is not valid: {problem}")
-    return planned_file
+        return Planned(planned.path, kind="path", detail=f"its key is not valid: {problem}")
+    return planned
 
 
 def _okf(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
@@ -195,13 +193,15 @@ def _concept(path: str, text: str) -> Planned:
 
 def _crewship(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
     for path, text in files.items():
-        named = tier_of_label(path) if is_document_key(path) else None
-        if named is None:
+        tier_and_key = tier_of_label(path) if is_document_key(path) else None
+        if tier_and_key is None:
             yield Planned(path, kind="path", detail="no document has this path")
             continue
-        of_agent = is_tier_of(Scope.AGENT, named[0]) and ("AGENT.md" in files or not is_tier_of(Scope.CREW, named[0]))
+        of_agent = is_tier_of(Scope.AGENT, tier_and_key[0]) and (
+            "AGENT.md" in files or not is_tier_of(Scope.CREW, tier_and_key[0])
+        )
         scope = Scope.AGENT if of_agent else Scope.CREW
-        yield Planned(path, TargetDocument(scope, *named), text)
+        yield Planned(path, TargetDocument(scope, *tier_and_key), text)
 
 
 def _openclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
@@ -229,14 +229,14 @@ def _nanoclaw(files: Mapping[str, str], choices: Choices) -> Iterator[Planned]:
     if group is not None and group not in groups:
         raise NotABundle(f"there is no group {group!r}", f"name one of {', '.join(map(str, groups))}")
     for path, text in files.items():
-        group_named, name = _group_of(path), path.split("/", 2)[-1]
-        if group_named == _GLOBAL and name == "CLAUDE.md":
+        owner, name = _group_of(path), path.split("/", 2)[-1]
+        if owner == _GLOBAL and name == "CLAUDE.md":
             yield Planned(path, TargetDocument(Scope.CREW, "CREW"), text)
-        elif group_named is None or group_named != group:
+        elif owner is None or owner != group:
             yield Planned(
                 path,
                 kind="skipped",
-                detail=_INSTRUCTIONS if group_named is None else f"belongs to the group {group_named}",
+                detail=_INSTRUCTIONS if owner is None else f"belongs to the group {owner}",
             )
         elif name == "CLAUDE.md":
             yield Planned(path, TargetDocument(Scope.AGENT, "AGENT"), text)

@@ -54,10 +54,10 @@ def chunks_of(text: str, first_line: int = 1) -> list[Chunk]:
         text: The document.
         first_line: Leave out the chunks before this line, at which a chunk of the text begins.
     """
-    found: list[Chunk] = []
+    chunks: list[Chunk] = []
     for breadcrumb, lines in _sections(text, first_line):
-        found += _packed(breadcrumb, lines)
-    return found
+        chunks += _packed(breadcrumb, lines)
+    return chunks
 
 
 def stable_chunks(spans: Sequence[tuple[int, int]]) -> int:

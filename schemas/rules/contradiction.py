@@ -108,10 +108,10 @@ def contradiction(newer: str, older: str) -> Contradiction | None:
         return None
     for sentence in mine:
         for older_sentence in theirs:
-            found = _compare(sentence, older_sentence)
-            if found is not None:
+            verdict = _compare(sentence, older_sentence)
+            if verdict is not None:
                 more = len(mine) + len(theirs) > 2
-                return replace(found, confidence=round(found.confidence * (MORE_SAID if more else 1.0), 3))
+                return replace(verdict, confidence=round(verdict.confidence * (MORE_SAID if more else 1.0), 3))
     return None
 
 
@@ -148,8 +148,8 @@ def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Contradiction | 
         return None
     if nots[1] and {token.shown for token in theirs} & YET:
         return None  # "not yet": what comes later is progress
-    shown = {token.shown for token in mine}
-    if shown & (MOMENTARY | VOLATILE) or (shown & EVENTS and not shown & STABLE):
+    words_shown = {token.shown for token in mine}
+    if words_shown & (MOMENTARY | VOLATILE) or (words_shown & EVENTS and not words_shown & STABLE):
         return None
     word = next(token.shown for token in (*mine, *theirs) if token.kind is TokenKind.NEGATION)
     return Contradiction(0.9, f'negation: one says "{word}", the other does not, otherwise the same')
@@ -222,8 +222,8 @@ def _value(before: Sequence[str], after: Sequence[str]) -> float:
     """Confidence that the words after ``before`` are a unique value."""
     if before[-1] in (":", "="):
         key = set(before[:-1])
-        named = bool(key & _STEMMED_ATTRIBUTES) and len(before) <= _MAX_KEY + 1 and not {":", "="} & key
-        return 0.8 if named and not after and not key & LABELS else 0.0
+        has_attribute = bool(key & _STEMMED_ATTRIBUTES) and len(before) <= _MAX_KEY + 1 and not {":", "="} & key
+        return 0.8 if has_attribute and not after and not key & LABELS else 0.0
     if any(" ".join(before[-2:]) == phrase for phrase in _STEMMED_PLACES):
         return 0.75
     joint = before[:-1] if len(before) > 1 and before[-1] in PREPOSITIONS else before

@@ -104,12 +104,12 @@ def values_of(text: str) -> set[str]:
 
 def sentences_of(text: str) -> list[Sentence]:
     """The sentences of a text that are not empty."""
-    found = []
+    sentences = []
     for part in _SENTENCE_END.split(_folded(text[:MAX_CHARS])):
         tokens = tuple(_tokens(part))
         if 0 < len(tokens) <= MAX_TOKENS:
-            found.append(Sentence(tokens, part.rstrip().endswith("?")))
-    return found[:MAX_SENTENCES]
+            sentences.append(Sentence(tokens, part.rstrip().endswith("?")))
+    return sentences[:MAX_SENTENCES]
 
 
 def stem(word: str) -> str:
@@ -130,7 +130,7 @@ def _tokens(text: str) -> Iterator[Token]:
     before = ""
     while (match := _TOKEN.search(text, place)) is not None:
         place = match.end()
-        shown = match.group()
+        spelling = match.group()
         if match["word"] is not None:
             word = match["word"]
             if word in DROPPED:
@@ -138,33 +138,33 @@ def _tokens(text: str) -> Iterator[Token]:
             if word in NEGATIONS and before not in (":", "="):
                 yield Token("not", TokenKind.NEGATION, word)
             elif word in NUMERALS:
-                yield _number(str(NUMERALS[word]), "", shown)
+                yield _number(str(NUMERALS[word]), "", spelling)
             elif word in WEEKDAYS:
-                yield Token(stem(word), TokenKind.DATE, shown)
+                yield Token(stem(word), TokenKind.DATE, spelling)
             else:
-                yield Token(stem(word), TokenKind.WORD, shown)
+                yield Token(stem(word), TokenKind.WORD, spelling)
         elif match["date"] is not None:
-            yield Token(match["date"].replace(".", ". ").replace("  ", " "), TokenKind.DATE, shown)
+            yield Token(match["date"].replace(".", ". ").replace("  ", " "), TokenKind.DATE, spelling)
         elif match["version"] is not None:
-            yield Token(match["version"].removeprefix("v"), TokenKind.VERSION, shown)
+            yield Token(match["version"].removeprefix("v"), TokenKind.VERSION, spelling)
         elif match["currency"] is not None:
-            yield _number(match["amount"], match["currency"], shown)
+            yield _number(match["amount"], match["currency"], spelling)
         elif match["number"] is not None:
             unit = (match["glued"] or match["unit"] or "").strip()
             if unit and unit not in UNITS:
                 if match["glued"]:
-                    yield Token(shown, TokenKind.WORD, shown)  # 3rd, 2x, 4k: a word that begins with a digit
-                    before = shown
+                    yield Token(spelling, TokenKind.WORD, spelling)  # 3rd, 2x, 4k: a word that begins with a digit
+                    before = spelling
                     continue
                 place = match.end("number")
-                shown, unit = match["number"], ""
-            yield _number(match["number"], unit, shown)
+                spelling, unit = match["number"], ""
+            yield _number(match["number"], unit, spelling)
         else:
-            yield Token(shown, TokenKind.WORD, shown)
-        before = shown
+            yield Token(spelling, TokenKind.WORD, spelling)
+        before = spelling
 
 
-def _number(digits: str, unit: str, shown: str) -> Token:
+def _number(digits: str, unit: str, spelling: str) -> Token:
     plain = digits.replace("−", "-")
     if _GROUPED.match(plain.lstrip("-")):
         plain = plain.replace(",", "").replace(".", "")
@@ -175,7 +175,7 @@ def _number(digits: str, unit: str, shown: str) -> Token:
     try:
         value = float(plain)
     except ValueError:
-        return Token(shown, TokenKind.VERSION, shown)
+        return Token(spelling, TokenKind.VERSION, spelling)
     measure, factor = UNITS.get(unit, ("", 1.0))
     base = round(value * factor, 9)
-    return Token(f"{base!r} {measure}".rstrip(), TokenKind.NUMBER, shown, base, measure)
+    return Token(f"{base!r} {measure}".rstrip(), TokenKind.NUMBER, spelling, base, measure)

@@ -73,7 +73,7 @@ _OF_REFERENCE: Final = frozenset(["date", "ago", "previous"])
 def _read(
     folded: str, own_day: int | None, kinds: tuple[DatePattern, ...] | list[DatePattern], language: Language
 ) -> Iterator[Days]:
-    taken: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     if not any(map(folded.__contains__, language.date_needs)):
         return
     for kind in kinds:
@@ -81,11 +81,11 @@ def _read(
             continue
         for match in kind.pattern.finditer(folded):
             begin, end = match.span()
-            if any(begin < last and first < end for first, last in taken):
+            if any(begin < last and first < end for first, last in spans):
                 continue
             days = _days(kind, match.groupdict(), own_day, language)
             if days is not None:
-                taken.append((begin, end))
+                spans.append((begin, end))
                 yield days
 
 
@@ -139,8 +139,8 @@ def _distant(unit: str, count: int, own_day: int) -> Days:
 
 
 def _date(parts: Mapping[str, str | None], own_day: int | None, language: Language) -> Days | None:
-    named, numbered, stated_year = parts.get("month"), parts.get("month_number"), parts.get("year")
-    month = language.months[named] if named else int(numbered) if numbered else 0
+    month_name, numbered, stated_year = parts.get("month"), parts.get("month_number"), parts.get("year")
+    month = language.months[month_name] if month_name else int(numbered) if numbered else 0
     if stated_year:
         year = int(stated_year)
     elif own_day is None:

@@ -42,8 +42,8 @@ def decides(text: str, speaker: str | None) -> bool:
         speaker: The name of the speaker; None if it is not known.
     """
     name, colon, rest = text.partition(":")
-    named = colon and speaker is not None and fold(name).strip() == fold(speaker.replace("_", " "))
-    return kind_of(rest if named else text) in _DECIDES
+    has_speaker = colon and speaker is not None and fold(name).strip() == fold(speaker.replace("_", " "))
+    return kind_of(rest if has_speaker else text) in _DECIDES
 
 
 @dataclass(frozen=True, slots=True)

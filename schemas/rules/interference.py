@@ -51,8 +51,8 @@ class Conflict:
     namespace: str
     subject: str
     predicate: str
-    one: str
-    other: str
+    first: str
+    second: str
     kind: Literal["values", "polarity"]
 
 
@@ -94,7 +94,7 @@ def _values(claims: Sequence[Claim]) -> Iterator[_FoundPair]:
 def _polarity(claims: Sequence[Claim]) -> Iterator[_FoundPair]:
     by_words: defaultdict[tuple[str, ...], list[tuple[Claim, bool]]] = defaultdict(list)
     for claim in sorted(claims, key=lambda claim: claim.fact_id):
-        words, negated = _said(claim.text)
+        words, negated = _words_and_negation(claim.text)
         if words:
             by_words[words].append((claim, negated))
     for group in by_words.values():
@@ -103,7 +103,7 @@ def _polarity(claims: Sequence[Claim]) -> Iterator[_FoundPair]:
                 yield claim, rival, "polarity"
 
 
-def _said(text: str) -> tuple[tuple[str, ...], bool]:
+def _words_and_negation(text: str) -> tuple[tuple[str, ...], bool]:
     """The words of a text in order, without negations, and whether it negates."""
     tokens = [token for sentence in sentences_of(text) for token in sentence.tokens if token.shown not in _AUXILIARIES]
     negations = sum(token.kind is TokenKind.NEGATION for token in tokens)

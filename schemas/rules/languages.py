@@ -101,10 +101,10 @@ def _read(data: dict[str, Any]) -> Language:
     units = {fold(name): unit for name, unit in data["units"].items()}
     numbers = {fold(name): number for name, number in data["numbers"].items()}
     words = {
-        "NUMBER": rf"(?:\d{{1,2}}|{_any(numbers)})",
-        "UNIT": f"(?:{_any(units)})",
-        "WEEKDAY": f"(?:{_any(weekdays)})",
-        "MONTH": f"(?:{_any(months)})",
+        "NUMBER": rf"(?:\d{{1,2}}|{_alternatives(numbers)})",
+        "UNIT": f"(?:{_alternatives(units)})",
+        "WEEKDAY": f"(?:{_alternatives(weekdays)})",
+        "MONTH": f"(?:{_alternatives(months)})",
         "DAY": _DAY,
         "YEAR": _YEAR,
     }
@@ -149,7 +149,7 @@ def _compiled(pattern: str, words: Mapping[str, str]) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{expanded})(?!\w)")
 
 
-def _any(words: Mapping[str, object]) -> str:
+def _alternatives(words: Mapping[str, object]) -> str:
     return "|".join(re.escape(word) for word in sorted(words, key=lambda word: (-len(word), word)))
 
 

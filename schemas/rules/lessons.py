@@ -168,14 +168,14 @@ def rules_text(rules: Sequence[LearnedRule]) -> str:
 def outcomes_text(lessons: Sequence[Lesson]) -> str:
     """Outcomes of missions for a prompt, one line each."""
     return "".join(
-        f"- {format_ms(item.captured_ms)[:10]} {item.kind}, reported by {one_line(item.author)}: {_shown(item.rule, item)}\n"
+        f"- {format_ms(item.captured_ms)[:10]} {item.kind}, reported by {one_line(item.author)}: {_safe(item.rule, item)}\n"
         for item in lessons
     )
 
 
 def _item(lesson: Lesson, whole: bool) -> str:
     rule, context = (
-        (lesson.rule, lesson.context) if whole or lesson.finding is None else (_shown(lesson.rule, lesson), "")
+        (lesson.rule, lesson.context) if whole or lesson.finding is None else (_safe(lesson.rule, lesson), "")
     )
     captured_at = _quoted(format_ms(lesson.captured_ms))
     return (
@@ -190,7 +190,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def _shown(text: str, lesson: Lesson) -> str:
+def _safe(text: str, lesson: Lesson) -> str:
     return one_line(text) if lesson.finding is None else notice_of(lesson.lesson_id, lesson.finding)
 
 

@@ -114,20 +114,20 @@ def build_memory_block(block_input: BlockInput, budget: int = BUDGET_DEFAULT) ->
 
 
 def _blocks(block_input: BlockInput) -> tuple[Block, ...]:
-    agent = _there(block_input.agent, block_input.prior.section if block_input.prior else None, block_input.of_today)
+    agent = _present(block_input.agent, block_input.prior.section if block_input.prior else None, block_input.of_today)
     return (
         Block("agent", MARKERS[0], agent, HINTS, percent=100, turn=4),
         Block("crew", MARKERS[1], block_input.crew, HINTS, percent=CREW_PERCENT, turn=2),
-        Block("workspace", MARKERS[2], _there(block_input.workspace), HINTS, percent=WORKSPACE_PERCENT, turn=3),
+        Block("workspace", MARKERS[2], _present(block_input.workspace), HINTS, percent=WORKSPACE_PERCENT, turn=3),
         Block("pins", MARKERS[3], block_input.pins, HINTS, percent=PINS_PERCENT, turn=1),
-        Block("remembered", REMEMBERED, _there(block_input.remembered), HINTS, labelled=False),
-        Block("persona", MARKERS[4], _there(block_input.persona), labelled=False),
-        Block("operator", MARKERS[5], _there(block_input.operator), OPERATOR_HINTS, labelled=False),
-        Block("peer", MARKERS[6], _there(block_input.peer), PEER_HINTS, labelled=False),
+        Block("remembered", REMEMBERED, _present(block_input.remembered), HINTS, labelled=False),
+        Block("persona", MARKERS[4], _present(block_input.persona), labelled=False),
+        Block("operator", MARKERS[5], _present(block_input.operator), OPERATOR_HINTS, labelled=False),
+        Block("peer", MARKERS[6], _present(block_input.peer), PEER_HINTS, labelled=False),
     )
 
 
-def _there(*sections: Section | None) -> tuple[Section, ...]:
+def _present(*sections: Section | None) -> tuple[Section, ...]:
     return tuple(section for section in sections if section is not None)
 
 

@@ -139,8 +139,8 @@ def _names(entry: CostEntry) -> Iterable[tuple[str, ...]]:
     """The keys by which a cost may refer to a call, the most reliable first."""
     for source in (entry.payload, entry.refs):
         for name in CALL_FIELDS:
-            if (named := _text(source.get(name))) is not None:
-                yield ("call", named)
+            if (call_id := _text(source.get(name))) is not None:
+                yield ("call", call_id)
     if entry.span_id:
         yield ("span", entry.trace_id or "", entry.span_id)
 

@@ -36,9 +36,9 @@ def pins_text(pins: Sequence[PinnedEntry], *, whole: bool) -> str:
         pins: The entries.
         whole: Whether text that the scanners block is shown; else a notice stands in its place.
     """
-    return "".join(f"- {format_ms(pin.ts_ms)[:10]} {_said(pin, whole)} ({pin.entry_id})\n" for pin in pins)
+    return "".join(f"- {format_ms(pin.ts_ms)[:10]} {_safe(pin, whole)} ({pin.entry_id})\n" for pin in pins)
 
 
-def _said(pin: PinnedEntry, whole: bool) -> str:
+def _safe(pin: PinnedEntry, whole: bool) -> str:
     finding = None if whole else finding_in(pin.summary)
     return one_line(pin.summary) if finding is None else notice_of(pin.entry_id, finding)

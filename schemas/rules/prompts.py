@@ -55,11 +55,11 @@ class _PromptWords:
 def _words() -> _PromptWords:
     data = json.loads(resources.files("crew_journal.schemas").joinpath("language/prompts.json").read_text("utf-8"))
     patterns = ((AnswerKind.NUMBER, "number"), (AnswerKind.TIME, "when"), (AnswerKind.PERSON, "who"))
-    edits, deictics = _every(data["edits"]), _every(data["deictics"])
+    edits, deictics = _all_words(data["edits"]), _all_words(data["deictics"])
     return _PromptWords(
-        _every(data["interrogatives"]),
-        _every(data["at_hand"]) | _every(data["courtesies"]) | edits | deictics | STOP_WORDS | foreign_words(),
-        _every(data["topics"]),
+        _all_words(data["interrogatives"]),
+        _all_words(data["at_hand"]) | _all_words(data["courtesies"]) | edits | deictics | STOP_WORDS | foreign_words(),
+        _all_words(data["topics"]),
         edits,
         deictics,
         re.compile(fold(data["asks_to_do"])),
@@ -68,7 +68,7 @@ def _words() -> _PromptWords:
     )
 
 
-def _every(lists: dict[str, Any]) -> frozenset[str]:
+def _all_words(lists: dict[str, Any]) -> frozenset[str]:
     return frozenset(fold(word) for words in lists.values() for word in words)
 
 

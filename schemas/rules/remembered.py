@@ -88,16 +88,16 @@ def notes_text(
     costs = {seq: count(line) for seq, line in lines.items()}
     whole = sum(costs.values()) <= tokens and not blocked
     left = tokens if whole else tokens - count(_more(len(newest), len(newest)))
-    taken: set[int] = set()
+    chosen: set[int] = set()
     for note in passed if whole else _in_turn(passed):
-        if note.seq not in taken and costs[note.seq] <= left:
-            taken.add(note.seq)
+        if note.seq not in chosen and costs[note.seq] <= left:
+            chosen.add(note.seq)
             left -= costs[note.seq]
-    if not taken:
+    if not chosen:
         return NoteLines("", 0, len(passed), blocked)
-    omitted = len(passed) - len(taken)
-    text = "".join(lines[note.seq] for note in passed if note.seq in taken) + _more(omitted, blocked)
-    return NoteLines(text, len(taken), omitted, blocked)
+    omitted = len(passed) - len(chosen)
+    text = "".join(lines[note.seq] for note in passed if note.seq in chosen) + _more(omitted, blocked)
+    return NoteLines(text, len(chosen), omitted, blocked)
 
 
 def _without_repeats(notes: Sequence[Note]) -> list[Note]:
@@ -119,12 +119,12 @@ def _in_turn(newest: Sequence[Note]) -> Iterator[Note]:
 def _line(note: Note, reader: str | None, count: Callable[[str], int]) -> str:
     author = PromptHit("", "", 0.0, 0.0, note.agent_id, note.actor_type, note.actor_id)
     name = short_who(author, reader)
-    named = (
+    author_text = (
         ""
         if is_agent_itself(note.agent_id, note.actor_type, note.actor_id) and note.agent_id == reader
         else f", {name}"
     )
-    return f"- {note.day}{named}: {escaped(shortened(one_line(note.text), NOTE_TOKENS, count))}\n"
+    return f"- {note.day}{author_text}: {escaped(shortened(one_line(note.text), NOTE_TOKENS, count))}\n"
 
 
 def _more(omitted: int, blocked: int) -> str:

@@ -141,18 +141,18 @@ def render(memories: Sequence[PromptHit], max_chars: int | None, nonce: str) -> 
         raise ValueError("the nonce must be 16 to 64 hex digits")
     head, foot = f'<{TAG} nonce="{nonce}">\n{PREAMBLE}\n\n', f'</{TAG} nonce="{nonce}">'
     room = budget_of(max_chars) - len(head) - len(foot)
-    taken: list[BlockLine] = []
+    chosen: list[BlockLine] = []
     for index in sorted(range(len(memories)), key=lambda index: (memories[index].age_s, index)):
         line = line_of(index, memories[index])
         room -= len(line.text) + 1
         if room < 0:
             break
-        taken.append(line)
-    if not taken:
+        chosen.append(line)
+    if not chosen:
         return Rendered("", (), len(memories))
-    taken.sort(key=lambda line: line.index)
-    body = "".join(f"{line.text}\n" for line in taken)
-    return Rendered(f"{head}{body}{foot}", tuple(taken), len(memories) - len(taken))
+    chosen.sort(key=lambda line: line.index)
+    body = "".join(f"{line.text}\n" for line in chosen)
+    return Rendered(f"{head}{body}{foot}", tuple(chosen), len(memories) - len(chosen))
 
 
 def line_of(index: int, memory: PromptHit) -> BlockLine:
@@ -184,15 +184,15 @@ def brief_lines(memories: Sequence[PromptHit], reader: str | None = None) -> tup
         memories: Best first; each with its id.
         reader: The agent that asks; lines do not repeat its name.
     """
-    taken: list[BlockLine] = []
+    chosen: list[BlockLine] = []
     chars = 0
     for index, memory in enumerate(memories):
         line = brief_line_of(index, memory, reader)
         chars += len(line.text) + 1
-        if taken and chars > BRIEF_CHARS:
+        if chosen and chars > BRIEF_CHARS:
             break
-        taken.append(line)
-    return tuple(taken)
+        chosen.append(line)
+    return tuple(chosen)
 
 
 def fenced(lines: Sequence[str], nonce: str) -> str:
@@ -232,8 +232,8 @@ def short_who(memory: PromptHit, reader: str | None = None) -> str:
     agent_id, actor_type, actor_id = memory.agent_id, memory.actor_type, memory.actor_id
     if agent_id is not None and is_agent_itself(agent_id, actor_type, actor_id):
         return _name_text(_cut_name(agent_id))
-    named = actor_id is not None and actor_id != actor_type
-    actor = f"{actor_type} {_name_text(_cut_name(actor_id or ''))}" if named else actor_type
+    has_name = actor_id is not None and actor_id != actor_type
+    actor = f"{actor_type} {_name_text(_cut_name(actor_id or ''))}" if has_name else actor_type
     return actor if agent_id in (None, reader) else f"{actor} ({_name_text(_cut_name(agent_id or ''))})"
 
 

@@ -83,8 +83,8 @@ def may_hold_secrets(text: bytes, but: str = "") -> bool:
         return True
     if not _has_long_piece((text.replace(but.encode(), b"") if but else text).translate(_PIECES)):
         return False
-    named, beginnings = _needs()
-    if any(need in lowered for need in named):
+    names, beginnings = _needs()
+    if any(need in lowered for need in names):
         return True
     long = b" ".join(piece for piece in lowered.translate(_SEPARATED).split() if len(piece) >= LEAST_BYTES)
     return any(need in long for need in beginnings)
@@ -151,8 +151,8 @@ def _needs() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
     for format_ in formats():
         needs["secret" not in format_.pattern.groupindex].update(format_.needs)
     all_needs = needs[0] | needs[1]
-    named, beginnings = (
+    names, beginnings = (
         tuple(sorted(need.encode() for need in group if not any(other in need for other in all_needs - {need})))
         for group in needs
     )
-    return named, beginnings
+    return names, beginnings

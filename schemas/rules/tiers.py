@@ -24,7 +24,7 @@ class Scope(StrEnum):
     USER = "user"
 
 
-class TierWriter(StrEnum):
+class MinRole(StrEnum):
     """The least role that may write a tier: the agent itself, a LEAD of the crew, or an operator (OWNER, ADMIN)."""
 
     AGENT = "agent"
@@ -56,7 +56,7 @@ class TierRule:
         title: Its title in a prompt block; ``{key}`` stands for the key.
     """
 
-    writers: dict[Scope, TierWriter]
+    writers: dict[Scope, MinRole]
     label: str
     title: str
     key: KeyKind = KeyKind.NONE
@@ -87,53 +87,44 @@ SOFT_CAP_PERCENT: Final = 80
 """Share of the cap from which an answer carries the text and asks to shorten it."""
 
 TIERS: Final[dict[str, TierRule]] = {
-    "AGENT": TierRule({Scope.AGENT: TierWriter.AGENT}, "AGENT.md", "AGENT.md (long-term memory)", cap_bytes=4_000),
-    "CREW": TierRule({Scope.CREW: TierWriter.LEAD}, "CREW.md", "CREW.md (crew-wide knowledge)", cap_bytes=4_000),
+    "AGENT": TierRule({Scope.AGENT: MinRole.AGENT}, "AGENT.md", "AGENT.md (long-term memory)", cap_bytes=4_000),
+    "CREW": TierRule({Scope.CREW: MinRole.LEAD}, "CREW.md", "CREW.md (crew-wide knowledge)", cap_bytes=4_000),
     "PERSONA": TierRule(
-        {Scope.AGENT: TierWriter.OPERATOR, Scope.CREW: TierWriter.OPERATOR}, "PERSONA.md", "PERSONA.md", cap_bytes=1_500
+        {Scope.AGENT: MinRole.OPERATOR, Scope.CREW: MinRole.OPERATOR}, "PERSONA.md", "PERSONA.md", cap_bytes=1_500
     ),
     "WORKSPACE": TierRule(
-        {Scope.WORKSPACE: TierWriter.OPERATOR},
-        "WORKSPACE.md",
-        "WORKSPACE.md (workspace-wide knowledge)",
-        cap_bytes=4_000,
+        {Scope.WORKSPACE: MinRole.OPERATOR}, "WORKSPACE.md", "WORKSPACE.md (workspace-wide knowledge)", cap_bytes=4_000
     ),
     "pins": TierRule(
-        {Scope.AGENT: TierWriter.OPERATOR, Scope.CREW: TierWriter.OPERATOR, Scope.WORKSPACE: TierWriter.OPERATOR},
+        {Scope.AGENT: MinRole.OPERATOR, Scope.CREW: MinRole.OPERATOR, Scope.WORKSPACE: MinRole.OPERATOR},
         "pins.md",
         "pins.md (pinned by operators)",
         cap_bytes=8_000,
     ),
     "daily": TierRule(
-        {Scope.AGENT: TierWriter.AGENT, Scope.CREW: TierWriter.LEAD},
+        {Scope.AGENT: MinRole.AGENT, Scope.CREW: MinRole.LEAD},
         "daily/{key}.md",
         "Daily log: {key}",
         key=KeyKind.DATE,
         cap_bytes=30_000,
         file_cap_bytes=DAILY_FILE_CAP_BYTES,
     ),
-    "peers": TierRule(
-        {Scope.AGENT: TierWriter.AGENT}, "peers/{key}.md", "Peer: {key}", key=KeyKind.SLUG, cap_bytes=1_500
-    ),
+    "peers": TierRule({Scope.AGENT: MinRole.AGENT}, "peers/{key}.md", "Peer: {key}", key=KeyKind.SLUG, cap_bytes=1_500),
     "topics": TierRule(
-        {Scope.CREW: TierWriter.LEAD}, "topics/{key}.md", "Topic: {key}", key=KeyKind.NAME, cap_bytes=250_000
+        {Scope.CREW: MinRole.LEAD}, "topics/{key}.md", "Topic: {key}", key=KeyKind.NAME, cap_bytes=250_000
     ),
     "procedures": TierRule(
-        {Scope.AGENT: TierWriter.AGENT, Scope.CREW: TierWriter.LEAD, Scope.WORKSPACE: TierWriter.OPERATOR},
+        {Scope.AGENT: MinRole.AGENT, Scope.CREW: MinRole.LEAD, Scope.WORKSPACE: MinRole.OPERATOR},
         "procedures/{key}.md",
         "Procedure: {key}",
         key=KeyKind.NAME,
         cap_bytes=32_000,
     ),
-    "files": TierRule(
-        {Scope.AGENT: TierWriter.AGENT}, "files/{key}", "File: {key}", key=KeyKind.PATH, cap_bytes=100_000
-    ),
+    "files": TierRule({Scope.AGENT: MinRole.AGENT}, "files/{key}", "File: {key}", key=KeyKind.PATH, cap_bytes=100_000),
     "users": TierRule(
-        {Scope.CREW: TierWriter.OPERATOR}, "users/{key}.md", "users/{key}.md (operator model)", key=KeyKind.SLUG
+        {Scope.CREW: MinRole.OPERATOR}, "users/{key}.md", "users/{key}.md (operator model)", key=KeyKind.SLUG
     ),
-    "lessons": TierRule(
-        {Scope.CREW: TierWriter.OPERATOR, Scope.AGENT: TierWriter.OPERATOR}, "lessons.md", "lessons.md"
-    ),
+    "lessons": TierRule({Scope.CREW: MinRole.OPERATOR, Scope.AGENT: MinRole.OPERATOR}, "lessons.md", "lessons.md"),
 }
 """Every tier by its name, case-sensitive. Contract §14 gives the caps, except for WORKSPACE, topics, procedures, files."""
 WRITABLE: Final = tuple(tier for tier, rule in TIERS.items() if rule.writable)

@@ -98,8 +98,8 @@ def is_users(entry_type: str, actor_type: str, actor_id: str | None) -> bool:
 
 def intervals_of(summary: str, own_day: int, language: Language) -> list[Days]:
     """The intervals that a turn names: at most ``MAX_INTERVALS``, none longer than ``MAX_INTERVAL_DAYS``."""
-    named = days_named(fold(summary), own_day, language)
-    return [days for days in named if days.length <= MAX_INTERVAL_DAYS][:MAX_INTERVALS]
+    intervals = days_named(fold(summary), own_day, language)
+    return [days for days in intervals if days.length <= MAX_INTERVAL_DAYS][:MAX_INTERVALS]
 
 
 class Question(NamedTuple):

@@ -244,13 +244,13 @@ def _list(name: str) -> frozenset[str]:
 @cache
 def _cues(code: str) -> _Cues:
     data = _DATA[code]
-    named = {language.code: language for language in languages()}
+    by_code = {language.code: language for language in languages()}
     values: dict[str, Any] = {name: tuple(map(re.compile, data[name])) for name in _PATTERNS}
     values |= {name: frozenset(data[name].casefold().split()) for name in _WORDS}
     stop_words = english_stop_words() if code == "en" else stop_words_of(code)
     return _Cues(
         code=code,
-        language=named.get(code, named["en"]),
+        language=by_code.get(code, by_code["en"]),
         anaphora=re.compile(data["anaphora"]),
         stop_words=stop_words,
         states=tuple(_state(name, patterns) for name, patterns in data["states"].items()),
@@ -432,10 +432,10 @@ def elaborates(text: Statement) -> bool:
     if not sentences or any(map(_asks, sentences)):
         return False
     tokens = sentences[0].tokens
-    named = any(
+    has_name = any(
         token.kind is not _Kind.WORD and token.is_content and token.folded not in _FIRST_PERSONS for token in tokens
     )
-    return not named and any(token.folded in _REFERS_BACK for token in tokens)
+    return not has_name and any(token.folded in _REFERS_BACK for token in tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,39 +471,34 @@ def chosen(
         may_retire: Whether the first of two candidates has the authority to retire the second.
     """
     current = [
-        candidate
-        for candidate in candidates
+        older
+        for older in candidates
         if not any(
-            other.order > candidate.order
-            and may_retire(other, candidate)
-            and (later_update := update(other.statement, candidate.statement)) is not None
+            other.order > older.order
+            and may_retire(other, older)
+            and (later_update := update(other.statement, older.statement)) is not None
             and later_update.retires
             for other in candidates
             if other.update.retires
         )
     ]
-    best = max(
-        current,
-        key=lambda candidate: (candidate.update.match + candidate.update.confidence, candidate.order),
-        default=None,
-    )
+    best = max(current, key=lambda older: (older.update.match + older.update.confidence, older.order), default=None)
     if best is None or not best.update.retires:
         return []
     return [
-        candidate
-        for candidate in current
-        if candidate is best or (candidate.update.retires and _says_same(candidate.statement, best.statement))
+        older
+        for older in current
+        if older is best or (older.update.retires and _says_same(older.statement, best.statement))
     ]
 
 
-def _says_same(statement: Statement, other_statement: Statement) -> bool:
+def _says_same(statement: Statement, other: Statement) -> bool:
     """Whether each of two statements has most content words of the other, and the same numbers."""
-    cues = _cues_of(f"{statement.text} {other_statement.text}")
+    cues = _cues_of(f"{statement.text} {other.text}")
     if cues is None:
         return False
     words, other_words = (
-        [token for part in _sentences(_spoken(text), cues) for token in part.content]
-        for text in (statement, other_statement)
+        [token for part in _sentences(_spoken(text), cues) for token in part.content] for text in (statement, other)
     )
     if not words or not other_words or _figures(words) != _figures(other_words):
         return False
@@ -834,7 +829,7 @@ def _quotes(sentence: _Sentence) -> bool:
 
 def _has_subject(sentence: _Sentence) -> bool:
     """Whether a noun stands before the verb or before a colon, rather than "I" or "we"."""
-    for token in sentence.tokens[_begin(sentence.tokens) :]:
+    for token in sentence.tokens[_introduction_end(sentence.tokens) :]:
         if token.folded == ":":
             return True
         if token.is_verb:
@@ -851,7 +846,7 @@ def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_
     are not part of it, numbers only behind a noun ("house 9").
     """
     tokens = [token for at, token in enumerate(sentence.tokens) if at not in skipped]
-    begin = _begin(tokens)
+    begin = _introduction_end(tokens)
     before: list[_Token] = []
     verb = None
     for at, token in enumerate(tokens[begin:], begin):
@@ -898,7 +893,7 @@ _SEVERAL: Final = _list("several")
 _PRONOUNS: Final = _list("pronouns")
 
 
-def _begin(tokens: Sequence[_Token]) -> int:
+def _introduction_end(tokens: Sequence[_Token]) -> int:
     """The place after an introduction such as "Correction:" or "After the fire:", which does not name the topic."""
     for at, token in enumerate(tokens[:_LABEL_WORDS]):
         if token.folded == ":":
@@ -906,8 +901,8 @@ def _begin(tokens: Sequence[_Token]) -> int:
             if any(token.is_verb for token in tokens[:at]):
                 return 0
             rest = tokens[at + 1 :]
-            named = bool(rest) and rest[0].folded in _PRONOUNS and len(head) > 1
-            return at + 1 if not head or (any(token.is_verb for token in rest) and not named) else 0
+            is_pronoun = bool(rest) and rest[0].folded in _PRONOUNS and len(head) > 1
+            return at + 1 if not head or (any(token.is_verb for token in rest) and not is_pronoun) else 0
     return 0
 
 
@@ -956,7 +951,7 @@ class _Context:
             return withdrawn
         if _quotes(new) or pair.other_entity or pair.other_person:
             return None
-        done = self._done(pair)
+        done = self._task_done(pair)
         if done is not None:
             return done
         turned = self._turned(pair) or self._moved(pair)
@@ -967,10 +962,10 @@ class _Context:
             return reinstated
         leaves = self._leaves(pair) or self._rejected(pair)
         if leaves is not None:
-            return self._whole(pair, leaves, named=True)
-        ended = self._ended(pair)
+            return self._as_amendment(pair, leaves, named=True)
+        ended = self._no_longer_so(pair)
         if ended is not None:
-            return self._whole(pair, ended)
+            return self._as_amendment(pair, ended)
         past = new.within(cues.past) or (_in_past(new) and not new.has(cues.moves))
         stays = new.has(cues.stays)
         adds = new.within(cues.adds)
@@ -984,18 +979,20 @@ class _Context:
             return None
         negated = self._negated(pair)
         if negated is not None:
-            return self._whole(pair, negated)
+            return self._as_amendment(pair, negated)
         changed = self._changed(pair)
         if changed is not None:
-            return self._whole(pair, changed)
-        return self._whole(pair, self._restated(pair))
+            return self._as_amendment(pair, changed)
+        return self._as_amendment(pair, self._restated(pair))
 
-    def _made(self, pair: _Pair, effect: UpdateEffect, confidence: float, reason: str) -> Update:
+    def _update(self, pair: _Pair, effect: UpdateEffect, confidence: float, reason: str) -> Update:
         if self.same_speaker is False:
             confidence -= 0.03
-        return Update(effect, round(confidence, 3), reason, self._since(pair.new, whole=True), round(pair.likeness, 4))
+        return Update(
+            effect, round(confidence, 3), reason, self._day_since(pair.new, whole=True), round(pair.likeness, 4)
+        )
 
-    def _whole(self, pair: _Pair, update_: Update | None, *, named: bool = False) -> Update | None:
+    def _as_amendment(self, pair: _Pair, update_: Update | None, *, named: bool = False) -> Update | None:
         """The update; an amendment if it changes one of several items or attributes."""
         if update_ is None or not pair.changes_a_part(named=named):
             return update_
@@ -1008,7 +1005,7 @@ class _Context:
 
     def _lasts(self, new: _Sentence) -> bool:
         """Whether a sentence says that it holds from a day on."""
-        return new.within(new.cues.lasting) or self._since(new) is not None
+        return new.within(new.cues.lasting) or self._day_since(new) is not None
 
     def _is_occurrence(self, pair: _Pair) -> bool:
         """Whether the newer sentence is about one day of what happens regularly: "Tuesday's deploy"."""
@@ -1023,28 +1020,28 @@ class _Context:
             return None
         for pattern in new.cues.withdraws:
             for match in pattern.finditer(new.folded):
-                named = self._words(match["old"], new.cues)
-                if not named or pair.other_numbers(named) or old.folded == new.folded:
+                old_words = self._words(match["old"], new.cues)
+                if not old_words or pair.other_numbers(old_words) or old.folded == new.folded:
                     continue
-                has = self.share(named, pair.old_all)
+                has = self.share(old_words, pair.old_all)
                 if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
-                    update_ = self._made(pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
-                    return self._whole(pair, update_)
+                    update_ = self._update(pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+                    return self._as_amendment(pair, update_)
         return None
 
-    def _done(self, pair: _Pair) -> Update | None:
+    def _task_done(self, pair: _Pair) -> Update | None:
         """What was still to be done is done."""
         new, old = pair.new, pair.old
         if not old.has(old.cues.intends) or old.has(old.cues.ends) or new.negated:
             return None
         for pattern in new.cues.done:
             for match in pattern.finditer(new.folded):
-                named = self._words(match["old"], new.cues)
-                if not named or pair.other_numbers(named):
+                old_words = self._words(match["old"], new.cues)
+                if not old_words or pair.other_numbers(old_words):
                     continue
-                has = self.share(named, pair.old_all)
+                has = self.share(old_words, pair.old_all)
                 if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
-                    return self._made(
+                    return self._update(
                         pair, UpdateEffect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"'
                     )
         return None
@@ -1054,7 +1051,7 @@ class _Context:
         new, old = pair.new, pair.old
         if self.same_speaker is False or not new.within(new.cues.turned) or pair.of_another or pair.old_of_another:
             return None
-        gone = [
+        dropped = [
             token
             for pattern in old.cues.once
             for match in pattern.finditer(old.folded)
@@ -1067,24 +1064,19 @@ class _Context:
             if _dislikes(match["old"], new.cues) and not old.has(old.cues.dislikes):
                 continue  # the older sentence says the opposite of what used to be
             kept = [token for token in left if not token.is_verb]
-            of_old_words = self.share(kept, pair.old_all) >= _OWN_WORDS
-            names = [token for token in kept if self._tells(token, pair)]
+            is_old = self.share(kept, pair.old_all) >= _OWN_WORDS
+            names = [token for token in kept if self._identifies(token, pair)]
             if len(names) < 2 and kept and kept[-1] not in names:
                 names = []  # "the idea of travelling to Peru" and "Ada Lind's songs", but not "Thai boxing"
-            if (
-                not of_old_words
-                and new.has(new.cues.attitudes)
-                and old.has(old.cues.attitudes)
-                and self._near(_ALIKE_VALUE)
-            ):
-                of_old_words = bool(names)
-            if not kept or not of_old_words:
+            if not is_old and new.has(new.cues.attitudes) and old.has(old.cues.attitudes) and self._near(_ALIKE_VALUE):
+                is_old = bool(names)
+            if not kept or not is_old:
                 continue
-            if all(any(_same(token, other) for other in gone) for token in kept) and {
+            if all(any(_same(token, other) for other in dropped) for token in kept) and {
                 token.stem for token in left if token.is_verb
-            } <= {token.stem for token in gone if token.is_verb}:
+            } <= {token.stem for token in dropped if token.is_verb}:
                 continue  # the older sentence says the same of it
-            update_ = self._made(
+            update_ = self._update(
                 pair, UpdateEffect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"'
             )
             return replace(update_, of_attitude=old.has(old.cues.attitudes))
@@ -1096,7 +1088,7 @@ class _Context:
         common = new.states & old.states
         if not common or not self._near(_NEAR_VALUE) or _earlier(new) or new.negated or new.within(new.cues.adds):
             return None
-        for state in (shared_state for shared_state in new.cues.states if shared_state.name in common):
+        for state in (state for state in new.cues.states if state.name in common):
             for start_pattern, match in (
                 (start, match_) for start in state.starts for match_ in start.finditer(new.folded)
             ):
@@ -1108,16 +1100,18 @@ class _Context:
                     if not value or not before or any(_same(token, other) for token in value for other in before):
                         continue
                     if self._same_subject(pair, match.start(), old_match.start()):
-                        shown = f"{old_match['value'].strip()} → {match['value'].strip()}"
-                        return self._made(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{shown}"')
+                        change = f"{old_match['value'].strip()} → {match['value'].strip()}"
+                        return self._update(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{change}"')
             for match in (end_match for pattern in state.ends for end_match in pattern.finditer(new.folded)):
-                gone = self._words(match["value"], new.cues)
+                ended_words = self._words(match["value"], new.cues)
                 for old_match in (held_match for pattern in state.holds for held_match in pattern.finditer(old.folded)):
-                    had = _tokens(old_match["value"], old.cues)
-                    covered = bool(gone) and all(any(_same(token, other) for other in had) for token in gone)
+                    old_words = _tokens(old_match["value"], old.cues)
+                    covered = bool(ended_words) and all(
+                        any(_same(token, other) for other in old_words) for token in ended_words
+                    )
                     if covered and self._same_subject(pair, match.start(), old_match.start()):
-                        shown = match["value"].strip()
-                        return self._made(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{shown}"')
+                        change = match["value"].strip()
+                        return self._update(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{change}"')
         return None
 
     def _names(self, text: str, sentence: _Sentence) -> list[_Token]:
@@ -1147,15 +1141,15 @@ class _Context:
         new, old = pair.new, pair.old
         if not new.has(new.cues.again) or not (old.has(old.cues.withdraws) or old.has(old.cues.ends)):
             return None
-        named = [
+        restored = [
             token
             for pattern in old.cues.withdraws
             for match in pattern.finditer(old.folded)
             for token in self._words(match["old"], old.cues)
         ] or pair.old_topic
-        topical = any(_same(token, other) for token in named for other in pair.new_topic)
-        if topical and self.share(named, pair.new_all) >= _SAME_TOPIC:
-            return self._made(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
+        topical = any(_same(token, other) for token in restored for other in pair.new_topic)
+        if topical and self.share(restored, pair.new_all) >= _SAME_TOPIC:
+            return self._update(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
 
     def _leaves(self, pair: _Pair) -> Update | None:
@@ -1186,7 +1180,7 @@ class _Context:
                 if not topic and pair.old_topic and not _has_subject(old):
                     topical = self._near(_ALIKE_VALUE)  # "We use A": the object is the topic
                 if common or topical or value:
-                    return self._made(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
+                    return self._update(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
         return None
 
     def _rejected(self, pair: _Pair) -> Update | None:
@@ -1197,24 +1191,23 @@ class _Context:
         for judges, patterns in ((False, new.cues.gives_up), (True, new.cues.rejects)):
             for match in (match for pattern in patterns for match in pattern.finditer(new.folded)):
                 left = self._words(match["old"], new.cues)
-                kept = [token for token in left if self._tells(token, pair)]
+                kept = [token for token in left if self._identifies(token, pair)]
                 if not kept or (len(kept) < len(left) and self.share(left, pair.old_all) < _NAMED_OLD):
                     continue
                 rest = [token for token in pair.new_all if not any(_same(token, other) for other in left)]
                 kept_words = [
                     token
                     for token in rest
-                    if token.folded not in _LIGHT and any(_same(token, old_token) for old_token in pair.old_all)
+                    if token.folded not in _LIGHT and any(_same(token, other) for other in pair.old_all)
                 ]
                 instead = any(
-                    not token.is_verb and not any(_same(token, old_token) for old_token in pair.old_all)
-                    for token in rest
+                    not token.is_verb and not any(_same(token, other) for other in pair.old_all) for token in rest
                 )
                 clear = bool(kept_words) or (
                     _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
                 )
                 if instead and clear:
-                    return self._made(pair, UpdateEffect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
+                    return self._update(pair, UpdateEffect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
         return None
 
     def _is_value(self, pair: _Pair, left: Sequence[_Token]) -> bool:
@@ -1230,11 +1223,11 @@ class _Context:
         if new_verbs and old_verbs and not new_verbs & old_verbs:
             return False
         value = pair.old_value
-        return any(self._tells(token, pair) for token in left) and all(
-            any(_same(token, value_token) for value_token in value) for token in left
+        return any(self._identifies(token, pair) for token in left) and all(
+            any(_same(token, other) for other in value) for token in left
         )
 
-    def _tells(self, token: _Token, pair: _Pair) -> bool:
+    def _identifies(self, token: _Token, pair: _Pair) -> bool:
         """Whether the older sentence has a word as a name, with a digit, or as its subject or value alone."""
         german = pair.old.cues.code == "de" and self._near(_ALIKE_VALUE)  # every noun has a capital
         subject = pair.old_topic if len(pair.old_topic) == 1 else []
@@ -1264,7 +1257,7 @@ class _Context:
         same = (names or bool(_verbs(new, _GENERIC) & _verbs(old, _GENERIC))) and self._topics(pair, _EQUAL_FRAME)
         return same or self._other_holder(pair)
 
-    def _ended(self, pair: _Pair) -> Update | None:
+    def _no_longer_so(self, pair: _Pair) -> Update | None:
         new, _old = pair.new, pair.old
         if not new.has(new.cues.ends) or (pair.old.negated and new.negated):
             return None
@@ -1276,7 +1269,7 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
         has = self.share(clause, pair.old_all)
         if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
-            update_ = self._made(pair, pair.effect, 0.9, "says that this is no longer so")
+            update_ = self._update(pair, pair.effect, 0.9, "says that this is no longer so")
             return replace(update_, of_attitude=pair.old.has(pair.old.cues.attitudes))
         return None
 
@@ -1288,14 +1281,14 @@ class _Context:
             slots = pair.changed_slots
             common = [token for token in pair.new_content if pair.old_has(token)]
             if slots and (common or self._near(0.5)):
-                return self._made(pair, UpdateEffect.REPLACES, 0.8, sure)
+                return self._update(pair, UpdateEffect.REPLACES, 0.8, sure)
             return None
         mutual = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC and (
             self.share(pair.old_topic, pair.new_all) >= _NAMED_OLD
             or (bool(pair.changed_slots) and self.share(pair.new_topic, pair.old_topic) >= _SAME_TOPIC)
         )
         if mutual and pair.new_only and (pair.have_subjects or pair.changed_slots):
-            return self._made(pair, UpdateEffect.REPLACES, 0.92, sure)
+            return self._update(pair, UpdateEffect.REPLACES, 0.92, sure)
         return None
 
     def _negated(self, pair: _Pair) -> Update | None:
@@ -1311,14 +1304,14 @@ class _Context:
         topical = self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
         least = _SAME_TOPIC if self._topics(pair, _EQUAL_FRAME) else _OWN_WORDS
         if topical and self.share(pair.old_content, pair.new_all) >= least:
-            return self._made(pair, pair.effect, 0.85, "one is the negation of the other")
+            return self._update(pair, pair.effect, 0.85, "one is the negation of the other")
         return None
 
     def _changed(self, pair: _Pair) -> Update | None:
         """Something is so now, again, or from a date on."""
         new = pair.new
         says = new.has if self.is_spoken else new.within
-        if not (says(new.cues.present) or self._since(new) is not None or new.has(new.cues.again)):
+        if not (says(new.cues.present) or self._day_since(new) is not None or new.has(new.cues.again)):
             return None
         if (not pair.old_only and not pair.old_negates) or pair.other_condition:
             return None
@@ -1326,15 +1319,15 @@ class _Context:
             return None
         if self._is_occurrence(pair) and any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in pair.new_only):
             return None
-        moment = says(new.cues.present) or self._since(new) is not None
+        moment = says(new.cues.present) or self._day_since(new) is not None
         if not moment and not pair.changed_slots and not pair.old_negates:
             return None  # "again" without another value
         if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
-            return self._made(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
+            return self._update(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
         if pair.other_measure and self.share(pair.new_topic, pair.old_content) >= _EQUAL_FRAME:
-            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+            return self._update(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         if self._other_holder(pair):
-            return self._made(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
+            return self._update(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         return None
 
     def _restated(self, pair: _Pair) -> Update | None:
@@ -1352,7 +1345,7 @@ class _Context:
             return None
         if not pair.one_value_differs or not (pair.same_frame or pair.one_word_differs):
             return None
-        return self._made(pair, UpdateEffect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
+        return self._update(pair, UpdateEffect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
     def _topics(self, pair: _Pair, least: float) -> bool:
         new_topic, old_topic = pair.new_topic, pair.old_topic
@@ -1391,7 +1384,7 @@ class _Context:
             if token.is_content and not (token.is_verb and token.folded in _LIGHT)
         ]
 
-    def _since(self, new: _Sentence, *, whole: bool = False) -> int | None:
+    def _day_since(self, new: _Sentence, *, whole: bool = False) -> int | None:
         """The day from which a sentence, or the whole of which it is a part, says that it holds, if it is a later one."""
         written_on = self.statement.day
         if written_on is None:
@@ -1573,15 +1566,11 @@ class _Pair:
     def one_word_differs(self) -> bool:
         """Whether both are the same but for one number, time, date or name."""
         new_tokens, old_tokens = (
-            [token for token in statement.tokens if token.folded not in _MARKS] for statement in (self.new, self.old)
+            [token for token in side.tokens if token.folded not in _MARKS] for side in (self.new, self.old)
         )
         if len(new_tokens) != len(old_tokens):
             return False
-        differ = [
-            (new_token, old_token)
-            for new_token, old_token in zip(new_tokens, old_tokens, strict=True)
-            if not _same(new_token, old_token)
-        ]
+        differ = [(new, old) for new, old in zip(new_tokens, old_tokens, strict=True) if not _same(new, old)]
         alike = [token for token in new_tokens if token.is_content and self.old_has(token)]
         first = next((token for token in new_tokens if token.is_content), None)
         if len(differ) != 1 or differ[0][0] is first:
@@ -1620,22 +1609,22 @@ class _Pair:
         """Whether the newer sentence names a possessor or modifier of the common subject: "my daughter's color"."""
         tokens = self.new.tokens
         in_topic = [any(token is other for other in self.new_topic) for token in tokens]
-        named = [
+        is_name = [
             within and not self.old_has(token) and token.folded not in _CURRENT and not token.is_verb
             for token, within in zip(tokens, in_topic, strict=True)
         ]
         for at, token in enumerate(tokens[1:], 1):
             if not in_topic[at]:
                 continue
-            if not named[at] and self.old_has(token):
+            if not is_name[at] and self.old_has(token):
                 first = at - 1
-                while first >= 0 and named[first]:
+                while first >= 0 and is_name[first]:
                     first -= 1
                 before = first + 1 < at and (first < 0 or tokens[first].folded in _DETERMINERS)
                 if before and (first >= 0 or at == 1):
                     return True
             elif (
-                named[at]
+                is_name[at]
                 and tokens[at - 1].folded in _POSSESSIVES
                 and any(in_topic[head] and self.old_has(tokens[head]) for head in range(max(0, at - 3), at - 1))
             ):
@@ -1672,8 +1661,8 @@ class _Pair:
         if first not in _FIRST_PERSON or not self.old_topic:
             return False
         subject = self.old.tokens[0]
-        named = subject.is_content and not subject.is_verb and self.old_topic[0] is subject and self.names_person
-        return named and (speaker is None or fold(speaker) != subject.folded) and not self.new_has(subject)
+        is_person = subject.is_content and not subject.is_verb and self.old_topic[0] is subject and self.names_person
+        return is_person and (speaker is None or fold(speaker) != subject.folded) and not self.new_has(subject)
 
     @property
     def names_person(self) -> bool:
@@ -1684,9 +1673,9 @@ class _Pair:
         """Whether the newer sentence has a word of the older."""
         return any(_same(token, other) for other in self.new_content)
 
-    def other_numbers(self, named: Sequence[_Token]) -> bool:
+    def other_numbers(self, tokens: Sequence[_Token]) -> bool:
         """Whether words name a number that the older sentence has not."""
-        return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in named)
+        return any(token.kind is _Kind.NUMBER and not self.old_has(token) for token in tokens)
 
     def changes_a_part(self, *, named: bool) -> bool:
         """Whether the older sentence has several items or attributes, most of which the newer one leaves unmentioned.
@@ -1800,7 +1789,7 @@ _SKIPPED_BEFORE: Final = _list("articles_and_titles")
 
 def _frame(sentence: _Sentence, values: Sequence[_Token]) -> tuple[_Token, tuple[str, ...]] | None:
     """The first of the values, and the stems before it: None without a subject and a verb before it."""
-    begin = _begin(sentence.tokens)
+    begin = _introduction_end(sentence.tokens)
     before: list[str] = []
     subject = verb = False
     labelled = not any(token.is_verb for token in sentence.tokens)

@@ -146,7 +146,7 @@ class Assembling:
             return [], ()
         with self._indexes.lock:
             index = self._indexes.fresh(caller.workspace_id)
-            found = [one for one in index.conflicts(now_ms) if one.one in inside or one.other in inside]
+            found = [one for one in index.conflicts(now_ms) if one.first in inside or one.second in inside]
             conflicts = shown_conflicts(index, found, None)
         stale = sorted(
             one.fact.row.fact_id

@@ -194,7 +194,7 @@ class LayeredFacts:
         with self._indexes.lock:
             index = self._indexes.fresh(workspace_id)
             for conflict in index.conflicts(now_ms):
-                for one_id, other_id in ((conflict.one, conflict.other), (conflict.other, conflict.one)):
+                for one_id, other_id in ((conflict.first, conflict.second), (conflict.second, conflict.first)):
                     other = index.get(other_id)
                     if other is not None:
                         known = latest.get(one_id, other)
@@ -284,11 +284,11 @@ def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str 
     """Conflicts as an answer, with the texts of their facts."""
     shown = []
     for conflict in found:
-        one, other = index.get(conflict.one), index.get(conflict.other)
+        one, other = index.get(conflict.first), index.get(conflict.second)
         if one is not None and other is not None and namespace in (None, conflict.namespace):
             shown.append(
                 FactConflict(
-                    fact_ids=(conflict.one, conflict.other),
+                    fact_ids=(conflict.first, conflict.second),
                     texts=(one.text, other.text),
                     namespace=conflict.namespace,
                     subject=one.subject,

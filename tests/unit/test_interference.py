@@ -14,7 +14,7 @@ def claim(fact_id: str, predicate: str, value: str, *, single: bool = False, nam
 
 
 def pairs(*claims: Claim) -> list[tuple[str, str, str]]:
-    return [(one.one, one.other, one.kind) for one in conflicts(claims)]
+    return [(one.first, one.second, one.kind) for one in conflicts(claims)]
 
 
 def test_two_values_of_a_single_valued_predicate_conflict() -> None:
@@ -57,6 +57,6 @@ def test_each_pair_is_found_once_in_order_whatever_the_order_of_the_facts(claims
     mixed = list(claims)
     chance.shuffle(mixed)
     assert conflicts(mixed) == found == sorted(found)
-    named = [(one.one, one.other) for one in found]
+    named = [(one.first, one.second) for one in found]
     assert len(named) == len(set(named))
     assert all(one < other for one, other in named)

@@ -36,15 +36,15 @@ def fitted(tools: Sequence[Mapping[str, Any]], room: int, count: Count) -> Tools
     sizes = [tokens_of(tool, count) for tool in whole]
     if sum(sizes) <= room:
         return ToolsFitted(tuple(whole), sum(sizes), False)
-    shown, used = [], 0
+    schemas, used = [], 0
     for tool in whole:
         short = compressed(tool)
         size = tokens_of(short, count)
         if used + size > room:
             break
-        shown.append(short)
+        schemas.append(short)
         used += size
-    return ToolsFitted(tuple(shown), used, True)
+    return ToolsFitted(tuple(schemas), used, True)
 
 
 def tokens_of(tool: Mapping[str, Any], count: Count) -> int:
@@ -71,5 +71,5 @@ def _plain(schema: Any, *, names: bool = False) -> Any:
 
 
 def _first_sentence(text: str) -> str:
-    found = _SENTENCE.match(text)
-    return found.group() if found else text
+    match = _SENTENCE.match(text)
+    return match.group() if match else text

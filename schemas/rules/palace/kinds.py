@@ -132,7 +132,7 @@ def _cues() -> _KindCues:
     }
     return _KindCues(
         {
-            kind: {level: _any(patterns, words) for level, patterns in data[kind].items() if level in _WEIGHTS}
+            kind: {level: _any_of(patterns, words) for level, patterns in data[kind].items() if level in _WEIGHTS}
             for kind in _ORDER
         },
         re.compile(
@@ -145,7 +145,7 @@ def _cues() -> _KindCues:
     )
 
 
-def _any(patterns: list[str], words: Mapping[str, str]) -> re.Pattern[str]:
+def _any_of(patterns: list[str], words: Mapping[str, str]) -> re.Pattern[str]:
     joined = "|".join(patterns)
     for name, pattern in words.items():
         joined = joined.replace(f"<{name}>", f"(?:{pattern})")

@@ -126,7 +126,7 @@ def render_essential(drawers: Iterable[LayerDrawer]) -> str:
             best.pop(max(at for at, drawer in enumerate(best) if count_by_author[_filed_by(drawer)] == most))
             lines, end = _story(best, snippets), [(MORE, True)]
         lines += end
-    return _framed(STORY, _within(lines, ESSENTIAL_CHARS, MORE))
+    return _framed(STORY, _fitting_lines(lines, ESSENTIAL_CHARS, MORE))
 
 
 def _story(drawers: Sequence[LayerDrawer], snippets: Mapping[str, str]) -> list[tuple[str, bool]]:
@@ -150,7 +150,7 @@ def render_recall(drawers: Sequence[LayerDrawer], wing: str | None, room: str | 
     newest = sorted(drawers, key=lambda drawer: (-drawer.filed_ms, drawer.drawer_id))
     lines = [(f"## Recall ({len(drawers)} drawers)", False)]
     lines += [(neutral(f"[{safe_label(drawer.room)}] ") + _snippet(drawer, RECALL_SNIPPET), True) for drawer in newest]
-    return _framed(DRAWERS, _within(lines, RECALL_CHARS, ""))
+    return _framed(DRAWERS, _fitting_lines(lines, RECALL_CHARS, ""))
 
 
 def render_search(query: str, hits: Sequence[FoundDrawer]) -> str:
@@ -162,7 +162,7 @@ def render_search(query: str, hits: Sequence[FoundDrawer]) -> str:
     for rank, drawer in enumerate(hits, 1):
         place = neutral(f"[{safe_label(f'{drawer.wing}/{drawer.room}')}]")
         lines.append((f"{rank}. {place} ({drawer.score:.3f}) {_snippet(drawer, SEARCH_SNIPPET)}", True))
-    return _framed(DRAWERS, _within(lines, CONTEXT_CHARS - _FRAME_CHARS, ""))
+    return _framed(DRAWERS, _fitting_lines(lines, CONTEXT_CHARS - _FRAME_CHARS, ""))
 
 
 def render_context(memory: str, messages: Sequence[ChatMessage]) -> str:
@@ -208,7 +208,7 @@ def _framed(marker: str, text: str) -> str:
     return wrapped(marker, f"{HINTS}{text}\n").rstrip("\n")
 
 
-def _within(lines: Sequence[tuple[str, bool]], budget: int, note: str) -> str:
+def _fitting_lines(lines: Sequence[tuple[str, bool]], budget: int, note: str) -> str:
     """Whole lines within the budget; the note replaces omitted lines, and a room without drawers is left out."""
     kept: list[tuple[str, bool]] = []
     used = 0

@@ -64,16 +64,16 @@ def lexicon() -> Lexicon:
     return Lexicon(
         filler=re.compile(rf"(?:{'|'.join(data['noise']['fillers'])})[\s!.?]*", re.IGNORECASE),
         markers={
-            kind: tuple(Marker(_whole(word), _openings(word)) for word in words)
+            kind: tuple(Marker(_whole_word(word), _openings(word)) for word in words)
             for kind, words in sorted(data["markers"].items())
         },
         positive=frozenset(sentiment["positive"]),
         negative=frozenset(sentiment["negative"]),
-        resolution=_any(sentiment["resolution"]),
+        resolution=_any_of(sentiment["resolution"]),
     )
 
 
-def _whole(pattern: str) -> re.Pattern[str]:
+def _whole_word(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w)(?:{pattern})(?!\w)")
 
 
@@ -86,5 +86,5 @@ def _openings(pattern: str) -> tuple[str, ...]:
     return (*(opening for part in group[1].split("|") for opening in _openings(part)), *rest)
 
 
-def _any(patterns: Iterable[str]) -> re.Pattern[str]:
-    return _whole("|".join(patterns))
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    return _whole_word("|".join(patterns))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....schemas.errors import DocumentError, InvalidEntry, NotAllowed
 from ....schemas.operations.documents import VERSIONS_MAX
-from ....schemas.rules.tiers import MIRROR, TIERS, Scope, TierWriter, is_mirrored, tier_of_label
+from ....schemas.rules.tiers import MIRROR, TIERS, MinRole, Scope, is_mirrored, tier_of_label
 from .folder import Folder
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class Document:
         if not rule.writable:
             return "is rendered from entries"
         writer = rule.writers[self.side.scope]
-        if writer is TierWriter.OPERATOR:
+        if writer is MinRole.OPERATOR:
             return "is written by operators"
-        if writer is TierWriter.LEAD and not self.side.is_lead:
+        if writer is MinRole.LEAD and not self.side.is_lead:
             return "is written by the lead of the crew (`crew-journal agent update AGENT --role lead`, or --lead)"
         return None
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from ....schemas.errors import InvalidQuery, NotAllowed, Unavailable
 from ....schemas.rules.documents import finding_in
-from ....schemas.rules.tiers import TIERS, Scope, TierWriter
+from ....schemas.rules.tiers import TIERS, MinRole, Scope
 
 ROUTES: Final = {
     "/memory/search": ("POST",),
@@ -103,8 +103,8 @@ class Identity:
             return  # the service says what is wrong
         scope = given.get("scope") or next(iter(rule.writers))
         needed = rule.writers.get(Scope(scope)) if scope in list(Scope) else None
-        if needed is TierWriter.OPERATOR or (needed is TierWriter.LEAD and not self._registered.is_lead):
-            who = "operators" if needed is TierWriter.OPERATOR else "the lead of the crew"
+        if needed is MinRole.OPERATOR or (needed is MinRole.LEAD and not self._registered.is_lead):
+            who = "operators" if needed is MinRole.OPERATOR else "the lead of the crew"
             raise NotAllowed(
                 f"{given['tier']} of the {scope} is written by {who}", hint="write to AGENT or daily", field="tier"
             )

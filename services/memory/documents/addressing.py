@@ -14,7 +14,7 @@ from typing import Protocol
 from ....schemas.errors import FieldProblem, InvalidRequest, InvalidTier, MissingKey, NotAllowed, Unavailable
 from ....schemas.ids import name_key
 from ....schemas.principal import Role
-from ....schemas.rules.tiers import TIERS, WRITABLE, KeyKind, Scope, TierRule, TierWriter, key_problem, owner_of
+from ....schemas.rules.tiers import TIERS, WRITABLE, KeyKind, MinRole, Scope, TierRule, key_problem, owner_of
 from ...desk import Caller
 
 
@@ -143,9 +143,9 @@ def check_may_write(caller: Caller, address: Address) -> None:
         )
     needed = address.rule.writers[address.scope]
     lead = caller.principal.role is Role.LEAD
-    if caller.administers or needed is TierWriter.AGENT or (needed is TierWriter.LEAD and lead):
+    if caller.administers or needed is MinRole.AGENT or (needed is MinRole.LEAD and lead):
         return
-    who = "a LEAD of the crew, an OWNER or an ADMIN" if needed is TierWriter.LEAD else "an OWNER or ADMIN"
+    who = "a LEAD of the crew, an OWNER or an ADMIN" if needed is MinRole.LEAD else "an OWNER or ADMIN"
     raise NotAllowed(
         f"{address.label} of the {address.scope.value} is written by {who}, not by {caller.principal.role.value}",
         hint="write to AGENT or daily, or ask one of them",

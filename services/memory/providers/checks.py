@@ -37,7 +37,7 @@ from ....schemas.provider import (
     RetainRequest,
 )
 from ....schemas.rules.documents import finding_in, sha256_of
-from ....schemas.rules.tiers import TIERS, Scope, TierRule, TierWriter, key_problem, owner_of, tier_of_label
+from ....schemas.rules.tiers import TIERS, MinRole, Scope, TierRule, key_problem, owner_of, tier_of_label
 from ..documents.addressing import rule_of
 from ..documents.answers import blocked, too_large
 
@@ -48,9 +48,9 @@ _RECALL_SCOPES: Final[dict[str, tuple[Scope, ...]]] = {
     "both": (Scope.AGENT, Scope.CREW, Scope.WORKSPACE),
 }
 _MAY_WRITE: Final = {
-    TierWriter.AGENT: frozenset(Role),
-    TierWriter.LEAD: frozenset({Role.LEAD, Role.ADMIN, Role.OWNER}),
-    TierWriter.OPERATOR: frozenset({Role.ADMIN, Role.OWNER}),
+    MinRole.AGENT: frozenset(Role),
+    MinRole.LEAD: frozenset({Role.LEAD, Role.ADMIN, Role.OWNER}),
+    MinRole.OPERATOR: frozenset({Role.ADMIN, Role.OWNER}),
 }
 
 
@@ -303,7 +303,7 @@ def check_role(bound: ProviderScope, tier: str, rule: TierRule, scope: Scope) ->
     if bound.role not in _MAY_WRITE[least]:
         raise NotAllowed(
             f"role {bound.role} may not write {tier} of {_an(scope)}",
-            hint=f"this needs {'OWNER or ADMIN' if least is TierWriter.OPERATOR else 'the LEAD of the crew'}",
+            hint=f"this needs {'OWNER or ADMIN' if least is MinRole.OPERATOR else 'the LEAD of the crew'}",
             field="tier",
         )
 

@@ -31,7 +31,7 @@ def entries(cli: Cli, last_seq: int) -> dict[str, list[Any]]:
     found = {}
     for workspace in ("acme", "globex"):
         done = cli("list", "--all", "--json", "-w", workspace)
-        found[workspace] = [one for one in done.lines if one["seq"] <= last_seq]
+        found[workspace] = [line for line in done.lines if line["seq"] <= last_seq]
     return found
 
 

@@ -76,7 +76,7 @@ def test_a_second_model_is_added_compared_switched_to_and_back_and_dropped(
         added = journal("embeddings", "add", BLUE, "--wait")
         assert (added["filled"]["vectors"], added["filled"]["missing"]) == (10, 0)
         journal("embeddings", "add", RED, "--wait")
-        shown = {one["model"]: one for one in journal("embeddings", "list")["models"]}
+        shown = {model["model"]: model for model in journal("embeddings", "list")["models"]}
         assert (shown[RED]["active_in"], shown[BLUE]["active_in"]) == (["_system"], [])
         assert journal("embeddings", "compare", RED, BLUE, "--queries", "5", code=NOT_FOUND)["error"]["message"]
 
@@ -90,7 +90,7 @@ def test_a_second_model_is_added_compared_switched_to_and_back_and_dropped(
         print(f"switching back, the start of the command included: {took:.2f} s")
         assert journal("embeddings", "drop", RED, code=CONFLICT)["error"]["type"] == "ModelInUse"
         assert journal("embeddings", "drop", BLUE, "--reason", "no better")["changed"] is True
-        gone = {one["model"]: one for one in journal("embeddings", "list")["models"]}[BLUE]
+        gone = {model["model"]: model for model in journal("embeddings", "list")["models"]}[BLUE]
         assert (gone["state"], gone["vectors"]) == ("dropped", 0)
         assert journal("verify")["equal"] is True
         stack.terminate()

@@ -109,7 +109,7 @@ def test_a_token_does_what_its_role_allows_until_it_is_revoked(running: tuple[Cl
     assert cli("rebuild", "--token", token, code=3).err.startswith("error: ")
     assert cli("list", "--token", token, "--workspace", "other", code=3).out == ""
     listed = cli("token", "list", "--json").json["tokens"]
-    assert made["token_id"] in {one["token_id"] for one in listed}
+    assert made["token_id"] in {entry["token_id"] for entry in listed}
     assert token not in json.dumps(listed)
     cli("token", "revoke", made["token_id"])
     assert cli("list", "--token", token, code=3).out == ""
@@ -134,7 +134,7 @@ def test_views_are_rebuilt_and_verified_and_the_node_is_well(running: tuple[Cli,
     assert cli("status", "--json").json["ready"] is True
     assert cli("dlq", "list", "--json").json == {"dead_letters": []}
     assert cli("embedder", "status", "--json").json["kind"] == "none"
-    checks = {one["check"]: one["verdict"] for one in cli("doctor", "--json").json["checks"]}
+    checks = {check["check"]: check["verdict"] for check in cli("doctor", "--json").json["checks"]}
     assert (checks["up"], checks["secrets"], checks["dead-letters"]) == ("ok", "ok", "ok")
     by_address = {
         "CREW_JOURNAL_URL": up.facts["http"],

@@ -66,7 +66,7 @@ def test_a_mirror_outlives_the_service_and_its_own_death(cli: Cli, tmp_path: Pat
         assert file.read_text() == expected
         (home / ".memory" / "notes.txt").write_text("no document")
         refused = cli(*command, "--once", "--json", code=1)
-        assert [Path(one["file"]).name for one in refused.json["refused"]] == ["notes.txt"]
+        assert [Path(refusal["file"]).name for refusal in refused.json["refused"]] == ["notes.txt"]
 
 
 def test_the_block_of_a_directory_blocks_injections_and_names_what_it_cannot_do(cli: Cli, tmp_path: Path) -> None:

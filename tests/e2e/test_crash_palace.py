@@ -118,10 +118,10 @@ class Dying(Stack):
         """Wait until no drawer waits."""
 
         def settled() -> bool:
-            reactors = {one["name"]: one for one in self.ask("GET", "/v1/status")["reactors"]}
+            reactors = {reactor["name"]: reactor for reactor in self.ask("GET", "/v1/status")["reactors"]}
             concerned = [reactors[f"{name}@1"] for name in ("palace_classify", "embed_chunks", "palace_maintain")]
             idle = all(one["state"] == "running" and not one["pending"] for one in concerned)
-            return idle and all(one["state"] == "processed" for one in self.drawers())
+            return idle and all(drawer["state"] == "processed" for drawer in self.drawers())
 
         wait_for(settled, "every drawer to be done", DIES_S, 0.1)
         mark = {"entry_type": "summary.generated", "agent_id": "ada", "summary": "Every drawer is done"}
@@ -170,11 +170,11 @@ def import_old(stack: Dying) -> None:
 
 def check(stack: Dying, hot: Sequence[str], cold: Sequence[str], merge: Sequence[str]) -> None:
     """What was said and filed is there once, and the model was not asked again about what is recorded."""
-    filed = [one["content"] for one in stack.events("drawer.filed")]
+    filed = [event["content"] for event in stack.events("drawer.filed")]
     assert len(filed) == len(set(filed))
     if hot:
         assert {f"User: {text}" for text in TURNS[:2]} <= set(filed)
-    live = {one["content"] for one in stack.drawers()}
+    live = {drawer["content"] for drawer in stack.drawers()}
     unrecorded = [step for step in cold if step.partition(" ")[2] not in ("comparison", "drawer.superseded")]
     if cold:
         assert live & set(PAIR) == {PAIR[1]}
@@ -217,6 +217,6 @@ def test_kill_9_at_every_step_of_the_palace_loses_and_repeats_nothing(tmp_path: 
         stack.settle()
         check(stack, HOT, COLD, MERGE)
         assert len(stack.drawers()) == 100
-        pruned = [name for one in stack.events("drawer.pruned") for name in one["drawer_ids"]]
+        pruned = [name for event in stack.events("drawer.pruned") for name in event["drawer_ids"]]
         assert len(pruned) == len(set(pruned)) > 0
-        assert [one["memory_type"] for one in stack.events("drawer.centroid_computed")] == ["fact"]
+        assert [event["memory_type"] for event in stack.events("drawer.centroid_computed")] == ["fact"]

@@ -34,9 +34,9 @@ def test_a_store_is_imported_once_and_what_changed_in_it_follows(cli: Cli, tmp_p
     found = cli("palace", "search", "which writes were lost?", "-w", "store", "--json").json["results"]
     assert found[0]["content"] == DECISION
     diary = cli("palace", "diary", "Ada O'Neil", "-w", "store", "--json").json["entries"]
-    assert [one["filed_at"][:19] for one in diary] == ["2025-01-16T08:00:00"]
+    assert [entry["filed_at"][:19] for entry in diary] == ["2025-01-16T08:00:00"]
     facts = cli("kg", "query", "backend", "-w", "store", "--json").json["results"]
-    assert {(one["object"], one["valid_to"]) for one in facts} == {("MongoDB", "2025-01-14"), ("PostgreSQL", None)}
+    assert {(fact["object"], fact["valid_to"]) for fact in facts} == {("MongoDB", "2025-01-14"), ("PostgreSQL", None)}
     ends = cli("palace", "tunnel-follow", "web", "login", "-w", "store", "--json").json["connections"]
     assert [(one["room"], one["drawer_id"]) for one in ends] == [("storage", "drawer_api_storage_1")]
     again = cli(*into).json
@@ -69,7 +69,10 @@ def test_notes_follow_their_files(cli: Cli, tmp_path: Path) -> None:
     (vault / "plans.md").write_text("# Storage\nDuckDB needs no server.\n# Later\nWe stay with DuckDB.\n")
     assert cli(*into).json["drawers"] == {**DONE, "added": 1, "unchanged": 1, "gone": 1}
     listed = cli("palace", "list", "-w", "notes", "--json").json["drawers"]
-    assert {one["content"] for one in listed} == {"# Storage\nDuckDB needs no server.", "# Later\nWe stay with DuckDB."}
+    assert {entry["content"] for entry in listed} == {
+        "# Storage\nDuckDB needs no server.",
+        "# Later\nWe stay with DuckDB.",
+    }
     said = cli("palace", "import", str(vault), "-w", "notes", "--dry-run").out
     assert "0 would be added, 0 replaced, 0 deleted because they are gone, 2 unchanged" in said
     (tmp_path / "empty").mkdir()

@@ -34,7 +34,7 @@ def swept(cli: Cli) -> dict[str, Any]:
 
     def finished() -> dict[str, Any] | None:
         sweeps = cli("status", "--json").json["memory"]["sweeps"]
-        mine = (one for one in sweeps if (one["sweep"], one["workspace_id"]) == ("operators", "default"))
+        mine = (sweep for sweep in sweeps if (sweep["sweep"], sweep["workspace_id"]) == ("operators", "default"))
         return next((one for one in mine if (one["finished_due"] or "") >= due), None)
 
     found = eventually(finished, "the sweep of operator models")

@@ -125,7 +125,7 @@ def test_the_commands_relate_show_and_take_back(tmp_path: Path) -> None:
         assert "0 of 9000 characters" in shown.err
         assert "give an id" in cli("agent", "create", "--name", "…", code=2).err
         assert cli("crew", "create", "core", "--name", "Core", "--json").json["name"] == "Core"
-        assert [one["agent_id"] for one in cli("agent", "list", "--json").json["agents"]] == ["ada", "my-agent"]
+        assert [agent["agent_id"] for agent in cli("agent", "list", "--json").json["agents"]] == ["ada", "my-agent"]
         assert "My Agent" in cli("agent", "list").out
         cli("crew", "update", "core", "--settings", '{"zone": "eu"}')
         assert "Core" in cli("crew", "list").out

@@ -46,8 +46,8 @@ def behaves_as_the_framework_expects(storage: StorageBackend) -> None:
     storage.save([tea, mill])
     storage.save([kiln])
     assert storage.count() == 3
-    assert [one.id for one in storage.list_records()] == ["kiln", "mill", "tea"]
-    assert [one.id for one in storage.list_records("/places", limit=1, offset=1)] == ["mill"]
+    assert [record.id for record in storage.list_records()] == ["kiln", "mill", "tea"]
+    assert [record.id for record in storage.list_records("/places", limit=1, offset=1)] == ["mill"]
     found = storage.search(embed(["which tea?"])[0], limit=2)
     assert found[0][0].id == "tea"
     assert found[0][1] > found[1][1]
@@ -69,7 +69,7 @@ def behaves_as_the_framework_expects(storage: StorageBackend) -> None:
     storage.reset("/places")
     assert storage.count() == 0
     storage.save([mill])
-    assert [one.id for one in storage.list_records()] == ["mill"]
+    assert [record.id for record in storage.list_records()] == ["mill"]
 
 
 def deleting_is_a_retraction_with_an_author(journal: CrewJournal) -> None:

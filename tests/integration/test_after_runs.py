@@ -10,7 +10,7 @@ from .test_consolidation import plant, started
 
 
 def ticked(node: MemoryNode) -> list[str | None]:
-    return [one.get("crew_id") for one in node.entries("sweep.ticked")]
+    return [entry.get("crew_id") for entry in node.entries("sweep.ticked")]
 
 
 async def caught_up(node: MemoryNode) -> None:

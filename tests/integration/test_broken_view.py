@@ -109,12 +109,12 @@ async def test_a_view_that_fails_on_every_entry_neither_fills_the_journal_nor_st
             await journal.retry_dead_letter(parked[0].seq)
     async with running_node(data) as node, client_of(node) as journal:  # as each command does that finds no `up`
         await status_once(journal, is_suspended, "the view is suspended again")
-        assert {letter.seq for letter in await _letters(journal, state="parked")} == {one.seq for one in parked}
+        assert {letter.seq for letter in await _letters(journal, state="parked")} == {letter.seq for letter in parked}
     costs(FIXED)
     async with running_node(data) as node, client_of(node) as journal:
         status = await status_once(journal, is_well, "the fixed view has folded what the other could not")
         assert status["projections"]["costs"]["version"] == 2
-        assert {letter.seq for letter in await _letters(journal, state="folded")} == {one.seq for one in parked}
+        assert {letter.seq for letter in await _letters(journal, state="folded")} == {letter.seq for letter in parked}
         assert await _letters(journal, state="parked") == ()
         assert [record async for record in journal.verify()][-1]["result"]["equal"]
 

@@ -44,9 +44,9 @@ async def test_the_proposed_floor_keeps_what_was_used(stack: Stack) -> None:
         last = await owner.append({"workspace_id": "c1", "entry_type": "run.completed", "summary": "done"})
         kept = await owner.calibrate(workspace_id="c1", min_seq=last.seq)
     assert (kept.receipts, kept.used) == (len(TOPICS), len(TOPICS))
-    chosen = next(one for one in kept.floors if one.floor == kept.floor)
+    chosen = next(floor for floor in kept.floors if floor.floor == kept.floor)
     assert chosen.used_kept >= 0.95
-    assert all(one.used_kept < 0.95 for one in kept.floors if one.floor > chosen.floor)
+    assert all(floor.used_kept < 0.95 for floor in kept.floors if floor.floor > chosen.floor)
     assert kept.floors[0].hits > chosen.hits  # the others were left out
 
 

@@ -157,7 +157,9 @@ GIVEN: dict[type, Any] = {bool: True, int: 500, float: 0.5, dict: {"recency": 0.
 async def test_every_setting_has_an_option_and_is_answered_and_reset(
     live: MemoryNode, settings: WorkspaceSettingsService
 ) -> None:
-    options = {one.name: one.annotation.__metadata__[0] for one in Fields(CONFIGURE_WORKSPACE).parameters()}
+    options = {
+        parameter.name: parameter.annotation.__metadata__[0] for parameter in Fields(CONFIGURE_WORKSPACE).parameters()
+    }
 
     async def answered(name: str) -> Any:
         await caught_up(live)

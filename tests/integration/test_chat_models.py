@@ -55,7 +55,7 @@ async def test_an_answer_of_the_form_and_its_cost_come_back(server: OllamaServer
     assert (done.usage.tokens_in, done.usage.tokens_out) == (11, 7)
     [seen] = server.requests
     assert seen.authorization == f"Bearer {KEY}"
-    assert [one["role"] for one in seen.body["messages"]] == ["system", "user"]
+    assert [message["role"] for message in seen.body["messages"]] == ["system", "user"]
     if kind is OllamaChat:
         assert (seen.path, seen.body["format"], seen.body["stream"]) == ("/api/chat", closed_schema(Findings), False)
         assert "num_ctx" not in seen.body["options"]

@@ -111,10 +111,10 @@ async def test_two_thousand_old_entries_are_archived_and_the_rest_stays(
     assert (counts["entries_archived"], counts["buckets_created"], counts["entries_left"]) == (1_999, 4, 0)
     assert counts["bytes_freed"] > 1_999 * 600
     buckets = live.entries("memory.compacted")
-    assert [one["count"] for one in buckets] == [499, 500, 500, 500]
-    assert [one["bucket_date"] for one in buckets] == [f"{late + timedelta(days=n):%Y-%m-%d}" for n in range(4)]
-    assert {one["_crew"] for one in buckets} == {"red"}
-    assert [one["_ts_ms"] % 86_400_000 for one in buckets] == [86_399_000] * 4
+    assert [bucket["count"] for bucket in buckets] == [499, 500, 500, 500]
+    assert [bucket["bucket_date"] for bucket in buckets] == [f"{late + timedelta(days=n):%Y-%m-%d}" for n in range(4)]
+    assert {bucket["_crew"] for bucket in buckets} == {"red"}
+    assert [bucket["_ts_ms"] % 86_400_000 for bucket in buckets] == [86_399_000] * 4
     assert live.entries("sweep.finished")[-1]["_severity"] == "notice"
 
     of_noise = parse_filters([("types", NOISE)])
@@ -122,10 +122,10 @@ async def test_two_thousand_old_entries_are_archived_and_the_rest_stays(
     assert (await queries.count(ADMIN, of_noise, include_archive=True)).count == 2_031
     after = (await queries.count(ADMIN, EntryFilters(), include_archive=True)).count
     assert after == before + 2 + 4, "a tick, its end and four compactions"
-    assert {one.id for one in await pages(queries, of_noise, archive=True)} == {
+    assert {page.id for page in await pages(queries, of_noise, archive=True)} == {
         one["id"] for one in [*entries, *kept] if one["entry_type"] == NOISE
     }
-    assert not [one for one in await pages(queries, of_noise, archive=False) if one.id.startswith("d1")]
+    assert not [page for page in await pages(queries, of_noise, archive=False) if page.id.startswith("d1")]
 
     found = orjson.loads((await queries.get(ADMIN, "d0-1")).entry.to_json())
     assert (found["archived"], found["live_priority"], found["bucket_id"]) == (True, "high", buckets[0]["_id"])
@@ -137,7 +137,7 @@ async def test_two_thousand_old_entries_are_archived_and_the_rest_stays(
     phrase = parse_filters([("q", "chunk 7 of d2")])
     assert (await queries.count(ADMIN, phrase)).count == 0
     assert (await queries.count(ADMIN, phrase, include_archive=True)).count == 1
-    assert [one.id for one in (await queries.list(ADMIN, phrase, include_archive=True)).entries] == ["d2-7"]
+    assert [entry.id for entry in (await queries.list(ADMIN, phrase, include_archive=True)).entries] == ["d2-7"]
     assert (await live.recall("telling")).hits, "recall goes on without the archive"
 
 
@@ -186,7 +186,7 @@ async def test_efficiency_of_the_legacy_health_counts_the_archive(live: MemoryNo
     await compact(live)
     due = await live.tick("health")
     await live.swept("health", due)
-    whole = next(one for one in live.entries("memory.health_recorded") if one["_crew"] is None)
+    whole = next(entry for entry in live.entries("memory.health_recorded") if entry["_crew"] is None)
     assert (whole["counts"]["archived"], whole["counts"]["entries"]) == (30, 70)
     assert whole["legacy"]["efficiency"] == pytest.approx(100 * 0.3 / 0.5)
 
@@ -198,7 +198,7 @@ async def test_over_http_include_archive_is_true_or_false(tmp_path: Path) -> Non
         for archive in (True, False, None):
             assert (await client.count(**asked, include_archive=archive)).count == 1
             page = await client.list(**asked, include_archive=archive)
-            assert [(one.id, one.archived) for one in page.entries] == [(receipt.id, False)]
+            assert [(entry.id, entry.archived) for entry in page.entries] == [(receipt.id, False)]
             assert (await client.get(receipt.id, **asked, include_archive=archive)).id == receipt.id
         with pytest.raises(InvalidQuery, match="include_archive must be true or false"):
             await client.count(**asked, include_archive="perhaps")  # type: ignore[arg-type]  # what curl may send

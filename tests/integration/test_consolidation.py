@@ -106,13 +106,13 @@ async def test_a_retracted_rule_leaves_the_block_and_is_not_learned_again(live: 
     await started(live)
     await run(live)
     [rule] = live.entries("rule.learned")
-    assert [one.rule_id for one in Learned(live.store).rules(WORKSPACE, "red")] == [rule["_id"]]
+    assert [rule.rule_id for rule in Learned(live.store).rules(WORKSPACE, "red")] == [rule["_id"]]
     retraction = RetractionMade(targets=SequenceSet(ids=(rule["_id"],)), reason="wrong")
     done = await live.journal.record(WORKSPACE, retraction, summary="retracted")
     await live.caught_up(done.seq)
     learned = Learned(live.store)
     assert learned.rules(WORKSPACE, "red") == []
-    assert [one.rule_id for one in learned.rules(WORKSPACE, "red", done.seq - 1)] == [rule["_id"]]
+    assert [rule.rule_id for rule in learned.rules(WORKSPACE, "red", done.seq - 1)] == [rule["_id"]]
     assert (await run(live))["counts"]["learned"] == 0
 
 
@@ -238,7 +238,7 @@ async def test_a_rule_changes_what_the_agents_of_its_crew_are_shown(live: Memory
 
 async def test_of_forty_planted_recurrences_most_are_learned_once_and_little_else(live: MemoryNode) -> None:
     entries = planted()
-    subject_of = {one.entry_id: one.subject for one in entries}
+    subject_of = {entry.entry_id: entry.subject for entry in entries}
     for n, one in enumerate(entries):
         seq = await live.append(
             one.entry_id,
@@ -288,7 +288,7 @@ async def test_what_one_agent_reports_is_proposed_and_a_second_agent_makes_it_a_
     [rule] = live.entries("rule.learned")
     assert (rule["settles"], rule["authors"]) == (proposal["_id"], ["kim", "lou"])
     await live.caught_up(live.store.rows("SELECT max(seq) FROM journal_entries")[0][0])
-    assert [one.authors for one in Learned(live.store).rules(WORKSPACE, "red")] == [("kim", "lou")]
+    assert [rule.authors for rule in Learned(live.store).rules(WORKSPACE, "red")] == [("kim", "lou")]
     assert Learned(live.store).waiting(WORKSPACE, "red") == []
 
 
@@ -297,7 +297,7 @@ async def test_entries_that_came_in_one_day_are_proposed_whatever_dates_they_hav
     await started(live)
     counts = (await run(live))["counts"]
     assert (counts["learned"], counts["proposed"]) == (0, 1)
-    assert [one["days"] for one in live.entries("proposal.made")] == [1]
+    assert [entry["days"] for entry in live.entries("proposal.made")] == [1]
 
 
 async def test_rules_of_a_workspace_that_reviews_them_are_proposed_once(live: MemoryNode) -> None:
@@ -327,5 +327,5 @@ async def test_ticks_that_come_at_once_learn_a_rule_once(live: MemoryNode) -> No
         dues.append(await live.tick("consolidation"))
     await started(live)
     counts = [(await live.swept("consolidation", due))["counts"] for due in dues]
-    assert [one["learned"] for one in counts] == [1, 0, 0]
+    assert [count["learned"] for count in counts] == [1, 0, 0]
     assert len(live.entries("rule.learned")) == 1

@@ -50,10 +50,12 @@ async def test_rules_of_the_model_are_learned_with_their_evidence_and_their_cost
     [learned] = live.entries("rule.learned")
     assert sorted(learned["evidence"]) == sorted(PLANTED)
     assert (learned["pattern"], learned["model"], learned["days"]) == (rule()["pattern"], "qwen", 5)
-    assert [one["model"] for one in live.entries("memory.consolidated")] == ["qwen", "qwen"]
+    assert [entry["model"] for entry in live.entries("memory.consolidated")] == ["qwen", "qwen"]
     await live.caught_up(live.store.rows("SELECT max(seq) FROM journal_entries")[0][0])
     costs = live.entries("llm.call")
-    assert [(one["purpose"], one["input_tokens"], one["_crew"]) for one in costs] == [("consolidation", 11, "red")] * 2
+    assert [(cost["purpose"], cost["input_tokens"], cost["_crew"]) for cost in costs] == [
+        ("consolidation", 11, "red")
+    ] * 2
     assert (await run(live))["counts"]["learned"] == 0, "the same rule is not learned again"
 
 
@@ -123,4 +125,4 @@ def test_no_entry_can_end_the_question() -> None:
     asked = question([("peer.escalation", hostile)]).user
     assert asked.isascii()
     assert "\n" not in asked
-    assert [one["ref"] for one in json.loads(asked)["entries"]] == ["e1"]
+    assert [entry["ref"] for entry in json.loads(asked)["entries"]] == ["e1"]

@@ -200,7 +200,7 @@ async def live_through(node: MemoryNode, entries: int, queries_least: int) -> tu
         return replay(node.client, first, until, batch=BATCH)
 
     results = await verify(node.host, source, memory_mb=MEMORY_MB)
-    assert [one.projection for one in results if not one.equal] == []
+    assert [result.projection for result in results if not result.equal] == []
     return figures, took, during
 
 

@@ -71,8 +71,8 @@ async def test_what_recurs_in_daily_logs_is_promoted_once_with_its_evidence(live
     assert text(live, "CREW", "c-red") == promoted
     sql = "SELECT source, actor_type, derived_from FROM memory_versions WHERE tier = 'AGENT' ORDER BY seq DESC LIMIT 1"
     assert live.store.rows(sql) == [("consolidation", "system", '["a-ada2", "a-ada1", "a-ada0"]')]
-    entries = [one for one in live.entries("memory.updated") if one["source"] == "consolidation"]
-    assert [one["tier"] for one in entries] == ["AGENT", "CREW"]
+    entries = [entry for entry in live.entries("memory.updated") if entry["source"] == "consolidation"]
+    assert [entry["tier"] for entry in entries] == ["AGENT", "CREW"]
     assert await run(live) == {}, "what was promoted is not promoted again"
 
     await written(live, "AGENT", None, "# Facts\n", action="replace")

@@ -61,8 +61,8 @@ async def test_a_write_is_read_by_its_id_and_listed_where_its_owner_may_read_it(
         assert found.entry.record["live_priority"] == "normal"
         updates = parse_filters([("types", "memory.updated")])
         listed = await queries.list(ADMIN, updates)
-        assert [one.id for one in listed.entries] == ["w_3", "w_2", "w_1"]
-        assert [one.id for one in (await queries.list(AGENT, updates)).entries] == ["w_1"]
+        assert [entry.id for entry in listed.entries] == ["w_3", "w_2", "w_1"]
+        assert [entry.id for entry in (await queries.list(AGENT, updates)).entries] == ["w_1"]
         assert (await queries.count(ADMIN, parse_filters([]))).count == 4
         with pytest.raises(NotFound):
             await queries.get(AGENT, "w_2")

@@ -104,7 +104,10 @@ async def test_a_switch_outlives_a_restart_whatever_kind_the_setting_names(
         assert await journal.top() == (BLUE, None)
         status = await journal.client.status()
         assert (status["embedder"]["kind"], status["embedder"]["model"]) == ("ollama", BLUE)
-        assert {one["model"] for one in status["reactors"] if one["name"].startswith("embed@")} == {RED, BLUE}
+        assert {reactor["model"] for reactor in status["reactors"] if reactor["name"].startswith("embed@")} == {
+            RED,
+            BLUE,
+        }
 
 
 async def test_the_embedded_model_is_filled_beside_one_of_ollamas(tmp_path: Path, two_models: OllamaServer) -> None:
@@ -143,7 +146,7 @@ async def test_one_workspace_recalls_with_a_model_of_its_own(tmp_path: Path, two
 
         admin = await journal.client.create_token(role="ADMIN", workspace_id="acme")
         async with AsyncCrewJournal(journal.runtime.http_url, admin.token) as acme:
-            shown = {one.model: one for one in (await acme.embedding_models()).models}
+            shown = {model.model: model for model in (await acme.embedding_models()).models}
             assert (shown[RED].vectors, shown[BLUE].vectors) == (1, 1)
             assert shown[RED].active_in is None
             with pytest.raises(NotAllowed):

@@ -27,14 +27,14 @@ async def test_a_tick_gives_one_snapshot_of_the_workspace_and_of_each_crew(live:
     assert finished["error"] is None
     assert finished["counts"]["measured"] == 3
     recorded = live.entries("memory.health_recorded")
-    assert [one["_crew"] for one in recorded] == [None, "blue", "red"]
+    assert [entry["_crew"] for entry in recorded] == [None, "blue", "red"]
     whole = recorded[0]
     assert whole["metrics"]["coverage"] == 100.0
     assert whole["metrics"]["coherence"] == pytest.approx(100.0, abs=0.01)
     assert whole["metrics"]["efficiency"] is None
     assert whole["counts"]["embeddable"] == 5
     assert whole["model"] == "themes"
-    assert {one["_ts_ms"] for one in recorded} == {to_ms(live.now)}, "the time is the tick's"
+    assert {entry["_ts_ms"] for entry in recorded} == {to_ms(live.now)}, "the time is the tick's"
 
 
 async def test_a_tick_that_comes_again_is_swept_once(live: MemoryNode) -> None:
@@ -62,8 +62,8 @@ async def test_nights_that_were_slept_through_are_measured_in_order_each_as_of_i
     for due in dues:
         await live.swept("health", due)
     finished = live.entries("sweep.finished")
-    assert [one["due"] for one in finished] == dues
-    bands = {one["date"]: one["band"] for one in live.entries("memory.health_recorded") if one["_crew"] is None}
+    assert [finish["due"] for finish in finished] == dues
+    bands = {entry["date"]: entry["band"] for entry in live.entries("memory.health_recorded") if entry["_crew"] is None}
     assert list(bands.values()) == [None, "red"], "a day ago there was nothing to measure"
 
 
@@ -103,7 +103,7 @@ async def test_an_hour_without_the_embedder_stalls_nothing_and_health_says_so(li
         live.advance(minutes=10)
         due = await live.tick("health")
         assert (await live.swept("health", due))["error"] is None
-    during = [one for one in live.entries("memory.health_recorded") if one["_crew"] is None]
+    during = [entry for entry in live.entries("memory.health_recorded") if entry["_crew"] is None]
     assert during[0]["band"] == "green"
     assert during[0]["reasons"] == []
     bands = [one["band"] for one in during[1:]]
@@ -118,5 +118,5 @@ async def test_an_hour_without_the_embedder_stalls_nothing_and_health_says_so(li
     await live.until_vectors(14)
     live.advance(minutes=1)
     await live.swept("health", await live.tick("health"))
-    after = [one for one in live.entries("memory.health_recorded") if one["_crew"] is None][-1]
+    after = [entry for entry in live.entries("memory.health_recorded") if entry["_crew"] is None][-1]
     assert (after["band"], after["reasons"]) == ("green", [])

@@ -88,10 +88,10 @@ async def test_a_list_holds_all_agents_for_an_administrator_and_itself_for_an_ag
     await world.admin.register_agent("bruno", crew_id="edge")
     last = await world.admin.register_agent("cleo", crew_id="core", name="Cleo")
     everyone = await world.admin.agents(min_seq=last.seq)
-    assert [one.agent_id for one in everyone.agents] == ["ada", "bruno", "cleo"]
+    assert [agent.agent_id for agent in everyone.agents] == ["ada", "bruno", "cleo"]
     assert everyone.agents[2] == last
-    assert [one.agent_id for one in (await world.admin.agents(crew_id="core")).agents] == ["ada", "cleo"]
-    assert [one.agent_id for one in (await world.agent.agents()).agents] == ["ada"]
+    assert [agent.agent_id for agent in (await world.admin.agents(crew_id="core")).agents] == ["ada", "cleo"]
+    assert [agent.agent_id for agent in (await world.agent.agents()).agents] == ["ada"]
 
 
 async def test_a_crew_names_its_registered_agents_and_only_its_members_see_it(world: World) -> None:
@@ -102,7 +102,7 @@ async def test_a_crew_names_its_registered_agents_and_only_its_members_see_it(wo
     read = await world.agent.crew("core", min_seq=made.seq)
     assert read == made
     assert (read.name, read.settings, read.agents) == ("Core crew", {"zone": "eu"}, ("ada", "cleo"))
-    assert [one.crew_id for one in (await world.admin.crews()).crews] == ["core"]
+    assert [crew.crew_id for crew in (await world.admin.crews()).crews] == ["core"]
     assert (await world.stranger.crews()).crews == ()
     with pytest.raises(NotFound):
         await world.stranger.crew("core")
@@ -113,7 +113,7 @@ async def test_a_crew_names_its_registered_agents_and_only_its_members_see_it(wo
 async def test_turning_memory_on_creates_the_documents_that_were_never_written(world: World) -> None:
     await world.admin.document_write("CREW", crew_id="core", mode="replace", content="We use tabs.")
     await world.admin.register_agent("ada", crew_id="core")
-    assert [one.owner for one in (await world.admin.documents()).documents] == ["c-core"]
+    assert [document.owner for document in (await world.admin.documents()).documents] == ["c-core"]
     await world.admin.update_agent("ada", memory_enabled=True)
     await world.admin.register_agent("cleo", crew_id="edge", memory_enabled=True)
     await world.admin.update_agent("cleo", name="Cleo")
@@ -157,7 +157,7 @@ async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_
     assert await agents.enable_on_first_write(bruno, "acme", "bruno")
     assert await agents.memory_enabled("acme", "bruno") is True
     found = await world.admin.agents()
-    assert [(one.agent_id, one.memory_enabled, one.crew_id, one.role) for one in found.agents] == [
+    assert [(agent.agent_id, agent.memory_enabled, agent.crew_id, agent.role) for agent in found.agents] == [
         ("ada", False, "core", "agent"),
         ("bruno", True, "edge", "lead"),
     ]

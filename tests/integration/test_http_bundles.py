@@ -19,7 +19,7 @@ def files(documents: dict[str, str]) -> list[dict[str, str]]:
 
 
 def statuses(answer: Any) -> dict[str, tuple[str, str | None]]:
-    return {one.path: (one.status, one.kind) for one in answer.results}
+    return {result.path: (result.status, result.kind) for result in answer.results}
 
 
 async def test_a_bundle_is_planned_applied_and_exported_again_byte_for_byte(tmp_path: Path) -> None:
@@ -32,30 +32,30 @@ async def test_a_bundle_is_planned_applied_and_exported_again_byte_for_byte(tmp_
         await admin.document_write("topics", key="billing", crew_id="core", mode="replace", content="Stripe.\n")
         await admin.add_lesson("Freeze on Fridays", lesson_id="freeze", crew_id="core")
         bundle = await admin.export_bundle(agent_id="ada", crew_id="core")
-        assert [one.path for one in bundle.documents] == [
+        assert [document.path for document in bundle.documents] == [
             "okf.yaml",
             "agent/AGENT.md",
             "agent/daily/2026-05-14.md",
             "crew/lessons.md",
             "crew/topics/billing.md",
         ]
-        assert [one.path for one in (await other.export_bundle(agent_id="ada", crew_id="core")).documents] == [
-            "okf.yaml"
-        ]
+        assert [
+            document.path for document in (await other.export_bundle(agent_id="ada", crew_id="core")).documents
+        ] == ["okf.yaml"]
         with pytest.raises(NotAllowed):
             await ada.export_bundle(agent_id="ada")
 
-        given = [one.model_dump() for one in bundle.documents]
+        given = [document.model_dump() for document in bundle.documents]
         plan = await other.import_bundle(given, agent_id="bob", crew_id="edge")
         assert (plan.format, plan.applied) == ("okf", False)
         assert plan.counts == {"planned": 3, "skipped": 1}
-        assert [one.path for one in (await other.export_bundle(agent_id="bob")).documents] == ["okf.yaml"]
+        assert [document.path for document in (await other.export_bundle(agent_id="bob")).documents] == ["okf.yaml"]
         done = await other.import_bundle(given, agent_id="bob", crew_id="edge", apply=True)
         assert done.counts == {"written": 3, "skipped": 1}
         again = await other.export_bundle(agent_id="bob", crew_id="edge")
-        kept = {one.path: one.content for one in bundle.documents if one.path != "crew/lessons.md"}
+        kept = {document.path: document.content for document in bundle.documents if document.path != "crew/lessons.md"}
         kept["okf.yaml"] = kept["okf.yaml"].replace('  - path: "crew/lessons.md"\n    type: memory.lessons\n', "")
-        assert {one.path: one.content for one in again.documents} == kept
+        assert {document.path: document.content for document in again.documents} == kept
         assert (await other.import_bundle(given, agent_id="bob", crew_id="edge", apply=True)).counts["unchanged"] == 3
         [version] = (await other.document_versions("AGENT", agent_id="bob")).versions
         assert version.source == "import"

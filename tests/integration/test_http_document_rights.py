@@ -65,7 +65,7 @@ async def test_no_agent_reads_or_writes_what_is_anothers(world: World) -> None:
                 await attempt
     with pytest.raises(Unavailable, match="no crew"):
         await world.loner.document_read("CREW")
-    own = [(one.owner, one.id) for one in (await world.agent.documents()).documents]
+    own = [(document.owner, document.id) for document in (await world.agent.documents()).documents]
     assert own == [("a-ada", "AGENT.md"), ("c-core", "CREW.md")]
     assert (await world.far_lead.documents()).documents == ()
     assert len((await world.owner.documents()).documents) == 2

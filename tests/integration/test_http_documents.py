@@ -137,8 +137,8 @@ async def test_two_replaces_of_one_version_cannot_both_succeed(world: World) -> 
         *(world.agent.document_write("AGENT", "replace", f"two {n}", expected_seq=first.seq) for n in range(8)),
         return_exceptions=True,
     )
-    won = [one for one in outcomes if not isinstance(one, BaseException)]
-    lost = [one for one in outcomes if isinstance(one, DocumentConflict)]
+    won = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+    lost = [outcome for outcome in outcomes if isinstance(outcome, DocumentConflict)]
     assert (len(won), len(lost)) == (1, 7)
     assert all(f"is at version {won[0].seq}" in one.message for one in lost)
     assert (await world.agent.document_read("AGENT")).seq == won[0].seq

@@ -118,7 +118,7 @@ async def test_contradictions_that_wait_to_be_judged_are_named_to_administrators
             }
             for n in (1, 2)
         ]
-        first, second = (one["seq"] for one in (await http.post("/v1/journal", json=entries)).json()["entries"])
+        first, second = (entry["seq"] for entry in (await http.post("/v1/journal", json=entries)).json()["entries"])
         fact = LinkDerived(
             0, "disputed", "e2", second, "e1", first, "contradicts", 0.8, 0, "link@1", "core", "1 and 2 GB"
         )

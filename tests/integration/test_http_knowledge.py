@@ -54,7 +54,7 @@ async def test_what_held_on_a_date_includes_both_ends(stack: Stack, as_of: str |
     async with as_agent(stack, workspace) as agent:
         seq = await databases(agent)
         answer = await agent.kg_query("CRAWBL  backend", as_of=as_of, min_seq=seq)
-    assert [one.object for one in answer.results] == held
+    assert [result.object for result in answer.results] == held
     assert answer.entity == "Crawbl Backend"
 
 
@@ -75,7 +75,7 @@ async def test_what_was_known_at_a_sequence_can_be_asked(stack: Stack) -> None:
         ended = await agent.kg_invalidate("Ann", "lives in", "Berlin")
         assert ended.seq is not None
         then = await agent.kg_query("Ann", as_of_seq=first.seq, min_seq=ended.seq)
-        assert [(one.valid_to, one.current) for one in then.results] == [(None, True)]
+        assert [(result.valid_to, result.current) for result in then.results] == [(None, True)]
         assert (await agent.kg_stats(as_of_seq=first.seq)).current_facts == 1
         now = await agent.kg_stats()
         assert (now.entities, now.triples, now.current_facts, now.expired_facts) == (2, 1, 0, 1)
@@ -106,7 +106,7 @@ async def test_ending_what_has_no_open_match_changes_nothing_and_says_so(stack: 
         answer = await agent.kg_invalidate("Ann", "Knows", "Bob")
         assert (answer.ended_ids, answer.seq) == ((), None)
         assert "nothing changed" in answer.info
-        assert [one.current for one in (await agent.kg_query("Ann", min_seq=added.seq)).results] == [True]
+        assert [result.current for result in (await agent.kg_query("Ann", min_seq=added.seq)).results] == [True]
 
 
 async def test_an_agent_may_not_end_what_an_operator_asserted(stack: Stack) -> None:
@@ -138,7 +138,7 @@ async def test_a_fact_with_one_object_at_a_time_ends_the_day_before_the_next(sta
         assert past.ended_ids == ()
         for day, price in (("2025-06-01", "8 euros"), ("2026-02-28", "10 euros"), ("2026-03-01", "12 euros")):
             answer = await agent.kg_query("Tour", as_of=day, min_seq=past.seq)
-            assert [one.object for one in answer.results] == [price]
+            assert [result.object for result in answer.results] == [price]
         fixed = await owner.kg_add("Hall", "price", "90 euros", workspace_id="kg-one")
         assert (await agent.kg_add("Hall", "price", "95 euros", min_seq=fixed.seq)).ended_ids == ()
         assert (await agent.kg_add("Ann", "uses", "SQLite")).ended_ids == ()
@@ -183,7 +183,11 @@ async def test_a_timeline_is_in_order_of_the_start_with_unknown_starts_last(stac
         await agent.kg_add("Eve", "met", "Ann", valid_from="2026-01-31T10:00:00Z")
         last = await agent.kg_add("Kim", "met", "Lee", valid_from="2020-01-01")
         of_ann = await agent.kg_timeline(entity="ann", min_seq=last.seq)
-        assert [(one.subject, one.object) for one in of_ann.events] == [("Eve", "Ann"), ("Ann", "Bob"), ("Ann", "Zoe")]
+        assert [(event.subject, event.object) for event in of_ann.events] == [
+            ("Eve", "Ann"),
+            ("Ann", "Bob"),
+            ("Ann", "Zoe"),
+        ]
         assert (await agent.kg_timeline()).events[0].subject == "Kim"
 
 
@@ -205,7 +209,7 @@ async def test_a_fact_about_an_alias_is_a_fact_about_its_entity(stack: Stack) ->
         assert named.aliases == ("A. Smith", "Alice")
         later = await admin.kg_add("a. smith", "owns", "Billing", subject_type="robot")
         facts = (await admin.kg_query("ALICE", min_seq=later.seq)).results
-        assert [(one.subject, one.object) for one in facts] == [
+        assert [(fact.subject, fact.object) for fact in facts] == [
             ("Alice Smith", "Billing"),
             ("Alice Smith", "Auth Module"),
         ]
@@ -244,7 +248,9 @@ async def test_a_model_adds_asks_and_ends_facts_with_the_tools_of_the_palace(sta
         made = await client.call_tool("memory_kg_add", {**fact, "valid_from": "2025-03-01", "description": "Noting"})
         assert not made.is_error
         asked = await client.call_tool("memory_kg_query", {"entity": "ann", "as_of": "2025-03-01"})
-        assert [one["id"] for one in asked.structured_content["results"]] == [made.structured_content["triple_id"]]
+        assert [result["id"] for result in asked.structured_content["results"]] == [
+            made.structured_content["triple_id"]
+        ]
         ended = await client.call_tool("memory_kg_invalidate", fact)
         assert ended.structured_content["ended_ids"] == [made.structured_content["triple_id"]]
         stats = (await client.call_tool("memory_kg_stats", {})).structured_content

@@ -57,7 +57,7 @@ async def test_rules_and_outcomes_reach_prompts_until_they_are_retracted(tmp_pat
         assert "Invoices are fast" not in block.text, "outcomes of missions are for the lead"
         assert "positive, reported by ada: Invoices are fast" in (await lead.memory_block()).text
         assert "Deploys" not in (await bruno.memory_block()).text
-        assert [one.rule_id for one in (await ada.learned_rules()).rules] == ["d_rule"]
+        assert [rule.rule_id for rule in (await ada.learned_rules()).rules] == ["d_rule"]
 
         added = await admin.add_lesson("Freeze on Fridays", kind="negative", lesson_id="freeze", crew_id="core")
         text = (await ada.document_read("lessons", scope="crew", min_seq=added.seq)).content

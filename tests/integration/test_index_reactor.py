@@ -209,7 +209,7 @@ async def test_a_text_the_model_refuses_gets_a_tombstone_in_the_end(live: Memory
     await live.append("p1", "poison")
     await live.start_index()
     outcomes = [await sweep(live, hours=6) for _ in range(3)]
-    assert [(one["failed"], one["refused"]) for one in outcomes] == [(1, 0), (1, 0), (0, 1)]
+    assert [(outcome["failed"], outcome["refused"]) for outcome in outcomes] == [(1, 0), (1, 0), (0, 1)]
     last = await sweep(live, hours=6)
     assert last["proposed"] == 0, "a tombstone says that it was judged"
     assert live.store.rows(VECTORS) == [("p1", 0)]

@@ -27,7 +27,7 @@ async def test_an_entry_and_a_list_are_stored_as_the_subject_s_agent_and_answere
     async with service_of(broker) as (rig, ingest), agent_client(broker.url, SCOUT.name, PASSWORD) as scout:
         assert await scout.ask(SCOUT.subject, note("one", id="a")) == {"entries": [{"id": "a", "seq": 1}]}
         listed = await scout.ask(SCOUT.subject, [note("two", id="b"), note("three")])
-        assert [one["seq"] for one in listed["entries"]] == [2, 3]
+        assert [entry["seq"] for entry in listed["entries"]] == [2, 3]
         again = await scout.ask(SCOUT.subject, note("one", id="a"))
         assert again == {"entries": [{"id": "a", "seq": 1, "duplicate": True}]}
         for seq, message in enumerate(await rig.stored(), 1):
@@ -189,9 +189,9 @@ async def test_a_stop_answers_what_has_arrived_and_takes_nothing_more(broker: Ma
         await eventually(lambda: ingest.figures().requests > 0, "the first arrived")
         await ingest.stop()
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        receipts = [one for one in answers if isinstance(one, dict)]
+        receipts = [answer for answer in answers if isinstance(answer, dict)]
         assert len(receipts) == await rig.count() > 0
-        assert all(isinstance(one, NoRespondersError) for one in answers if not isinstance(one, dict))
+        assert all(isinstance(answer, NoRespondersError) for answer in answers if not isinstance(answer, dict))
         with pytest.raises(NoRespondersError):
             await scout.ask(SCOUT.subject, note("late"))
 

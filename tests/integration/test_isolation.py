@@ -155,7 +155,11 @@ NEEDED = {
 def _needed(route: dict[str, Any]) -> dict[str, Any]:
     """Values of the parameters that the route requires in the query string."""
     parameters = route.get("parameters", ())
-    return {one["name"]: NEEDED[one["name"]] for one in parameters if one["in"] == "query" and one.get("required")}
+    return {
+        parameter["name"]: NEEDED[parameter["name"]]
+        for parameter in parameters
+        if parameter["in"] == "query" and parameter.get("required")
+    }
 
 
 @pytest.mark.parametrize(("mine", "other", "role"), PAIRS)

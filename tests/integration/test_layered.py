@@ -46,12 +46,12 @@ async def test_facts_are_found_by_namespace_and_text_with_the_parts_of_their_sal
         found = await agent.layered_query(
             "fact", namespace="infra", text="where does the checkout run?", min_seq=last.seq
         )
-        assert [one.text for one in found.facts] == ["Checkout runs on Kubernetes"]
+        assert [fact.text for fact in found.facts] == ["Checkout runs on Kubernetes"]
         parts = found.facts[0].parts
         assert parts is not None
         assert 0 < parts.relevance < 1
         assert (parts.confidence, parts.usage) == (1.0, 0.0)
-        assert {one.namespace for one in (await agent.layered_query("fact")).facts} == {"infra", "team"}
+        assert {fact.namespace for fact in (await agent.layered_query("fact")).facts} == {"infra", "team"}
 
 
 async def test_stale_facts_are_marked_and_never_hidden(stack: Stack) -> None:
@@ -62,7 +62,7 @@ async def test_stale_facts_are_marked_and_never_hidden(stack: Stack) -> None:
         }
         own = await agent.layered_write("fact", subject="own", object="the checkout", half_life_hours=0.001)
         found = await agent.layered_query("fact", text="checkout", now=LATER)
-        states = {one.subject: (one.state, one.freshness) for one in found.facts}
+        states = {fact.subject: (fact.state, fact.freshness) for fact in found.facts}
         assert set(states) == {*ids, "own"}
         assert states["permanent"] == ("fresh", 1.0)
         assert states["volatile"] == states["own"] == ("needs_refresh", 0.0)
@@ -130,7 +130,7 @@ async def test_episodes_are_found_by_run_and_type_and_leave_queries_after_their_
             {"entry_type": "crew.decision", "summary": "Use the canary", "trace_id": "run-7"},
             {"entry_type": "crew.action", "summary": "Elsewhere", "trace_id": "run-8"},
         ]
-        seq = [await agent.append(one) for one in entries][-1].seq
+        seq = [await agent.append(entry) for entry in entries][-1].seq
         found = await agent.layered_query("episode", run_id="run-7", min_seq=seq)
         assert [one.summary for one in found.episodes] == ["Use the canary", "Built the image"]
         of_type = await agent.layered_query("episode", run_id="run-7", types=["crew.action"])

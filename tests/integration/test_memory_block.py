@@ -74,7 +74,7 @@ async def test_a_block_holds_the_documents_of_agent_crew_and_workspace_and_of_no
     await world.admin.document_write("PERSONA", crew_id="core", mode="replace", content="Be brief.")
     await world.bruno.document_write("AGENT", mode="replace", content="Bruno's secret.")
     block = await world.ada.memory_block()
-    assert [(one.block, one.label) for one in block.sections] == [
+    assert [(section.block, section.label) for section in block.sections] == [
         ("agent", "AGENT.md (long-term memory)"),
         ("agent", f"Daily log: {today()} (today)"),
         ("crew", "CREW.md (crew-wide knowledge)"),
@@ -150,7 +150,7 @@ async def test_a_poisoned_document_of_another_program_is_replaced_by_the_notice(
         assert NOTICE in block.text
         assert "and obey" not in block.text
         assert "a clean line" in block.text
-    assert [(one.name, one.blocked) for one in block.sections if one.block == "agent"] == [
+    assert [(section.name, section.blocked) for section in block.sections if section.block == "agent"] == [
         ("AGENT.md", True),
         (f"daily/{today()}.md", False),
     ]
@@ -203,7 +203,9 @@ async def test_a_query_decides_which_topics_stay_when_not_all_fit(world: World) 
     for name, text in (("billing", "Stripe webhooks are retried. "), ("deployment", "Kubernetes runs the fleet. ")):
         await world.lead.document_write("topics", key=name, mode="replace", content=text * 150)
     asked = [await world.ada.memory_block(query=query) for query in ("Kubernetes fleet", "Stripe webhooks")]
-    shown = [[one.name for one in block.sections if one.block == "crew" and one.chars] for block in asked]
+    shown = [
+        [section.name for section in block.sections if section.block == "crew" and section.chars] for block in asked
+    ]
     assert shown == [["topics/deployment.md", "topics/billing.md"], ["topics/billing.md", "topics/deployment.md"]]
 
 
@@ -218,7 +220,7 @@ async def test_what_an_agent_remembered_is_in_its_block_until_it_is_retracted_or
     tea = await world.ada.remember("Maria drinks green tea.")
     block = await world.ada.memory_block(min_seq=tea.seq)
     assert notes_of(block.text) == ["Maria drinks green tea.", "The kiln is fired on Mondays."]
-    assert [one.block for one in block.sections] == ["remembered", "persona"]
+    assert [section.block for section in block.sections] == ["remembered", "persona"]
     assert (await world.admin.memory_block(agent_id="ada")).text == block.text
     assert "[REMEMBERED]" not in (await world.bruno.memory_block()).text
     newer = await world.ada.remember("The kiln is fired on Thursdays.", supersedes=[first.entry_id])

@@ -261,8 +261,10 @@ async def test_edits_at_once_all_count(world: World) -> None:
     assert (await world.agent.document_read("files", key="a.md")).content == "above\nzero\n"
     creations = [world.agent.memory_file("create", path=f"{M}/b.md", file_text=str(one)) for one in range(4)]
     outcomes = await asyncio.gather(*creations, return_exceptions=True)
-    refused = [one for one in outcomes if isinstance(one, BaseException)]
-    assert [str(one) for one in refused if isinstance(one, FileRefused)] == [f"File {M}/b.md already exists"] * 3
+    refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert [str(refusal) for refusal in refused if isinstance(refusal, FileRefused)] == [
+        f"File {M}/b.md already exists"
+    ] * 3
 
 
 @pytest.mark.parametrize(

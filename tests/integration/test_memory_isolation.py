@@ -142,7 +142,7 @@ async def assert_no_trespass(stack: Stack, made: Registry) -> None:
     async with stack.http() as http:
         for workspace in made.crews:
             found = (await http.get("/v1/memory/documents", params={"workspace_id": workspace})).json()
-            written = {(one["owner"], one["tier"]): one["writes"] for one in found["documents"]}
+            written = {(document["owner"], document["tier"]): document["writes"] for document in found["documents"]}
             assert {writes for (_, tier), writes in written.items() if tier == "pins"} == {1}
 
 

@@ -112,7 +112,7 @@ async def test_figures_count_documents_versions_and_bytes_by_owner_and_tier(worl
     await world.ada.document_retract("peers", key="eva")
     await world.lead.document_write("CREW", "replace", "ours")
     stats = await world.owner.memory_stats()
-    shown = {(one.owner, one.tier): one for one in stats.tiers}
+    shown = {(tier.owner, tier.tier): tier for tier in stats.tiers}
     assert set(shown) == {("a-ada", "AGENT"), ("a-ada", "peers"), ("c-core", "CREW")}
     agent, peers = shown["a-ada", "AGENT"], shown["a-ada", "peers"]
     assert (agent.documents, agent.bytes, agent.versions, agent.version_bytes) == (1, 6, 2, 4)
@@ -136,7 +136,7 @@ async def test_a_sweep_keeps_every_piece_that_a_kept_version_needs(world: World)
     assert (await world.ada.document_read("AGENT", version=later.seq)).content == "base\none\ntwo\n"
     listed = await world.ada.document_versions("AGENT")
     assert [version.gone for version in listed.versions] == [False, False, False, True]
-    assert [one.swept for one in (await world.owner.memory_stats()).tiers] == [1]
+    assert [tier.swept for tier in (await world.owner.memory_stats()).tiers] == [1]
 
 
 async def test_the_daily_sweep_is_recorded_once_a_day_and_only_where_a_retention_is_set(world: World) -> None:

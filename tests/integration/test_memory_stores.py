@@ -139,14 +139,16 @@ async def test_versions_say_what_was_done_by_whom(world: World) -> None:
         return [version async for version in world.versions.list(STORE, **asked)]
 
     versions = await listed(memory_id=one.id, view="full", limit=3)
-    assert [(one.operation, one.content) for one in versions] == [
+    assert [(version.operation, version.content) for version in versions] == [
         ("created", "3"),
         ("deleted", None),
         ("modified", "2"),
         ("created", "1"),
     ]
-    assert {(one.path, one.memory_id, one.created_by.session_id) for one in versions} == {("/a.md", one.id, "ada")}
-    assert [one.path for one in await listed(operation="deleted")] == ["/a.md"]
+    assert {(version.path, version.memory_id, version.created_by.session_id) for version in versions} == {
+        ("/a.md", one.id, "ada")
+    }
+    assert [entry.path for entry in await listed(operation="deleted")] == ["/a.md"]
     assert len(await listed()) == len(await listed(session_id="ada")) == 5
     assert await listed(session_id="bruno") == await listed(api_key_id="ada") == await listed(memory_id="mem_1") == []
     assert await listed(created_at_gte="2100-01-01T00:00:00Z") == []

@@ -113,7 +113,7 @@ async def test_links_foreign_files_and_what_is_no_text_are_refused_by_name(stack
         (world.crew_memory / "topics" / "big.md").write_bytes(b"x" * 2_000_000)
         os.mkfifo(world.crew_memory / "CREW.md")
         world.sync()
-        refused = {Path(one["file"]).name: one["why"] for one in world.report.summary()["refused"]}
+        refused = {Path(refusal["file"]).name: refusal["why"] for refusal in world.report.summary()["refused"]}
         assert refused["AGENT.md"] == refused["peers"] == "is a link, which is not followed"
         assert refused["notes.md"] == "is not the name of a memory document of the agent"
         assert refused[".hidden"] == "is not a folder of memory documents (daily, peers, procedures, topics)"

@@ -198,7 +198,7 @@ async def test_prompts_have_the_openers_model_until_the_person_opts_out(tmp_path
         assert (await admin.document_read("users", key=slug, crew_id="core")).content == "- prefers: short answers\n"
         assert (await ada.document_read("peers", key=slug)).content == "- prefers: diffs\n"
 
-        assert [one.slug for one in (await admin.operators()).operators].count(slug) == 1
+        assert [operator.slug for operator in (await admin.operators()).operators].count(slug) == 1
         assert (await other.operators()).operators == ()
         assert (await other.show_operator("maria")).model is None
         shown = await admin.show_operator("maria")

@@ -340,7 +340,7 @@ async def test_no_way_of_an_agents_token_makes_a_fact_about_a_person(stack: Stac
             model = text.partition("[OPERATOR MODEL]")[2].partition("[END OPERATOR MODEL]")[0]
             assert "UTC+1" in model
             assert "zebrawire" not in model
-        assert [one.slug for one in (await admin.operators()).operators] == [shown.slug]
+        assert [operator.slug for operator in (await admin.operators()).operators] == [shown.slug]
 
 
 async def test_in_a_prompt_notes_of_the_agent_do_not_read_as_statements_of_the_person(stack: Stack) -> None:

@@ -63,9 +63,9 @@ async def test_counts_are_of_live_drawers_by_wing_and_room(palace: Stack) -> Non
         await owner.add_drawer("team", "import", PARSER)
         await owner.add_drawer("user", "import", PARSER)
         status = await owner.palace_status()
-        assert [(one.wing, one.count) for one in status.wings] == [("team", 2), ("user", 1)]
+        assert [(wing.wing, wing.count) for wing in status.wings] == [("team", 2), ("user", 1)]
         assert (await owner.palace_wings()).wings == status.wings
-        assert {one.room for one in (await owner.palace_rooms(wing="user")).rooms} == {"import"}
+        assert {room.room for room in (await owner.palace_rooms(wing="user")).rooms} == {"import"}
         moved = await owner.update_drawer(first.drawer_id, wing="user", importance=1)
         assert (moved.wing, moved.room, moved.importance, moved.id) == ("user", "storage", 1.0, first.drawer_id)
         taxonomy = (await owner.palace_taxonomy()).taxonomy
@@ -87,8 +87,8 @@ async def test_numbers_out_of_range_are_moved_into_it_and_others_are_refused(pal
             await owner.add_drawer("team", f"room{n}", f"{PARSER} Part {n}.")
         assert (await owner.diary_read("ada", last_n=101)).count == 12
         assert (await owner.diary_read("ada", last_n=0)).count == 10, "the default"
-        everything = [one.id for one in (await owner.drawers()).drawers]
-        assert [one.id for one in (await owner.drawers(limit=201, offset=-3)).drawers] == everything
+        everything = [drawer.id for drawer in (await owner.drawers()).drawers]
+        assert [drawer.id for drawer in (await owner.drawers(limit=201, offset=-3)).drawers] == everything
         assert (await owner.drawers(offset=2_000_000)).drawers == ()
         assert len((await owner.palace_search("parser part", limit=51)).results) == 12
         assert len((await owner.palace_search("parser part", limit=-1)).results) == 5, "the default"
@@ -103,7 +103,7 @@ async def test_a_text_in_almost_the_same_words_is_a_duplicate(palace: Stack) -> 
     async with palace.client() as owner:
         made = await owner.add_drawer("team", "import", PARSER)
         same = await owner.check_duplicate(PARSER.upper(), threshold=0)
-        assert [(one.id, one.similarity) for one in same.duplicates] == [(made.drawer_id, 1.0)]
+        assert [(duplicate.id, duplicate.similarity) for duplicate in same.duplicates] == [(made.drawer_id, 1.0)]
         assert not (await owner.check_duplicate("The parser is slow on Mondays.")).has_duplicate
 
 
@@ -128,7 +128,10 @@ async def test_the_same_diary_entry_is_kept_twice_and_read_newest_first(palace: 
             await owner.diary_write("Ada O'Neil", entry, topic="drinks")
         await owner.diary_write("Bob", "milk")
         read = await owner.diary_read("ada o'neil", last_n=2)
-        assert [(one.content, one.hall) for one in read.entries] == [("coffee", "ada_oneil"), ("tea", "ada_oneil")]
+        assert [(entry.content, entry.hall) for entry in read.entries] == [
+            ("coffee", "ada_oneil"),
+            ("tea", "ada_oneil"),
+        ]
         assert (await owner.diary_read("ada oneil")).count == 3
 
 

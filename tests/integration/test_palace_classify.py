@@ -102,13 +102,13 @@ async def test_a_batch_is_one_call_and_what_counts_of_its_answer_is_recorded(
     ]
     facts = [(f["subject"]["name"], f["predicate"], f["object"]["name"]) for f in live.entries("fact.asserted")]
     assert facts == [("Ada", "owns", "the parser"), ("DuckDB", "is_a", "tool")]
-    assert {one["source_drawer_id"] for one in live.entries("fact.asserted")} == {ids[0]}
+    assert {entry["source_drawer_id"] for entry in live.entries("fact.asserted")} == {ids[0]}
     assert live.entries("fact.asserted")[0]["subject"]["type"] == "person"
     assert live.store.rows("SELECT entity_count, triple_count FROM drawer_upkeep WHERE linked ORDER BY 1 DESC") == [
         (2, 2),
         (0, 0),
     ]
-    [cost] = [one for one in live.entries("llm.call") if one["purpose"] == "palace_classify"]
+    [cost] = [entry for entry in live.entries("llm.call") if entry["purpose"] == "palace_classify"]
     assert cost["input_tokens"] == 11
 
 
@@ -247,7 +247,7 @@ async def test_important_drawers_that_the_words_decided_get_their_entities_once(
     await settled(live, await start(live, chat))
     assert chat.asked == [["nothing in the disk"]]
     assert rows(live, "memory_type, importance") == [("decision", 4.0), ("decision", 2.9)]
-    assert [one["entity_count"] for one in live.entries("drawer.linked")] == [0]
+    assert [entry["entity_count"] for entry in live.entries("drawer.linked")] == [0]
 
 
 async def test_without_a_model_what_the_words_said_is_final(live: MemoryNode) -> None:

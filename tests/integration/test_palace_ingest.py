@@ -253,7 +253,7 @@ async def test_wherever_it_is_killed_every_chunk_is_filed_once_and_none_is_cut(l
 
     await until(settled, "every turn to be settled")
     await live.caught_up(await live.append("last", "the last of it"))
-    filed = [one["drawer_id"] for one in live.entries("drawer.filed")]
+    filed = [entry["drawer_id"] for entry in live.entries("drawer.filed")]
     assert len(filed) == len(set(filed)) >= 3
     pieces = [row[0] for row in drawers(live)]
     assert all(len(one) <= 800 for one in pieces)

@@ -57,7 +57,7 @@ async def test_what_is_added_reinforces_similar_drawers_once_and_itself_never(li
     await add(live, "new", "the disk is slow")
     await settled(live, reactor)
     assert importances(live) == {"old": 4.0, "top": 5.0, "far": 3.0, "said": 3.0, "new": 3.0}
-    assert [(one["added"], sorted(one["drawer_ids"])) for one in live.entries("drawer.reinforced")] == [
+    assert [(entry["added"], sorted(entry["drawer_ids"])) for entry in live.entries("drawer.reinforced")] == [
         ("top", ["old"]),
         ("new", ["old", "top"]),
     ]

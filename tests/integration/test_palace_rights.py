@@ -109,7 +109,7 @@ async def test_a_diary_is_written_by_its_agent_and_by_operators(palace: Stack) -
         with pytest.raises(NotAllowed, match="hall"):
             await mallory.update_drawer(own.drawer_id, wing="diary")
         entries = (await ada.diary_read("ada")).entries
-        assert [one.author.partition(" t")[0] for one in entries] == ["actor user", "agent ada"]
+        assert [entry.author.partition(" t")[0] for entry in entries] == ["actor user", "agent ada"]
 
 
 async def test_the_identity_is_set_by_owner_admin_and_lead(palace: Stack) -> None:
@@ -144,7 +144,7 @@ async def test_an_injection_in_drawer_diary_and_identity_reaches_no_agent_and_re
             await lea.palace_render("pay invoice account"),
             await lea.palace_context(),
         ]
-        assert all("BLOCKED" in one.text and "account at once" not in one.text for one in texts)
+        assert all("BLOCKED" in text.text and "account at once" not in text.text for text in texts)
         [hit, *_] = (await lea.palace_search("pay invoice account", room="invoices")).results
         [alike] = (await lea.check_duplicate(attack)).duplicates[:1]
         [entry] = (await lea.diary_read("mallory")).entries

@@ -103,8 +103,8 @@ async def test_what_is_removed_leaves_the_search_and_comes_back_with_its_vector(
         assert sorted(await found(drawers, "disk")) == ["b", "c"]
         await record(live, DrawerRestored(drawer_id="a"))
         hits, _ = await drawers.search(WORKSPACE, "disk", 5)
-        assert sorted(one.drawer.drawer_id for one in hits) == ["a", "b", "c"]
-        assert all(one.similarity > 0.9 for one in hits)
+        assert sorted(hit.drawer.drawer_id for hit in hits) == ["a", "b", "c"]
+        assert all(hit.similarity > 0.9 for hit in hits)
     await record(live, DrawerUpdated(drawer_id="a", room="attic", importance=5.0))
     assert await found(drawers, "disk", room="attic") == ["a"]
 

@@ -128,16 +128,16 @@ async def test_a_list_has_pages_of_fifty_newest_first_and_shows_the_memories_of_
         for number in range(52):
             await phone.put_drawer(f"note-{number}", f"note number {number}")
         listed = await phone.drawers()
-        assert ([one.id for one in listed.drawers[:2]], len(listed.drawers), listed.total) == (
+        assert ([drawer.id for drawer in listed.drawers[:2]], len(listed.drawers), listed.total) == (
             ["note-51", "note-50"],
             50,
             52,
         )
-        assert [one.id for one in (await phone.drawers(offset=50)).drawers] == ["note-1", "note-0"]
+        assert [drawer.id for drawer in (await phone.drawers(offset=50)).drawers] == ["note-1", "note-0"]
         async with palace.client((await palace.token(Role.AGENT, "default", agent="ada")).plaintext) as ada:
             mine = await ada.add_drawer("team", "storage", DECISION)
         found = await phone.drawers(agent_id="ada")
-        assert ([one.id for one in found.drawers], found.total) == ([mine.drawer_id], 1)
+        assert ([drawer.id for drawer in found.drawers], found.total) == ([mine.drawer_id], 1)
         monkeypatch.setattr(filing, "MOST_DRAWERS", 53)
         with pytest.raises(PalaceFull, match="has 53 drawers, the most"):
             await phone.put_drawer("note-x", DIET)
@@ -153,7 +153,7 @@ async def test_an_import_files_each_text_once_and_replaces_what_changed(palace: 
 
         async def outcomes(drawers: list[dict], **more: Any) -> list[str]:
             said = await owner.import_drawers(drawers, "notes:/n", **more)
-            return [one.outcome for one in said.drawers]
+            return [drawer.outcome for drawer in said.drawers]
 
         assert await outcomes(sent, dry_run=True) == ["added", "added"]
         assert (await owner.palace_status()).total_drawers == 0
@@ -179,7 +179,7 @@ async def test_an_import_fills_the_workspace_and_says_what_had_no_room(
     monkeypatch.setattr(importing, "MOST_DRAWERS", 1)
     async with palace.client() as owner:
         said = await owner.import_drawers([drawer("d1", DECISION), drawer("d2", DIET)], "notes:/n")
-        assert ([one.outcome for one in said.drawers], said.room_left) == (["added", "no_room"], 0)
+        assert ([drawer.outcome for drawer in said.drawers], said.room_left) == (["added", "no_room"], 0)
     async with palace.client((await palace.token(Role.AGENT, "default", agent="ada")).plaintext) as ada:
         with pytest.raises(NotAllowed):
             await ada.import_drawers([drawer("d1", DECISION)], "notes:/n")

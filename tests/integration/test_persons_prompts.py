@@ -69,7 +69,7 @@ async def test_prompts_are_own_words_of_the_person_who_connected_until_the_hooks
     async with stack.client() as owner:
         seq = (await owner.remember("later", workspace_id=WORKSPACE)).seq
         listed = (await owner.list(workspace_id=WORKSPACE, min_seq=seq)).entries
-        actors = [(one.entry_type, one.actor_id) for one in listed if one.entry_type.startswith("chat.")]
+        actors = [(entry.entry_type, entry.actor_id) for entry in listed if entry.entry_type.startswith("chat.")]
         assert actors[::-1] == [
             ("chat.user_message", "Georg"),
             ("chat.agent_response", "claude-code"),

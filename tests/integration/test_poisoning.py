@@ -158,7 +158,7 @@ class Target:
 
 async def _rules(world: World, _word: str) -> dict[str, str]:
     rules = (await world.admin.learned_rules(crew_id="core")).rules
-    return {one.rule_id: f"{one.pattern} {one.action}" for one in rules}
+    return {rule.rule_id: f"{rule.pattern} {rule.action}" for rule in rules}
 
 
 async def _lessons(world: World, _word: str) -> dict[str, str]:
@@ -289,11 +289,15 @@ async def test_what_two_agents_report_is_learned_and_names_both(world: World) ->
 async def test_what_she_alone_reports_waits_for_a_person_with_her_name(world: World) -> None:
     proposals = (await world.admin.proposals(state="pending")).proposals
     assert len(proposals) >= 3
-    assert {one.authors for one in proposals} == {(AUTHOR,)}
+    assert {proposal.authors for proposal in proposals} == {(AUTHOR,)}
 
 
 async def test_her_own_block_has_what_she_alone_reports_until_a_person_rejects_it(world: World) -> None:
-    [proposal] = [one for one in (await world.admin.proposals(state="pending")).proposals if "abalone" in one.pattern]
+    [proposal] = [
+        proposal
+        for proposal in (await world.admin.proposals(state="pending")).proposals
+        if "abalone" in proposal.pattern
+    ]
     assert (
         f"- [from your own entries alone, not reviewed] {proposal.pattern}" in (await world.mallory.memory_block()).text
     )
@@ -353,7 +357,7 @@ async def test_a_rule_of_an_older_version_waits_for_a_review_and_counts_after_it
     [waiting] = (await world.admin.proposals(crew_id="old")).proposals
     assert (waiting.state, waiting.pattern) == ("pending", "Zirconium runs out")
     explained = await world.admin.explain_proposal(waiting.proposal_id)
-    assert [one.author for one in explained.entries] == ["kim", "kim"]
+    assert [entry.author for entry in explained.entries] == ["kim", "kim"]
     approved = await world.admin.approve_proposal(waiting.proposal_id)
     await stack.store.wait_for(approved.seq, DEADLINE_S)
     assert await shown() == (True, True, 1)
@@ -372,4 +376,4 @@ async def test_a_retracted_rule_of_an_older_version_waits_for_nothing(world: Wor
     await stack.store.wait_for(done.seq, DEADLINE_S)
     retracted = await world.admin.retract(rule_id, reason="wrong")
     await stack.store.wait_for(retracted.seq or 0, DEADLINE_S)
-    assert [one.state for one in (await world.admin.proposals(crew_id="gone")).proposals] == ["undone"]
+    assert [proposal.state for proposal in (await world.admin.proposals(crew_id="gone")).proposals] == ["undone"]

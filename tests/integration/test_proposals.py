@@ -48,14 +48,14 @@ async def test_a_proposal_becomes_a_rule_when_a_person_approves_it_and_an_undo_t
         bad = await propose(stack, "bad", "Never deploy", "e1", "gone")
 
         listed = (await admin.proposals(state="pending")).proposals
-        assert [one.proposal_id for one in listed] == [bad, good]
+        assert [entry.proposal_id for entry in listed] == [bad, good]
         assert (await other.proposals()).proposals == ()
         with pytest.raises(NotFound, match=good):
             await other.explain_proposal(good)
         with pytest.raises(NotAllowed):
             await ada.proposals()
         explained = await admin.explain_proposal(bad)
-        assert ([one.entry_id for one in explained.entries], explained.gone) == (["e1"], 1)
+        assert ([entry.entry_id for entry in explained.entries], explained.gone) == (["e1"], 1)
         assert "Deploys need a plan" not in (await ada.memory_block()).text
 
         shown = await admin.diff_proposal(good)
@@ -82,7 +82,7 @@ async def test_a_proposal_becomes_a_rule_when_a_person_approves_it_and_an_undo_t
         rejected = await admin.reject_proposal(bad, "not true")
         [entry_of] = (await admin.list(types=["proposal.decided"], min_seq=rejected.seq)).entries
         assert (entry_of.payload["decision"], entry_of.payload["reason"]) == ("rejected", "not true")
-        assert [one.reason for one in (await admin.proposals(state="rejected")).proposals] == ["not true"]
+        assert [proposal.reason for proposal in (await admin.proposals(state="rejected")).proposals] == ["not true"]
         assert (await admin.undo_proposal(bad, "a mistake")).state == "pending"
         with pytest.raises(NotFound):
             await admin.approve_proposal("never-heard-of")
@@ -108,7 +108,7 @@ async def test_a_skill_becomes_a_procedure_of_its_crew_when_approved_and_an_undo
             await admin.approve_proposal(skill)
         assert (await admin.undo_proposal(skill, "too general")).state == "undone"
         assert (await ada.document_read("procedures", key=key, scope="crew")).content == ""
-        assert [one.state for one in (await admin.proposals()).proposals] == ["undone"]
+        assert [proposal.state for proposal in (await admin.proposals()).proposals] == ["undone"]
 
 
 async def test_what_operators_pinned_is_the_topic_pins_and_feedback_is_a_lesson(tmp_path: Path) -> None:

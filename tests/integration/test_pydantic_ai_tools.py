@@ -37,7 +37,7 @@ class Script:
 
     def _next(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         self.offered = {tool.name: tool.parameters_json_schema for tool in info.function_tools}
-        self.answers += [one for one in messages[-1].parts if isinstance(one, ToolReturnPart)]
+        self.answers += [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
         for name, arguments in self._calls:
             return ModelResponse([ToolCallPart(name, arguments)])
         return ModelResponse([TextPart("done")])

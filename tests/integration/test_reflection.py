@@ -43,7 +43,7 @@ async def test_contradictions_are_recorded_once_and_their_facts_and_stale_ones_a
     assert await reflect(live) == {"facts": 4, "conflicts": 1, "new_conflicts": 1, "stale": 1}
     [conflict] = live.entries("fact.conflict_found")
     assert (conflict["fact_ids"], conflict["subject"], conflict["kind"]) == (["t_1", "t_2"], "Ann", "values")
-    asked = {one["cause"]: one["fact_ids"] for one in live.entries("fact.verification_requested")}
+    asked = {entry["cause"]: entry["fact_ids"] for entry in live.entries("fact.verification_requested")}
     assert asked == {"conflict": ["t_1", "t_2"], "stale": ["t_3"]}
 
     assert (await reflect(live))["new_conflicts"] == 0

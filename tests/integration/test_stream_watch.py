@@ -59,7 +59,7 @@ async def test_a_node_whose_stream_was_replaced_is_not_ready_and_is_again_after_
             await other.close()
 
             async def named() -> bool:
-                return any("is another one" in one for one in (await client.status())["problems"])
+                return any("is another one" in problem for problem in (await client.status())["problems"])
 
             await until(named, "the reason in the status")
             assert (await client.status())["ready"] is False

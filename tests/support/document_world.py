@@ -64,5 +64,5 @@ async def document_world(stack: Stack) -> AsyncIterator[World]:
     try:
         yield World(stack, workspace, **bound, agent_token=ada)
     finally:
-        for one in bound.values():
-            await one.close()
+        for value in bound.values():
+            await value.close()

@@ -139,7 +139,7 @@ class Sample:
         """Values as bytes of this format."""
         if not self.lines:
             return json.dumps(values).encode()
-        return b"\n".join(json.dumps(one).encode() for one in values)
+        return b"\n".join(json.dumps(value).encode() for value in values)
 
 
 SESSION = "-home-maria-shop/5b6c0f9e-8a9d-4f0e-9f2b-2d1d1f5e7a10.jsonl"

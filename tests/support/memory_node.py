@@ -224,7 +224,9 @@ class MemoryNode:
             known = "SELECT 1 FROM memory_sweeps WHERE sweep = ? AND finished_due_ms >= ?"
             if not self.store.rows(known, [sweep, to_ms(parse_ts(due))]):  # entries may be many
                 return False
-            found[:] = [one for one in self.entries("sweep.finished") if (one["sweep"], one["due"]) == (sweep, due)]
+            found[:] = [
+                entry for entry in self.entries("sweep.finished") if (entry["sweep"], entry["due"]) == (sweep, due)
+            ]
             return found
 
         await until(finished, f"the {sweep} sweep of {due}", deadline_s)

@@ -136,7 +136,7 @@ class MirrorWorld:
         """The text of every version, newest first."""
         named: dict[str, Any] = {"key": key, **self.owner(scope)}
         versions = self.journal.document_versions(tier, **named, limit=1000).versions
-        return [self.journal.document_read(tier, version=one.seq, **named).content for one in versions]
+        return [self.journal.document_read(tier, version=version.seq, **named).content for version in versions]
 
     def owner(self, scope: str) -> dict[str, Any]:
         mine = {"agent_id": AGENT} if scope == "agent" else {"crew_id": self.crew or CREW}

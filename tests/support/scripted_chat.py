@@ -52,14 +52,14 @@ class ScriptedChat:
         if "new" in given:
             answer = self._comparison(given)
         else:
-            texts = [one["text"] for one in given["notes"]]
+            texts = [note["text"] for note in given["notes"]]
             self.asked.append(texts)
             if self.away_for(texts):
                 raise ChatUnavailable("scripted does not answer", hint="wait")
             if self.spoils(texts):
                 raise ChatBadAnswer("the answer has no form", hint="try another model")
             answer = {"drawers": [note(one["ref"], **self.says(one["text"])) for one in given["notes"]]}
-            answer["drawers"] = [one for one in answer["drawers"] if not one.get("left_out")]
+            answer["drawers"] = [drawer for drawer in answer["drawers"] if not drawer.get("left_out")]
         return Completion(form.model_validate(answer), Usage(11, 7, 1))
 
     def _comparison(self, given: dict[str, Any]) -> dict[str, Any]:

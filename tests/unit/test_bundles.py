@@ -19,7 +19,7 @@ CREW = Choices(with_crew=True)
 
 
 def plan(files: dict[str, str], choices: Choices = CREW, wanted: str | None = None) -> tuple[str, dict[str, Planned]]:
-    name, found = planned([BundleFile(*one) for one in files.items()], choices, wanted)
+    name, found = planned([BundleFile(*item) for item in files.items()], choices, wanted)
     return name, {one.path: one for one in found}
 
 
@@ -39,7 +39,7 @@ PATHS = st.sampled_from(
 @given(st.dictionaries(PATHS, st.one_of(TEXTS, TEXTS.map(lambda text: f"---\ntype: x\n---\n{text}")), min_size=1))
 def test_an_export_reads_back_byte_for_byte_and_exports_the_same(documents: dict[str, str]) -> None:
     files = exported((path, "memory.x", text) for path, text in documents.items())
-    name, found = plan({one.path: one.content for one in files})
+    name, found = plan({file.path: file.content for file in files})
     assert name == "okf"
     assert {path: one.content for path, one in found.items()} == documents
     again = exported((path, "memory.x", one.content) for path, one in reversed(found.items()))
@@ -176,7 +176,9 @@ def test_a_bundle_is_the_same_bytes_in_a_directory_an_archive_and_a_document(tmp
     for out in (first, second):
         cli._write(out, ANSWER)
     documents, skipped = cli._read(first)
-    assert {one["path"]: one["content"] for one in documents} == {one.path: one.content for one in ANSWER.documents}
+    assert {document["path"]: document["content"] for document in documents} == {
+        document.path: document.content for document in ANSWER.documents
+    }
     assert skipped == []
     if first.is_file():
         assert first.read_bytes() == second.read_bytes()
@@ -188,7 +190,7 @@ def test_links_and_bytes_that_are_no_text_are_skipped_and_listed(tmp_path: Path)
     (tmp_path / "link.md").symlink_to("/etc/passwd")
     (tmp_path / "etc").symlink_to("/etc")
     documents, skipped = cli._read(tmp_path)
-    assert [one["path"] for one in documents] == ["AGENT.md"]
+    assert [document["path"] for document in documents] == ["AGENT.md"]
     assert {one["path"] for one in skipped} == {"photo.md", "link.md", "etc"}
 
 

@@ -141,7 +141,7 @@ def test_an_earlier_question_is_no_answer_to_itself(types):
     found = searched(index, EVERYTHING, query, ROBUST, 10)
     by_seq = {event.entry.id: event.entry for event in events}
     entries = [by_seq[index.documents.id_of(hit.doc)] for hit in found.hits]
-    records = [as_record(one) for one in entries]
+    records = [as_record(entry) for entry in entries]
     for mode in ("search", "inject"):
         kept = judgement(weighed(index, query, found, records, None, None), mode).kept
         assert [entries[at].id for at in kept] == ["e9"]
@@ -160,9 +160,9 @@ class Slow:
         self.calls, self.fails = 0, False
         memories = reference_texts().memories[:MEASURED]
         texts, questions, situations = (some[:MEASURED] for some in pairs(5, 2.0))
-        self.table = dict(zip([one.text for one in memories], texts, strict=True))
-        self.table |= dict(zip([one.paraphrase for one in memories], questions, strict=True))
-        self.table |= dict(zip([one.situation for one in memories], situations, strict=True))
+        self.table = dict(zip([memory.text for memory in memories], texts, strict=True))
+        self.table |= dict(zip([memory.paraphrase for memory in memories], questions, strict=True))
+        self.table |= dict(zip([memory.situation for memory in memories], situations, strict=True))
 
     async def embed_documents(self, texts):
         self.calls += 1

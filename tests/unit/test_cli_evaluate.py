@@ -71,7 +71,7 @@ def test_what_a_question_lacks_is_named_and_an_id_is_not_read_letter_by_letter(
 def test_a_question_may_say_when_it_is_asked_and_else_nobody_knows(tmp_path: Path) -> None:
     """Figures must not depend on the day they are measured."""
     found = read_set(folder(tmp_path, ASKED, {**ASKED, "asked_at": "2023-05-10T01:00:00+02:00"}))
-    assert [one.asked_at for one in found.questions] == ["unknown", "2023-05-10T01:00:00+02:00"]
+    assert [question.asked_at for question in found.questions] == ["unknown", "2023-05-10T01:00:00+02:00"]
     with pytest.raises(typer.BadParameter, match="line 1 is not a valid question: asked_at: not an RFC 3339 time"):
         read_set(folder(tmp_path, {**ASKED, "asked_at": "yesterday"}))
 
@@ -180,7 +180,7 @@ def test_a_question_that_no_entry_of_its_agent_answers_is_left_out_and_told_why(
     """Each counted as a recall of 0, without a word."""
     others = [{**ASKED, "relevant_ids": []}, {**ASKED, "relevant_ids": ["a9", "a8"]}, {**ASKED, "agent_id": "bob"}]
     found = read_set(folder(tmp_path, *others, ASKED))
-    assert [one.qid for one in found.questions] == ["q"]
+    assert [question.qid for question in found.questions] == ["q"]
     assert [(one.line, one.why) for one in found.left_out] == [
         (1, "relevant_ids is empty"),
         (3, "a9 and 1 more are not entries of ada in journal.jsonl"),
@@ -225,9 +225,9 @@ def test_an_agent_in_several_workspaces_is_asked_where_the_answer_is(tmp_path: P
     ]
     asked = [{**ASKED, "relevant_ids": names} for names in (["a1"], ["a2"], ["a3", "a4"])]
     found = read_set(folder(tmp_path, *asked, entries=entries))
-    assert [one.workspace_id for one in found.questions] == ["w", "v", None]
+    assert [question.workspace_id for question in found.questions] == ["w", "v", None]
     assert found.sessions["v"] == {"a2": "s-a2"}
-    assert [one.workspace_id for one in read_set(tmp_path, "mine").questions] == ["mine"] * 3
+    assert [question.workspace_id for question in read_set(tmp_path, "mine").questions] == ["mine"] * 3
 
 
 def test_a_question_whose_answers_lie_in_two_workspaces_is_to_name_one(tmp_path: Path) -> None:
@@ -235,7 +235,10 @@ def test_a_question_whose_answers_lie_in_two_workspaces_is_to_name_one(tmp_path:
     with pytest.raises(typer.BadParameter, match=r"several workspaces \(default and w\).*name it as workspace_id"):
         read_set(folder(tmp_path, ASKED, entries=entries))
     named = [{**ASKED, "workspace_id": "default"}, {**ASKED, "workspace_id": "w"}]
-    assert [one.workspace_id for one in read_set(folder(tmp_path, *named, entries=entries)).questions] == [None, "w"]
+    assert [question.workspace_id for question in read_set(folder(tmp_path, *named, entries=entries)).questions] == [
+        None,
+        "w",
+    ]
 
 
 def test_sessions_are_those_of_the_questions_workspace() -> None:

@@ -95,7 +95,7 @@ def test_options_count_before_the_environment_the_context_and_the_file(
 
     def origins() -> dict[str, tuple[str | None, str]]:
         rows = shown(capsys, "config", "show")["settings"]
-        return {one["name"]: (one["value"], one["from"]) for one in rows}
+        return {row["name"]: (row["value"], row["from"]) for row in rows}
 
     found = origins()
     assert found["embedder"] == ("none", "[settings] of the file")

@@ -40,7 +40,7 @@ def test_an_entry_without_an_id_gets_the_same_one_each_time() -> None:
     ids = [line.record["id"] for line in first if isinstance(line, Line)]
     assert ids == [line.record["id"] for line in second if isinstance(line, Line)]
     assert len(set(ids)) == 2
-    assert all(one.startswith("i_") and len(one) <= 64 for one in ids)
+    assert all(id_.startswith("i_") and len(id_) <= 64 for id_ in ids)
 
 
 def test_the_id_follows_from_workspace_number_and_content() -> None:

@@ -105,7 +105,7 @@ def test_a_file_that_changes_while_a_person_is_asked_is_left_as_it_is(
         assert not path.exists()
     else:
         assert path.read_text() == other
-    assert [one.name for one in path.parent.iterdir() if "crew-journal" in one.name] == []
+    assert [path.name for path in path.parent.iterdir() if "crew-journal" in path.name] == []
 
 
 def test_hooks_and_servers_that_a_person_wrote_stay_even_if_they_call_our_command(

@@ -109,7 +109,7 @@ def test_long_memories_are_compressed_so_that_more_of_them_fit() -> None:
     items = [item(MemoryKind.EPISODIC, f"e{n}", 0.5 - n / 100, 150) for n in range(6)]
     made = assemble_context(ContextInput("Hi", "", items), Budget(800, 0), Phase.EXECUTING, estimate)
     assert len(made.items) == 6
-    assert all(estimate(one.text) <= COMPRESSED_TOKENS for one in made.items)
+    assert all(estimate(item.text) <= COMPRESSED_TOKENS for item in made.items)
     assert {drop.action for drop in made.drops} == {"compressed"}
 
 
@@ -131,7 +131,7 @@ def test_what_a_kind_leaves_goes_to_the_most_salient_of_any_kind_and_ties_to_wor
     made = assemble_context(ContextInput("Hi", "", many), Budget(900, 0), Phase.EXECUTING, estimate)
     hints = estimate(HINTS)
     certain = certain_of(900 - made.allocation.slack - made.tokens["prompt"] - hints)
-    used = {kind: estimate(rendered([one for one in made.items if one.kind is kind])) - hints for kind in MemoryKind}
+    used = {kind: estimate(rendered([item for item in made.items if item.kind is kind])) - hints for kind in MemoryKind}
     assert used[MemoryKind.WORKING] > certain[MemoryKind.WORKING]
     assert all(0 < used[kind] <= certain[kind] for kind in MemoryKind if kind is not MemoryKind.WORKING)
 
@@ -140,7 +140,7 @@ def test_a_weak_memory_has_no_reserved_share() -> None:
     strong = [item(MemoryKind.EPISODIC, f"e{n}", 0.5) for n in range(40)]
     weak = [item(MemoryKind.SEMANTIC, f"f{n}", 0.9, turn=n) for n in range(1, 40)]
     made = assemble_context(ContextInput("Hi", "", [*strong, *weak]), Budget(500, 0), Phase.EXECUTING, estimate)
-    assert {one.kind for one in made.items} == {MemoryKind.EPISODIC}
+    assert {item.kind for item in made.items} == {MemoryKind.EPISODIC}
 
 
 def test_the_hints_stand_once_before_all_memories() -> None:
@@ -186,7 +186,7 @@ def test_what_is_weak_fills_what_the_others_leave_and_is_marked() -> None:
     strong = [item(MemoryKind.EPISODIC, f"s{n}", 0.1, certainty="sure") for n in range(3)]
     weak = [item(MemoryKind.EPISODIC, f"w{n}", 0.9, turn=n, certainty="weak") for n in range(1, 90)]
     made = assemble_context(ContextInput("Hi", "", [*weak, *strong]), Budget(600, 0), Phase.EXECUTING, estimate)
-    names = [one.id for one in made.items]
+    names = [item.id for item in made.items]
     assert names[:4] == ["s0", "s1", "s2", "w1"]
     assert names[3:] == [f"w{n}" for n in range(1, len(names) - 2)]
     assert made.memory.count("\n- sure the parser") == 3
@@ -244,17 +244,17 @@ def checked(given_: ContextInput, budget: Budget, phase: Phase, count: Count) ->
     parts = [count(made.system), count(made.memory), count(made.prompt)]
     assert parts == [tokens["system"], tokens["memory"], tokens["prompt"]]
     assert made.memory == rendered(made.items)
-    kept = {(one.kind, one.id) for one in made.items}
-    lost = [one for one in given_.items if (one.kind, one.id) not in kept]
+    kept = {(item.kind, item.id) for item in made.items}
+    lost = [item for item in given_.items if (item.kind, item.id) not in kept]
     for kind in MemoryKind:
-        last = max(((one.turn, -one.salience) for one in made.items if one.kind is kind), default=None)
+        last = max(((item.turn, -item.salience) for item in made.items if item.kind is kind), default=None)
         if last is not None:
             assert all((one.turn, -one.salience) >= last for one in lost if one.kind is kind)
     dropped = {drop.name for drop in made.drops if drop.part == "memory" and drop.action == "dropped"}
     assert dropped == {one.id for one in lost}
     assert all(drop.reason for drop in made.drops)
     assert [tool["name"] for tool in made.tools] == [tool["name"] for tool in given_.tools[: len(made.tools)]]
-    assert [one.at for one in made.conversation] == list(
+    assert [turn.at for turn in made.conversation] == list(
         range(len(given_.conversation) - len(made.conversation), len(given_.conversation))
     )
     assert made == assemble_context(replace(given_, items=list(reversed(given_.items))), budget, phase, count)

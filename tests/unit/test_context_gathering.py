@@ -158,7 +158,7 @@ async def test_a_superseded_entry_stands_below_what_replaced_it_with_its_end(tmp
         said("new", "The harbour crane inspection moves to Friday", day=20, supersedes=["old"]),
     ]
     made = await context_of(tmp_path, messages, "When is the harbour crane inspected?")
-    assert [one.id for one in made.items][:2] == ["new", "old"]
+    assert [item.id for item in made.items][:2] == ["new", "old"]
     new, old = made.items[:2]
     day = datetime.fromtimestamp((EPOCH_MS - 180 * DAY_MS) / 1_000, UTC).date().isoformat()
     assert (new.until, old.until) == (None, day)
@@ -171,7 +171,7 @@ async def test_a_retracted_entry_is_left_out_and_a_stale_one_has_its_end(tmp_pat
     stale = RetractionMade(targets=SequenceSet(ids=("blue",)), reason="repainted", stale=True)
     decided = [control(one, f"r{n}", workspace="w1") for n, one in enumerate((gone, stale))]
     made = await context_of(tmp_path, [*entries, *decided], "Which colour has the harbour crane?")
-    of = {one.id: one for one in made.items}
+    of = {item.id: item for item in made.items}
     assert "red" not in of
     assert of["blue"].until == "2026-11-18"
 
@@ -185,9 +185,9 @@ async def test_facts_say_since_and_until_when_and_what_contradicts_them(tmp_path
         fact("t_4", "The archive", "the moon", valid_from="2030-06-02", single_valued=True),
     ]
     made = await context_of(tmp_path, messages, "Where is the archive?")
-    facts = [one.id for one in made.items if one.source == "fact"]
+    facts = [item.id for item in made.items if item.source == "fact"]
     assert facts == ["t_3", "t_1", "t_2"], "the newest first, what ended below it, nothing to come"
-    of = {one.id: one for one in made.items}
+    of = {item.id: item for item in made.items}
     assert (of["t_1"].since, of["t_1"].until, of["t_1"].contradicted_by) == ("2026-03-04", "2026-05-01", None)
     assert of["t_2"].contradicted_by == '"The archive is the cellar"'
     assert of["t_3"].contradicted_by == '"The archive is the new vault"'

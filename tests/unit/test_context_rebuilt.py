@@ -88,9 +88,9 @@ async def assembled(path: Path, batch: int) -> str:
         assert again.model_dump_json() == made.model_dump_json()
         for part in (layered, drawers, owned, registry, queries, recall):
             part.close()
-    assert {one.kind for one in made.items} == {"working", "semantic", "procedural", "episodic"}
-    assert {one.source for one in made.items} == {"fact", "entry", "drawer", "document", "identity"}
-    assert "archive" in {one.id for one in made.items}
+    assert {item.kind for item in made.items} == {"working", "semantic", "procedural", "episodic"}
+    assert {item.source for item in made.items} == {"fact", "entry", "drawer", "document", "identity"}
+    assert "archive" in {item.id for item in made.items}
     assert made.drops, "the budget is small enough that some are dropped"
     return made.model_dump_json()
 

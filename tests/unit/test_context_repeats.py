@@ -34,7 +34,7 @@ def test_an_entry_a_fact_and_a_drawer_that_say_the_same_are_one_memory() -> None
         said("e", "entry", "The importer runs in zone four.", turn=3),
         said("x", "entry", "The exporter runs in zone five"),
     )
-    assert [one.id for one in found.items] == ["e", "x"]
+    assert [item.id for item in found.items] == ["e", "x"]
     assert {(one.id, other) for one, other in found.repeated} == {("d", "e"), ("f", "e")}
     kept = found.items[0]
     assert (kept.turn, kept.salience, kept.since) == (0, 0.7, "2026-03-04"), "it ranks as the best of them"
@@ -57,7 +57,7 @@ def test_nearly_the_same_words_are_a_repeat() -> None:
         said("a", "entry", "The parser reads the whole archive in a single pass"),
         said("b", "drawer", "The parser reads the archive in a single pass"),
     )
-    assert [one.id for one in found.items] == ["a"]
+    assert [item.id for item in found.items] == ["a"]
 
 
 def test_an_exchange_of_which_all_turns_are_known_is_left_out() -> None:
@@ -66,22 +66,22 @@ def test_an_exchange_of_which_all_turns_are_known_is_left_out() -> None:
         said("a", "entry", "In zone four, since the move"),
         said("d", "drawer", "User: Where does the importer run now?\n\nAgent: In zone four, since the move"),
     )
-    assert [one.id for one in found.items] == ["q", "a"]
+    assert [item.id for item in found.items] == ["q", "a"]
 
 
 def test_an_exchange_with_a_turn_that_is_not_known_takes_the_place_of_its_other_turns() -> None:
     exchange = "User: Where does the importer run now?\n\nAgent: In zone four, since the move"
     question = said("q", "entry", "Where does the importer run now?", salience=0.9)
     found = without_repeats(question, said("d", "drawer", exchange))
-    assert [(one.id, one.salience) for one in found.items] == [("d", 0.9)]
+    assert [(item.id, item.salience) for item in found.items] == [("d", 0.9)]
     outdated = said("q", "entry", "Where does the importer run now?", until="2026-05-12")
     found = without_repeats(outdated, said("d", "drawer", exchange))
-    assert {one.id for one in found.items} == {"q", "d"}, "what is known of its time stays"
+    assert {item.id for item in found.items} == {"q", "d"}, "what is known of its time stays"
 
 
 def test_of_two_entries_the_one_that_counts_stays() -> None:
     old = said("old", "entry", "The importer runs in zone four", at_ms=1)
     new = said("new", "entry", "The importer runs in zone four", at_ms=2)
     ended = said("ended", "entry", "The importer runs in zone four", at_ms=3, until="2026-05-12")
-    assert [one.id for one in without_repeats(old, new).items] == ["new"]
-    assert [one.id for one in without_repeats(old, ended).items] == ["old"]
+    assert [item.id for item in without_repeats(old, new).items] == ["new"]
+    assert [item.id for item in without_repeats(old, ended).items] == ["old"]

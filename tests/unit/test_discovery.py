@@ -145,11 +145,11 @@ def test_doctor_and_commands_name_the_file_and_what_to_do(
 ) -> None:
     where = ["--data-dir", str(tmp_path / "data")]
     assert main(["doctor", "--http", "127.0.0.1:0", "--json", *where]) in (0, 1)
-    findings = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    findings = {check["check"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert findings["parts"]["verdict"] == "ok"
     (dropped / "counting.py").write_text(NEW.replace("class Counting:", "class Counting"))
     assert main(["doctor", "--http", "127.0.0.1:0", "--json", *where]) == 1
-    findings = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    findings = {check["check"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert findings["parts"]["verdict"] == "fail"
     assert findings["parts"]["found"].startswith(
         f"{dropped / 'counting.py'} cannot be imported: SyntaxError in line 13"

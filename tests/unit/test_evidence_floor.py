@@ -15,7 +15,7 @@ def test_the_highest_floor_that_keeps_what_was_used_is_proposed():
     found = propose_floor(receipts)
     assert found.floor is not None
     assert found.floor > 0.05
-    chosen = next(one for one in found.figures if one.floor == found.floor)
+    chosen = next(figure for figure in found.figures if figure.floor == found.floor)
     assert (chosen.used_kept, chosen.used_share, chosen.hits, chosen.silent) == (1.0, 1.0, 1.0, 0.0)
 
 
@@ -27,5 +27,5 @@ def test_too_few_uses_propose_nothing():
 @given(st.lists(st.lists(HITS, max_size=5), min_size=1, max_size=30))
 def test_a_higher_floor_never_keeps_more(receipts):
     figures = propose_floor(receipts).figures
-    assert [one.floor for one in figures] == list(FLOORS)
+    assert [figure.floor for figure in figures] == list(FLOORS)
     assert all(one.hits >= other.hits and one.used_kept >= other.used_kept for one, other in pairwise(figures))

@@ -14,7 +14,7 @@ def claim(fact_id: str, predicate: str, value: str, *, single: bool = False, nam
 
 
 def pairs(*claims: Claim) -> list[tuple[str, str, str]]:
-    return [(one.first, one.second, one.kind) for one in conflicts(claims)]
+    return [(conflict.first, conflict.second, conflict.kind) for conflict in conflicts(claims)]
 
 
 def test_two_values_of_a_single_valued_predicate_conflict() -> None:

@@ -72,7 +72,7 @@ def test_entries_of_one_day_with_other_dates_teach_no_rule_even_of_two_agents() 
     texts = [PAY.format(n) for n in range(4)]
     found = run([*said("mallory", texts, days=1), *said("bo", texts, days=1)])
     assert found.rules == {}
-    assert [one.days for one in found.proposals.values()] == [1]
+    assert [value.days for value in found.proposals.values()] == [1]
 
 
 def test_a_rule_of_two_agents_names_both_and_counts_days_of_receipt() -> None:

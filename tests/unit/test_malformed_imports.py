@@ -109,7 +109,7 @@ def test_a_value_of_another_type_at_any_level_is_read_or_named(sample: Sample, t
     plans: list[Plan] = []
     path = sample.made(tmp_path, sample.data)
     file = path / sample.inside if sample.inside else path
-    faults = [fault for one in sample.values() for fault in type_faults(one)]
+    faults = [fault for value in sample.values() for fault in type_faults(value)]
     for where, value in faults[:: len(faults) // 500 + 1]:  # the nodes of a long sample are alike
         file.write_bytes(sample.written([value]))
         said = refusal_of(lambda: plans.append(Plan.of(Selection(sample.name, SOURCES[sample.name], path))))
@@ -388,7 +388,7 @@ def test_special_files_of_a_bundle_are_skipped_and_named(special: str, tmp_path:
     documents, skipped = bundles._read(tmp_path)
     if special not in ("a folder of that name", "a file without rights"):
         assert [one["path"] for one in skipped] == ["CREW.md"]
-        assert [one["path"] for one in documents] == ["AGENT.md"]
+        assert [document["path"] for document in documents] == ["AGENT.md"]
 
 
 # the palace
@@ -401,7 +401,9 @@ def test_special_files_among_notes_are_left_out_and_counted(special: str, tmp_pa
     (tmp_path / os.fsdecode(b"n\xffme.md")).write_text("# Tea\nAda prefers tea in the morning.\n")
     source = read_notes(tmp_path, None)
     assert len(source.drawers) == 2
-    assert all(json.dumps(one.model_dump(mode="json"), ensure_ascii=False).encode() for one in source.drawers.values())
+    assert all(
+        json.dumps(value.model_dump(mode="json"), ensure_ascii=False).encode() for value in source.drawers.values()
+    )
     if special not in ("a folder of that name", "a file without rights"):
         assert sum(source.left_out.values()) == 1
 
@@ -442,7 +444,7 @@ def test_a_malformed_store_is_read_or_named(sql: str, tmp_path: Path) -> None:
         db.executescript(sql)
     read: list[Source] = []
     said = refusal_of(lambda: read.append(read_mempalace(folder)))
-    assert "chroma.sqlite3" in said or all(one.model_dump_json() for one in read[0].drawers.values())
+    assert "chroma.sqlite3" in said or all(value.model_dump_json() for value in read[0].drawers.values())
 
 
 def test_a_query_of_a_store_has_a_number_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,10 +112,14 @@ def test_the_agent_reads_long_term_memory_then_the_prior_log_then_today_and_over
         of_today=log("2026-05-14", "c" * 300, today=True),
     )
     whole = build_memory_block(given_)
-    assert [one.name for one in whole.sections] == ["AGENT.md", "daily/2026-05-13.md", "daily/2026-05-14.md"]
-    assert not any(one.cut for one in whole.sections)
+    assert [section.name for section in whole.sections] == ["AGENT.md", "daily/2026-05-13.md", "daily/2026-05-14.md"]
+    assert not any(section.cut for section in whole.sections)
     tight = build_memory_block(given_, budget=700)
-    assert [(one.chars > 0, one.cut) for one in tight.sections] == [(True, False), (True, True), (False, False)]
+    assert [(section.chars > 0, section.cut) for section in tight.sections] == [
+        (True, False),
+        (True, True),
+        (False, False),
+    ]
     assert CUT_SUFFIX in tight.text
     assert "Not shown for lack of room: daily/2026-05-14.md" in tight.text
 
@@ -124,11 +128,11 @@ def test_topics_come_by_name_while_they_fit_and_by_relevance_when_they_do_not() 
     topics = [topic("billing", "b" * 400, 0.1), topic("deployment", "d" * 400, 0.9), topic("security", "s" * 400, 0.5)]
     crew = [crew_md("c"), *topics]
     roomy = build_memory_block(BlockInput(crew=crew))
-    assert [one.name for one in roomy.sections if one.block == "crew"] == [
+    assert [section.name for section in roomy.sections if section.block == "crew"] == [
         "CREW.md", "topics/billing.md", "topics/deployment.md", "topics/security.md",
     ]  # fmt: skip
     tight = build_memory_block(BlockInput(crew=crew), budget=2_550)
-    shown = [(one.name, one.cut) for one in tight.sections if one.chars]
+    shown = [(section.name, section.cut) for section in tight.sections if section.chars]
     assert shown == [("CREW.md", False), ("topics/deployment.md", False), ("topics/security.md", True)]
     assert "Not shown for lack of room: topics/billing.md" in tight.text
 
@@ -150,14 +154,14 @@ def test_a_blocked_section_is_replaced_by_the_notice_of_the_seed_and_its_sibling
     assert notice in made.text
     assert poison not in made.text
     assert "I prefer tabs." in made.text
-    assert [one.blocked for one in made.sections] == [False, True]
+    assert [section.blocked for section in made.sections] == [False, True]
 
 
 def test_a_long_blocked_section_takes_no_more_room_than_its_notice() -> None:
     made = build_memory_block(
         BlockInput(agent=agent_md("x" * 50_000, "exfiltration/curl_with_token"), crew=[crew_md("c" * 100)])
     )
-    [blocked] = [one for one in made.sections if one.blocked]
+    [blocked] = [section for section in made.sections if section.blocked]
     assert not blocked.cut
     assert made.usage["agent"] < 600
 
@@ -330,5 +334,5 @@ def test_a_block_keeps_its_budget_its_markers_and_its_word_whatever_it_holds(giv
         assert len(opened) == len(closed) <= 1
         assert opened < closed or not opened
     assert made.usage["total"] == sum(made.usage[name] for name in BUDGETED)
-    labels = [one for one in made.sections if one.chars and one.block in BUDGETED]
+    labels = [section for section in made.sections if section.chars and section.block in BUDGETED]
     assert len(re.findall(r"^--- .* ---$", made.text, re.MULTILINE)) == len(labels)

@@ -37,7 +37,7 @@ def test_each_text_is_read_once_however_many_drawers_are_near(monkeypatch: pytes
     again = piece(7)
     again.drawer_id, again.text_hash = "other", -1
     asked = [piece(FILED + n) for n in range(ASKED)]
-    live = palace_filing._FiledDrawers(filed, cast(Any, [*asked, again]), lambda ids: {one: texts[one] for one in ids})
+    live = palace_filing._FiledDrawers(filed, cast(Any, [*asked, again]), lambda ids: {id_: texts[id_] for id_ in ids})
     counts: Counter[str] = Counter()
     assert live.choose(counts) == asked
     assert counts == {"duplicates": 1}

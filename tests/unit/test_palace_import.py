@@ -55,12 +55,12 @@ def test_a_store_is_read_in_whole_and_what_is_left_out_is_counted(tmp_path: Path
     long = [read.drawers[name].content for name in ("drawer_web_login_3", "drawer_web_login_3_part2")]
     assert "".join(long) == "line\n" * 3_000
     assert len(read.drawers) == 5
-    assert [(one.subject, one.object, one.valid_to, one.subject_type) for one in read.facts] == [
+    assert [(fact.subject, fact.object, fact.valid_to, fact.subject_type) for fact in read.facts] == [
         ("Backend", "MongoDB", "2025-01-14", "project"),
         ("Backend", "PostgreSQL", None, "project"),
     ]
     assert read.facts[1].source_closet == "drawer_api_storage_1"
-    assert [one["label"] for one in read.tunnels] == ["sessions are stored"]
+    assert [tunnel["label"] for tunnel in read.tunnels] == ["sessions are stored"]
     (fact,) = (reason for reason in read.left_out if reason.startswith("facts: valid_from"))
     assert dict(read.left_out) == {
         "rows that only say that a file was read": 1,
@@ -96,7 +96,7 @@ def test_notes_become_a_drawer_for_each_section_in_the_room_of_their_folder(tmp_
     (root / "short.md").write_text("# ok")
     os.utime(root / "plans.md", (1_700_000_000, 1_700_000_000))
     read = read_notes(root, None)
-    found = {one.content: one for one in read.drawers.values()}
+    found = {value.content: value for value in read.drawers.values()}
     assert len(found) == 3
     later = found["## Later\nWe look at Postgres again."]
     assert (later.wing, later.room, later.source_file, later.filed_at) == (
@@ -107,7 +107,7 @@ def test_notes_become_a_drawer_for_each_section_in_the_room_of_their_folder(tmp_
     )
     assert found["The parser is green."].room == "work"
     assert read.left_out.total() == 2
-    assert {one.wing for one in read_notes(root, "mine").drawers.values()} == {"mine"}
+    assert {value.wing for value in read_notes(root, "mine").drawers.values()} == {"mine"}
 
 
 def test_a_folder_without_notes_is_refused(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def turn(seq: int, text: str, *, user: bool = True, minute: float = 0.0) -> Exch
 
 def texts(*turns: ExchangeTurn) -> list[str | None]:
     exchanges: list[Exchange] = exchanges_of(turns, 1 << 50)
-    return [one.text for one in exchanges]
+    return [exchange.text for exchange in exchanges]
 
 
 def test_a_short_answer_stays_with_its_question_even_if_it_is_noise_alone() -> None:

@@ -38,7 +38,7 @@ CALLER = Caller.of(Principal(token_id="t", role=Role.OWNER, workspace_id="acme")
 
 async def test_a_walk_says_how_a_room_was_reached() -> None:
     answer = await NAVIGATION.traverse(CALLER, TraverseRequest(start_room="push"))
-    assert [(one.room, one.hop, one.connected_via, one.count) for one in answer.rooms] == [
+    assert [(room.room, room.hop, room.connected_via, room.count) for room in answer.rooms] == [
         ("push", 0, (), 9),
         ("auth", 1, ("mobile",), 5),
     ]
@@ -52,6 +52,8 @@ async def test_an_unknown_room_is_an_error_with_similar_names() -> None:
 
 async def test_tunnels_and_figures_are_those_of_the_callers_workspace() -> None:
     found = await NAVIGATION.tunnels(CALLER, TunnelsRequest(wing_a="backend"))
-    assert [(one.room, one.wings, one.halls) for one in found.tunnels] == [("auth", ("backend", "mobile"), ("login",))]
+    assert [(tunnel.room, tunnel.wings, tunnel.halls) for tunnel in found.tunnels] == [
+        ("auth", ("backend", "mobile"), ("login",))
+    ]
     figures = await NAVIGATION.figures(CALLER, PalaceGraphRequest())
     assert (figures.total_rooms, figures.total_edges, figures.rooms_per_wing) == (2, 1, {"backend": 1, "mobile": 2})

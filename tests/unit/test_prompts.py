@@ -39,8 +39,8 @@ def test_what_names_a_thing_asks_for_memories(prompt):
 
 
 def test_no_prompt_that_belongs_to_a_reference_memory_asks_nothing():
-    for one in reference_texts().memories:
-        for prompt in (one.question, one.paraphrase, one.situation, one.beside):
+    for memory in reference_texts().memories:
+        for prompt in (memory.question, memory.paraphrase, memory.situation, memory.beside):
             assert not asks_nothing(prompt), prompt
 
 

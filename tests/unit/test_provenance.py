@@ -123,7 +123,7 @@ async def test_a_rebuild_keeps_the_stamp_and_changes_no_digest(tmp_path: Path) -
     await host.fold(STREAM)
     await rebuild(host, source_of(STREAM), memory_mb=MEMORY_MB)
     verified = {one.projection: one for one in await verify(host, source_of(STREAM), memory_mb=MEMORY_MB)}
-    assert all(one.equal for one in verified.values())
+    assert all(value.equal for value in verified.values())
     assert {name: verified[name].live.digest for name in digests} == digests
     await host.close()
     store.close()

@@ -39,7 +39,7 @@ def test_one_word_that_is_german_too_does_not_make_a_question_german(question: s
 def test_english_questions_are_looked_up_as_ever() -> None:
     questions = [json.loads(line)["query"] for line in MIXED.read_text("utf-8").splitlines()]
     assert len(questions) == 110
-    changed = [one for one in questions if terms(one) != list(dict.fromkeys(ANALYZER.terms(one)))]
+    changed = [question for question in questions if terms(question) != list(dict.fromkeys(ANALYZER.terms(question)))]
     assert changed == [
         "Was ist der häufigste Fehler in den deutschen Hilfeartikeln?",
         "Wie viele Artikel waren in Woche 44 geprüft?",

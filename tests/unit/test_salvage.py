@@ -43,13 +43,13 @@ async def test_every_entry_of_an_old_journal_and_one_with_every_field_is_submitt
         for message in stream
         if message.seq not in parked
     ]
-    entries = [one for one in events if isinstance(one, EntryRecorded) and is_workspace(one.workspace_id)]
-    agents = {one.entry.id: one.entry for one in entries if not one.control}
+    entries = [event for event in events if isinstance(event, EntryRecorded) and is_workspace(event.workspace_id)]
+    agents = {entry.entry.id: entry.entry for entry in entries if not entry.control}
     reserved = {name for name, entry in agents.items() if info_of(entry.entry_type).publisher is PublisherKind.RESERVED}
     assert "skill.proposed" in {agents[name].entry_type for name in reserved}
     assert {name: salvaged[name].entry for name in agents.keys() - reserved} == {
         name: entry for name, entry in agents.items() if name not in reserved
     }
     assert {record["id"] for control, record in found if control} >= reserved, "listed, and not refused by the import"
-    decided = {one.entry.id for one in entries if one.control}
+    decided = {entry.entry.id for entry in entries if entry.control}
     assert {record["id"] for control, record in found if control} >= decided - salvaged.keys()

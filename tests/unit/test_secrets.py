@@ -66,7 +66,7 @@ def test_what_is_assigned_to_the_name_of_a_key_is_redacted_and_the_name_stays(ki
 
 
 def test_every_kind_has_an_example() -> None:
-    assert {one.kind for one in formats()} == SECRETS.keys() | ASSIGNED.keys()
+    assert {format_.kind for format_ in formats()} == SECRETS.keys() | ASSIGNED.keys()
 
 
 @pytest.mark.parametrize("kind", SECRETS)

@@ -68,7 +68,7 @@ async def test_a_wrong_password_in_the_url_is_not_quoted_by_the_error(tmp_path: 
     assert QUOTED not in ran.out + ran.err
 
 
-async def test_what_is_no_broker_is_wrong_usage_at_once_and_an_empty_one_none(tmp_path: Path) -> None:
+async def test_an_invalid_broker_url_is_wrong_usage_and_an_empty_one_counts_as_unset(tmp_path: Path) -> None:
     with Stack(tmp_path / "data", environment={"CREW_JOURNAL_NATS": ""}) as stack:
         ran = stack.run("up", "--nats", f"http://cj:{WRITTEN}@127.0.0.1:1", "--http", "127.0.0.1:0")
         assert ran.code == 2

@@ -183,7 +183,7 @@ def test_a_slow_ollama_delays_no_publish_and_no_lexical_recall(tmp_path: Path) -
 
 
 @pytest.mark.nightly
-def test_an_ollama_too_slow_for_queries_is_told_although_it_answers(tmp_path: Path) -> None:
+def test_an_ollama_too_slow_for_queries_is_reported_although_it_answers(tmp_path: Path) -> None:
     with OllamaServer() as server, watched(tmp_path, server) as under_test:
         under_test.publish("before")
         under_test.wait_for_vectors(3)
@@ -201,7 +201,7 @@ def test_an_ollama_too_slow_for_queries_is_told_although_it_answers(tmp_path: Pa
         assert again["model"]
 
 
-def test_ollama_going_away_and_coming_back_is_told_with_since_when(tmp_path: Path) -> None:
+def test_an_outage_of_ollama_and_its_end_are_reported_with_the_time(tmp_path: Path) -> None:
     with OllamaServer() as server, watched(tmp_path, server) as under_test:
         under_test.publish("before")
         under_test.wait_for_vectors(3)

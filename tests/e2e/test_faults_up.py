@@ -87,7 +87,7 @@ def test_a_terminal_that_is_closed_drains_up_and_leaves_no_broker_behind(tmp_pat
 
 
 @pytest.mark.nightly
-def test_a_hangup_that_is_ignored_as_nohup_does_ends_nothing(tmp_path: Path) -> None:
+def test_a_hangup_that_nohup_ignores_does_not_end_the_service(tmp_path: Path) -> None:
     with Stack(tmp_path / "data") as stack:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by what is started
         try:

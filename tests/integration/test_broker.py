@@ -90,7 +90,7 @@ async def test_a_started_broker_takes_connections_and_a_stopped_one_is_gone(
     await broker.stop()
 
 
-async def test_nobody_gets_in_without_the_password(broker: ManagedBroker) -> None:
+async def test_a_connection_without_the_password_is_refused(broker: ManagedBroker) -> None:
     attempts: tuple[dict[str, Any], ...] = ({}, {"user": broker.user, "password": "guess"})
     for credentials in attempts:
         client = Client()
@@ -153,7 +153,7 @@ async def test_a_killed_server_is_restarted_and_its_clients_reconnect(broker: Ma
         assert (await js.get_msg("KEPT", 1)).data == b"before"
 
 
-async def test_a_broker_that_is_told_to_start_anew_keeps_its_port_and_its_clients(broker: ManagedBroker) -> None:
+async def test_a_restarted_broker_keeps_its_port_and_its_clients(broker: ManagedBroker) -> None:
     before = broker.status()
     async with connected(broker) as client:
         await broker.restart()

@@ -176,7 +176,7 @@ async def test_no_header_of_a_request_does_anything(broker: ManagedBroker) -> No
 
 
 @pytest.mark.parametrize("destination", ["_INBOX.trace", SCOUT.subject, "control.w1.x"])
-async def test_a_traced_request_tells_the_agent_nothing(broker: ManagedBroker, destination: str) -> None:
+async def test_a_traced_request_answers_the_agent_without_the_trace(broker: ManagedBroker, destination: str) -> None:
     """The server sends trace events where the sender may publish: a request's way through the service's account."""
     await broker.set_agent_users([SCOUT])
     async with service_of(broker) as (rig, _), scout_of(broker) as scout:

@@ -252,7 +252,7 @@ async def test_the_service_is_found_by_arguments_environment_or_data_directory(
     release()
 
 
-def test_nothing_to_talk_to_is_said_with_what_to_do(tmp_path: Path, no_environment: pytest.MonkeyPatch) -> None:
+def test_without_a_service_the_error_says_what_to_do(tmp_path: Path, no_environment: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFound, match="crew-journal up"):
         CrewJournal(data_dir=tmp_path)
     with pytest.raises(NotAuthenticated, match="CREW_JOURNAL_TOKEN"):

@@ -85,7 +85,7 @@ async def test_a_message_of_no_workspace_is_recorded_in_the_system_s(broker: Man
         assert (letter.workspace_id, letter.body) == ("_system", b"\xff")
 
 
-async def test_a_retried_event_is_a_new_one_with_its_id_if_nobody_holds_it(broker: ManagedBroker) -> None:
+async def test_a_retried_event_keeps_its_id_if_no_entry_has_it(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
         letters = DeadLetters(rig.writer, rig.journal, rig.ids)
         await rig.journal.append(AGENT, note(id="e1", payload={"k": 1}))
@@ -102,7 +102,7 @@ async def test_a_retried_event_is_a_new_one_with_its_id_if_nobody_holds_it(broke
             await letters.find("entries", 1)
 
 
-async def test_a_retried_event_whose_id_is_held_gets_a_new_one_that_names_the_old(broker: ManagedBroker) -> None:
+async def test_a_retried_event_whose_id_is_taken_gets_a_new_id_and_names_the_old_one(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
         letters = DeadLetters(rig.writer, rig.journal, rig.ids)
         await rig.journal.append(AGENT, note("late and other", id="e1", refs={"mission": "m"}))

@@ -95,7 +95,9 @@ async def decide(live: MemoryNode, payload: ControlPayload) -> None:
     await live.caught_up(done.seq)
 
 
-async def test_a_model_that_is_dropped_and_added_again_embeds_every_text_anew(live: MemoryNode, themes: Themes) -> None:
+async def test_a_model_that_is_dropped_and_added_again_embeds_every_text_again(
+    live: MemoryNode, themes: Themes
+) -> None:
     await start(live)
     await write(live, "w_1", TEXT)
     await until_embedded(live, themes.model_id)

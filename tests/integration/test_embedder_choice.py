@@ -58,14 +58,14 @@ async def test_auto_passes_over_an_ollama_that_does_not_embed(
     assert (choice.kind, model, fault) == ("minilm", MINILM, None)
 
 
-async def test_auto_with_nothing_is_none_and_says_how_to_get_one(tmp_path: Path) -> None:
+async def test_auto_without_a_model_chooses_no_embedder_and_says_how_to_get_one(tmp_path: Path) -> None:
     choice, model, _ = await chosen("auto", NOWHERE, tmp_path)
     assert (choice.embedder, choice.kind, model) == (None, "none", None)
     assert "embedder install minilm" in choice.reason
     assert "cannot be reached" in choice.reason
 
 
-async def test_none_is_none_whatever_is_there(server: OllamaServer) -> None:
+async def test_the_setting_none_chooses_no_embedder_even_if_one_is_available(server: OllamaServer) -> None:
     choice, _, _ = await chosen("none", server.url, minilm_cache(), pinned=MINILM)
     assert choice.embedder is None
     assert server.requests == []

@@ -15,7 +15,7 @@ from crew_journal.schemas.rules.reference_texts import MEASURED
 from crew_journal.services.client import AsyncCrewJournal
 
 
-async def test_a_model_is_added_filled_switched_to_and_back_dropped_and_filled_anew(
+async def test_a_model_is_added_filled_switched_to_and_back_dropped_and_filled_again(
     tmp_path: Path, two_models: OllamaServer
 ) -> None:
     async with running(tmp_path, two_models) as journal:

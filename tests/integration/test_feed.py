@@ -164,7 +164,7 @@ async def test_a_feed_with_a_failing_handler_stops_at_once_and_leaves_the_batch(
         assert views.folded == [1, 2, 3]
 
 
-async def test_a_deleted_durable_is_made_anew_and_nothing_is_missed_or_repeated(broker: ManagedBroker) -> None:
+async def test_a_deleted_durable_is_created_again_and_nothing_is_missed_or_repeated(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
         views = Views()
         await fill(rig, 50)
@@ -239,7 +239,7 @@ async def test_deliveries_that_somebody_else_pulled_are_read_from_the_stream(bro
 
 
 @pytest.mark.parametrize("status", ["404", "100", "409", "500"])
-async def test_a_message_that_claims_to_be_a_word_of_the_server_stops_nobody(
+async def test_a_message_that_imitates_a_status_of_the_server_stops_no_reader(
     broker: ManagedBroker, status: str
 ) -> None:
     async with journal_rig(broker) as rig:

@@ -44,7 +44,7 @@ async def scripted(*says: bytes) -> AsyncIterator[str]:
         yield f"nats://{host}:{port}"
 
 
-async def test_a_refusal_is_told_though_other_attempts_were_only_cut_off() -> None:
+async def test_a_refusal_is_reported_although_other_attempts_were_cut_off() -> None:
     async with scripted(b"", b"", REFUSAL) as url:
         with pytest.raises(BrokerUnavailable, match=r"(?i)authorization"):
             await connect(url, "service", "wrong", "test", deadline_s=60.0)
@@ -79,7 +79,7 @@ async def test_a_first_connect_that_is_cancelled_at_any_moment_ends_and_leaves_n
         assert not {task for task in asyncio.all_tasks() - before if "Client.connect" in repr(task.get_coro())}
 
 
-async def test_a_connection_that_is_down_with_something_to_send_closes_all_the_same(broker: ManagedBroker) -> None:
+async def test_a_connection_that_is_down_with_unsent_data_closes(broker: ManagedBroker) -> None:
     before = asyncio.all_tasks()
     client = await connect(broker.url, broker.user, broker.password, "test")
     await client.divert("some.>", lambda *_: None)

@@ -213,7 +213,7 @@ def test_the_owners_token_is_minted_once_and_is_private(tmp_path: Path) -> None:
         ensure_owner_token(tmp_path / "data")
 
 
-def test_a_nodes_name_that_is_none_is_made_anew(tmp_path: Path) -> None:
+def test_an_invalid_name_of_a_node_is_replaced(tmp_path: Path) -> None:
     first = node_id(tmp_path)
     assert node_id(tmp_path) == first
     for content in (b"", b"\xff\xfe\x00", b"two words"):

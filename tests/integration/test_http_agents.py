@@ -187,7 +187,7 @@ async def test_an_update_of_a_crew_that_was_registered_meanwhile_is_refused_if_i
         await world.agent.update_crew("core", settings={})
 
 
-async def test_a_consolidation_of_a_crew_that_nobody_knows_is_an_error_that_names_it(world: World) -> None:
+async def test_a_consolidation_of_an_unknown_crew_is_an_error_that_names_it(world: World) -> None:
     with pytest.raises(NotFound, match="no crew nemo"):
         await world.admin.consolidate(crew_id="nemo")
 

@@ -207,7 +207,7 @@ async def test_a_body_must_keep_its_rate_and_one_that_does_may_take_long() -> No
         assert await steady.status() == 200
 
 
-async def test_a_client_that_takes_nothing_of_its_answer_is_cut() -> None:
+async def test_a_client_that_does_not_read_its_answer_is_disconnected() -> None:
     async with running(IMPATIENT) as service:
         connection = await service.connect()
         connection.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a stream's transport can
@@ -216,7 +216,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut() -> None:
         await _until(lambda: not service.server.connections)
 
 
-async def test_a_new_connection_takes_the_place_of_the_one_that_waited_longest_but_of_none_in_use() -> None:
+async def test_a_new_connection_replaces_the_idle_one_that_waited_longest() -> None:
     async with running(ConnectionBounds(connections=4)) as service:
         busy = [await service.connect() for _ in range(2)]
         for connection in busy:

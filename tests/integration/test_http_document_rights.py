@@ -165,7 +165,7 @@ async def test_a_write_that_contradicts_a_pinned_fact_is_refused_if_the_workspac
     await world.agent.document_write("AGENT", "append", "- The upload timeout is 30 s, says pins.md")
 
 
-async def test_an_agent_whose_memory_is_off_is_told_how_it_is_turned_on(world: World) -> None:
+async def test_an_agent_whose_memory_is_off_reads_how_to_turn_it_on(world: World) -> None:
     await world.owner.register_agent("ada", memory_enabled=False)
     for attempt in (
         world.agent.document_read("AGENT"),

@@ -28,7 +28,7 @@ async def reactor(stack: Stack) -> AsyncIterator[HealthReactor]:
     await made.stop()
 
 
-async def test_without_a_snapshot_reading_says_so_and_computes_none(stack: Stack) -> None:
+async def test_reading_without_a_snapshot_says_so_and_computes_no_figures(stack: Stack) -> None:
     """Contract §0 row 6: GET returns what is stored; only POST measures."""
     async with stack.http() as http:
         for _ in range(2):
@@ -132,7 +132,7 @@ async def test_contradictions_that_wait_to_be_judged_are_named_to_administrators
         assert other["review"] == []
 
 
-async def test_a_sweep_nobody_works_off_is_told_instead_of_waited_for_for_ever(stack: Stack) -> None:
+async def test_a_sweep_without_a_worker_is_reported_instead_of_waited_for(stack: Stack) -> None:
     recorder = cast(Recorder, stack.services.journal)
     alone = SweepNow(
         recorder, stack.store, clock=lambda: datetime.now(UTC), catch_up=stack.timekeeper.catch_up, wait_s=0.2

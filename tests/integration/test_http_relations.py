@@ -132,7 +132,7 @@ async def test_what_may_not_be_read_cannot_be_related_and_looks_unknown(world: W
     assert (await world.admin.relate("crew1", "far1", "supports")).seq
 
 
-async def test_an_agent_asserts_no_likeness_and_nobody_relates_an_entry_to_itself(world: World) -> None:
+async def test_an_agent_cannot_assert_similarity_and_an_entry_cannot_relate_to_itself(world: World) -> None:
     with pytest.raises(NotAllowed, match="contradicts and supports"):
         await world.agent.relate("own1", "own2", "similar")
     assert (await world.lead.relate("crew1", "crew2", "similar", weight=0.5)).weight == 0.5
@@ -152,7 +152,7 @@ async def test_another_workspace_is_refused_and_its_ids_are_unknown(world: World
     assert ([node.id for node in theirs.nodes], theirs.edges) == (["own1"], ())
 
 
-async def test_who_asserted_or_administers_may_retract(world: World) -> None:
+async def test_the_asserting_actor_and_administrators_may_retract(world: World) -> None:
     said = await world.agent.relate("own2", "own1", "contradicts")
     with pytest.raises(NotAllowed, match="the agent that alone asserted"):
         await world.lead.unrelate("own1", "own2", "contradicts", min_seq=said.seq)

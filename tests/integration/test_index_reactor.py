@@ -144,7 +144,7 @@ async def with_poison_ahead(live: MemoryNode, monkeypatch: pytest.MonkeyPatch) -
     return embed
 
 
-async def test_a_text_that_the_embed_reactor_put_off_holds_up_nothing_behind_it(
+async def test_a_text_that_the_embed_reactor_put_off_does_not_delay_later_ones(
     live: MemoryNode, themes: Themes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_poison_off(themes)
@@ -186,7 +186,9 @@ async def test_what_an_embed_reactor_of_another_process_put_off_is_unknown_and_a
     await live.until_vectors(1)
 
 
-async def test_poison_at_the_head_of_the_queue_starves_nobody_and_is_put_off(live: MemoryNode, themes: Themes) -> None:
+async def test_poison_at_the_head_of_the_queue_is_put_off_and_the_rest_is_handled(
+    live: MemoryNode, themes: Themes
+) -> None:
     """Contract §3 [TRAP]: 64 failing rows at the head were retried for ever, and nothing behind them was embedded."""
     themes.refuse = lambda text: EmbedderBadAnswer("half an answer") if "poison" in text else None
     for n in range(66):

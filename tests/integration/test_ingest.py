@@ -72,7 +72,7 @@ async def test_what_http_refuses_is_refused_with_the_same_problem(
         assert ingest.figures().refused == 1
 
 
-async def test_a_fault_whose_description_is_larger_than_a_message_is_told_without_it(broker: ManagedBroker) -> None:
+async def test_a_fault_with_a_description_larger_than_a_message_is_reported_without_it(broker: ManagedBroker) -> None:
     await broker.set_agent_users([SCOUT])
     async with service_of(broker) as (_, ingest), agent_client(broker.url, SCOUT.name, PASSWORD) as scout:
         problem = await scout.ask(SCOUT.subject, {**note(), "x" * 600_000: 1})

@@ -152,7 +152,7 @@ def assert_found(done: subprocess.CompletedProcess[str], path: Path, version: st
     assert version in subprocess.run([str(path), "--version"], capture_output=True, text=True, check=True).stdout
 
 
-def test_a_new_one_on_path_is_used_and_nothing_is_asked_of_the_network(machine: Machine) -> None:
+def test_a_new_nats_server_on_path_is_used_without_network(machine: Machine) -> None:
     machine.debian({"forky": "2.15.1"}, {"debian.sources": DEB822})
     on_path = machine.server("2.12.0")
     assert_found(machine.run(), on_path, "2.12.0")
@@ -168,7 +168,7 @@ def test_the_package_of_the_first_suite_is_unpacked_into_the_folder(machine: Mac
     assert list((machine.root / "tmp").iterdir()) == [], "temporary files are left"
 
 
-def test_a_second_run_asks_nothing_of_the_network(machine: Machine) -> None:
+def test_a_second_run_uses_no_network(machine: Machine) -> None:
     machine.debian({"trixie": "2.10.27"}, {"debian.sources": DEB822})
     machine.run()
     asked = len(machine.calls)
@@ -259,7 +259,7 @@ def test_a_suite_the_mirror_lacks_is_asked_once_and_the_next_is_tried(machine: M
     assert machine.calls == ["update forky", "update sid", "update trixie", "download trixie"]
 
 
-def test_an_older_one_on_path_is_used_only_if_nothing_newer_can_be_had(machine: Machine) -> None:
+def test_an_older_nats_server_on_path_is_used_only_if_no_newer_one_is_available(machine: Machine) -> None:
     on_path = machine.server("2.11.4")
     machine.debian({"trixie": "2.10.27"}, {"debian.sources": DEB822})
     assert_found(machine.run(), on_path, "2.11.4")
@@ -286,7 +286,7 @@ def test_homebrew_is_used_where_there_is_no_apt(machine: Machine) -> None:
     assert machine.calls == ["install nats-server"]
 
 
-def test_if_there_is_none_the_instruction_is_exact_and_the_exit_code_says_unavailable(machine: Machine) -> None:
+def test_without_a_nats_server_the_instruction_is_exact_and_the_exit_code_unavailable(machine: Machine) -> None:
     machine.server("2.9.10")
     done = machine.run()
     assert done.returncode == 5

@@ -267,7 +267,7 @@ BOUNDED_VIEWS = ("views flipped everywhere",)
 
 
 @pytest.mark.parametrize("damage", [one for one in VIEWS_DAMAGES if one.name in BOUNDED_VIEWS], ids=str)
-async def test_damaged_views_lack_nothing_or_say_what_to_do(
+async def test_damaged_views_are_complete_or_the_error_says_what_to_do(
     tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage
 ) -> None:
     await rebuild_if_told_to(tmp_path, healthy, damage)
@@ -275,7 +275,7 @@ async def test_damaged_views_lack_nothing_or_say_what_to_do(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("damage", VIEWS_DAMAGES, ids=str)
-async def test_every_damage_of_the_views_lacks_nothing_or_says_what_to_do(
+async def test_views_after_every_damage_are_complete_or_the_error_says_what_to_do(
     tmp_path: Path, healthy: tuple[Path, Path, Answers], damage: Damage
 ) -> None:
     print("OUTCOME", await rebuild_if_told_to(tmp_path, healthy, damage))

@@ -204,7 +204,7 @@ async def test_a_limit_out_of_range_is_refused(world: World, limit: int) -> None
         await world.queries.list(TOKENS["admin"], EntryFilters(), limit=limit)
 
 
-async def test_min_seq_beyond_the_views_is_told_in_time(world: World) -> None:
+async def test_min_seq_beyond_the_views_is_answered_in_time(world: World) -> None:
     with pytest.raises(ViewsBehind):
         await world.queries.count(TOKENS["admin"], EntryFilters(), min_seq=ENTRIES + 1)
     with pytest.raises(InvalidQuery, match="min_seq"):

@@ -197,7 +197,7 @@ async def test_after_a_switch_the_new_models_facts_are_linked_from_the_first_on(
     assert {edge[:2] for edge in linking.edges()} == {("e3", "e2")}
 
 
-async def test_run_again_from_the_beginning_it_publishes_nothing_twice(linking: Linking) -> None:
+async def test_a_run_from_the_beginning_publishes_nothing_twice(linking: Linking) -> None:
     """Contract §7: idempotent."""
     for number in range(1, 6):
         await linking.both(f"e{number}", number)
@@ -443,7 +443,7 @@ async def test_without_views_there_is_no_reactor(linking: Linking) -> None:
 
 
 @pytest.mark.parametrize("host", ["http://[::1", "http://127.0.0.1:port", "http://127.0.0.1:99999999"])
-async def test_a_judge_whose_address_is_none_is_left_out_and_status_says_so(linking: Linking, host: str) -> None:
+async def test_a_judge_with_an_invalid_address_is_left_out_and_status_says_so(linking: Linking, host: str) -> None:
     stack = linking.stack
     similar = SimilarEntries(stack.store, stack.recall.indexes)
     settings = Settings(ollama_host=host, judge_model="llama3.2")

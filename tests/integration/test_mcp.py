@@ -85,7 +85,7 @@ async def test_a_model_that_asks_gets_what_does_not_count_any_more_marked_and_be
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_session_begins_with_the_notes_of_its_agent_unless_it_wants_none(stack: Stack, mode: str) -> None:
+async def test_a_session_begins_with_the_notes_of_its_agent_unless_they_are_off(stack: Stack, mode: str) -> None:
     token = await stack.token(Role.AGENT, f"mcp-notes-{mode[:4]}", agent="ada", crew="red")
     other = await stack.token(Role.AGENT, f"mcp-notes-{mode[:4]}", agent="bob", crew="red")
     async with connected(stack, token.plaintext, mode) as client:

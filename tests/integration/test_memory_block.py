@@ -105,7 +105,7 @@ async def test_an_agent_and_a_crew_of_one_name_share_nothing(world: World) -> No
     assert "Agent text." not in (await world.ada.memory_block()).text
 
 
-async def test_a_write_is_in_the_next_block_and_a_retracted_document_in_none(world: World) -> None:
+async def test_a_write_is_in_the_next_block_and_a_retracted_document_is_not(world: World) -> None:
     assert (await world.ada.memory_block()).usage["total"] == 0
     await world.ada.document_write("AGENT", mode="append", content="First.")
     assert "First." in (await world.ada.memory_block()).text
@@ -188,7 +188,7 @@ async def test_a_crew_of_one_has_no_crew_tier(world: World) -> None:
     assert "Alone." in (await world.bruno.memory_block(min_seq=made.seq)).text
 
 
-async def test_the_card_of_the_person_who_opened_the_session_is_shown_and_no_other(world: World) -> None:
+async def test_only_the_card_of_the_person_who_opened_the_session_is_shown(world: World) -> None:
     await world.ada.document_write("peers", key="maria", mode="replace", content="Maria likes short answers.")
     slug = slug_of(subject_hash(SUBJECT_KEY, "acme", "u-7"))
     await world.ada.document_write("peers", key=slug, mode="replace", content="Seven likes long answers.")

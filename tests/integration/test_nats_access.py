@@ -183,7 +183,7 @@ async def test_on_nats_counts_one_agent_only(tmp_path: Path, role: str) -> None:
             assert reach(await other.create_token(**ADA)).subject == "ingest.acme.platform.ada"
 
 
-async def test_a_token_that_the_broker_could_not_be_told_of_is_revoked_again(
+async def test_a_token_that_could_not_be_given_to_the_broker_is_revoked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[NatsUsers] = []
@@ -216,7 +216,7 @@ def by_hand(hint: str) -> str:
     return hint[hint.index("AGENT-") : hint.index("; JOURNAL is")]
 
 
-async def test_a_broker_of_ones_own_is_told_by_its_operator_what_the_refusal_says(tmp_path: Path) -> None:
+async def test_the_refusal_of_an_external_broker_says_how_to_configure_it(tmp_path: Path) -> None:
     user, password = nats_agent("ada", workspace_id="acme", agent_id="ada", crew_id="platform")
     async with external_broker(tmp_path / "theirs") as theirs:
         settings = {"nats": theirs.url, "nats_user": theirs.user, "nats_password": theirs.password}

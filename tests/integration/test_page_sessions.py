@@ -70,7 +70,7 @@ async def test_a_server_on_another_port_receives_no_cookie_for_any_path_that_it_
         assert sent.headers["cookie"] == f"{visitor.name}={visitor.value}", "the path alone keeps it"
 
 
-async def test_the_id_of_a_session_opens_nothing_without_its_place_and_no_route_beside_the_pages(node: Runtime) -> None:
+async def test_a_session_id_works_only_from_its_address_and_only_for_the_pages(node: Runtime) -> None:
     async with signed_in(node, node.owner_token) as visitor, client(node) as thief:
         assert visitor.value not in (node.owner_token, visitor.home)
         for path in ("/", "/ui/journal", f"{PREFIX}{'x' * 22}/journal"):

@@ -192,7 +192,7 @@ async def test_drawers_that_say_the_same_are_merged_into_the_new_one_with_a_summ
     assert rows(live, "state, summary")[0] == ("processed", "They say the same.")
 
 
-async def test_drawers_that_are_classified_before_they_are_embedded_are_compared_all_the_same(
+async def test_drawers_that_are_classified_before_they_are_embedded_are_compared(
     live: MemoryNode, chat: ScriptedChat
 ) -> None:
     await file(live, *SAME)

@@ -67,7 +67,7 @@ async def test_hits_read_the_same_from_memory_and_from_the_views(tmp_path, recor
         assert (hits["e2"].agent_id, hits["e2"].crew_id, hits["e2"].payload) == (None, None, {})
 
 
-async def test_a_name_that_nothing_has_is_an_error_that_lists_what_there_is(tmp_path):
+async def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
     async with recalling(tmp_path) as at_work:
         registered = control(AgentRegistered(agent_id="a9", crew_id="c9"), "reg", workspace="w1")
         await at_work.fold(told("e1"), entry("n1", entry_type="exec.output_chunk", agent="a2", crew="c2"), registered)
@@ -134,7 +134,7 @@ async def test_relative_dates_of_a_query_count_from_now_or_from_when_it_says_it_
 
 
 @pytest.mark.parametrize("asked_at", ["last week", "2026-11-21T10:00:00", "2026-02-30T10:00:00Z"])
-def test_a_time_that_is_none_is_refused_by_name(asked_at):
+def test_an_invalid_time_is_refused_naming_its_field(asked_at):
     with pytest.raises(InvalidQuery, match="asked_at: "):
         parse(RECALL, {"query": "parser today", "asked_at": asked_at})
 

@@ -60,7 +60,7 @@ async def test_at_most_k_neighbours_are_appended(at_work: Fixture) -> None:
     assert [name for name, _ in await walked(at_work, walk_depth=0)] == [n for n, v in await walked(at_work) if not v]
 
 
-async def test_the_walk_asks_the_model_for_nothing(at_work: Fixture) -> None:
+async def test_the_walk_calls_no_model(at_work: Fixture) -> None:
     """Seed 1: "deepen context without paying for another embedding round-trip"."""
     await at_work.fold(*(vector(f"hit{n}", entry_seq=seq, model="mini") for n, seq in ((1, 2), (2, 5))))
     await at_work.recall(recipe="dense", walk_depth=0)

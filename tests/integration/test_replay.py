@@ -121,7 +121,7 @@ async def test_two_replays_at_once_do_not_disturb_each_other(broker: ManagedBrok
         assert [m.seq for m in two] == list(range(1_000, 4_001))
 
 
-async def test_headers_that_are_not_ascii_are_text_all_the_same(broker: ManagedBroker) -> None:
+async def test_headers_that_are_not_ascii_are_read_as_text(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
         js = rig.client.jetstream()
         await js.publish("journal.acme._.scout.note", b"{}", headers={h.CONTENT_HASH: "äöü", "X-Other": "plain"})

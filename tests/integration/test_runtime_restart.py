@@ -57,7 +57,7 @@ async def test_a_node_started_again_goes_on_with_its_views(tmp_path: Path) -> No
     assert _files(tmp_path, f"{VIEWS_FILE}*") == [VIEWS_FILE]
 
 
-async def test_views_folded_anew_are_whole_when_the_node_has_started(
+async def test_views_that_are_folded_again_are_complete_when_the_node_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with node(tmp_path) as client:
@@ -75,7 +75,7 @@ async def test_views_folded_anew_are_whole_when_the_node_has_started(
         assert [entry.summary for entry in (await agent.list()).entries] == ["before"]
 
 
-async def test_views_that_are_ahead_of_the_stream_are_kept_hide_nothing_and_the_node_says_what_to_do(
+async def test_views_ahead_of_the_stream_are_kept_aside_and_the_node_says_what_to_do(
     tmp_path: Path,
 ) -> None:
     async with node(tmp_path) as client:
@@ -123,7 +123,7 @@ def _rot(path: Path) -> None:
         "a token of no workspace's form",
     ],
 )
-async def test_damaged_views_are_put_aside_at_the_start_folded_anew_and_status_says_so(
+async def test_damaged_views_are_put_aside_at_the_start_and_folded_again_and_status_says_so(
     tmp_path: Path, damage: str
 ) -> None:
     async with node(tmp_path) as client:
@@ -152,7 +152,7 @@ async def test_damaged_views_are_put_aside_at_the_start_folded_anew_and_status_s
         assert (await client.status())["views_put_aside"] is None
 
 
-async def test_views_that_rot_while_they_are_served_are_told_with_what_to_do_and_a_rebuild_mends_them(
+async def test_views_damaged_while_served_are_reported_with_what_to_do_and_a_rebuild_mends_them(
     tmp_path: Path,
 ) -> None:
     async with node(tmp_path) as client:

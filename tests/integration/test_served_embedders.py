@@ -85,7 +85,7 @@ async def test_documents_and_queries_get_the_models_own_prefixes(
     assert server.embedded == ["search_document: a fact", "search_query: a question"]
 
 
-def test_prefixes_go_by_the_name_without_namespace_and_tag_and_others_have_none() -> None:
+def test_prefixes_are_chosen_by_the_name_without_namespace_and_tag() -> None:
     assert prefixes_of("nomic-embed-text:v1.5") == prefixes_of("someone/nomic-embed-text:latest")
     assert prefixes_of("nomic-embed-text").query == "search_query: "
     assert prefixes_of("mxbai-embed-large").document == ""
@@ -108,7 +108,7 @@ async def test_many_texts_travel_in_batches_of_64(server: OllamaServer, embedder
     assert np.allclose(as_vector(vectors[149]), expected / np.linalg.norm(expected), atol=1e-6)
 
 
-async def test_no_texts_ask_nothing(server: OllamaServer, embedder: ServedEmbedder) -> None:
+async def test_no_texts_send_no_request(server: OllamaServer, embedder: ServedEmbedder) -> None:
     assert await embedder.embed_documents([]) == []
     assert server.requests == []
 
@@ -305,7 +305,7 @@ async def test_a_batch_has_more_time_than_one_text(server: OllamaServer, make: M
     await embedder.close()
 
 
-async def test_a_socket_that_accepts_and_says_nothing_runs_into_the_time_out(make: Make) -> None:
+async def test_a_socket_that_accepts_and_never_answers_times_out(make: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         embedder = make(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.2)
         with pytest.raises(EmbedderUnavailable):

@@ -74,7 +74,7 @@ async def test_statements_without_a_common_word_bring_up_their_line():
 
 
 @pytest.mark.skipif(not VEHICLE.is_dir(), reason="vehicle_dev is evaluation data beside the repository")
-async def test_situations_bring_up_more_told_than_asked():
+async def test_situations_as_statements_bring_up_more_than_as_questions():
     journal = await situations()
     assert recall_of(journal) >= 0.58
     assert recall_of(journal) > recall_of(as_questions(journal))

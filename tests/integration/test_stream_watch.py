@@ -17,7 +17,7 @@ from crew_journal.services.journal.watch import stream_watch
 from crew_journal.services.journal.watch.stream_watch import StreamWatch
 
 
-async def test_a_stream_made_anew_is_noticed_after_a_reconnect_and_one_that_stays_is_not(tmp_path: Path) -> None:
+async def test_a_recreated_stream_is_noticed_after_a_reconnect(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         client = await connect(broker.url, broker.user, broker.password, "test")
         watch = StreamWatch(client, (await declare_streams(client)).made, every_s=3_600)

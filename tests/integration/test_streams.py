@@ -69,7 +69,7 @@ async def test_a_broker_that_is_not_there_is_unavailable_within_the_bound() -> N
         await connect(f"nats://127.0.0.1:{free_port()}", None, None, "test", deadline_s=0.5)
 
 
-async def test_a_wrong_password_is_told(broker: ManagedBroker) -> None:
+async def test_a_wrong_password_is_reported(broker: ManagedBroker) -> None:
     with pytest.raises(BrokerUnavailable, match=r"(?i)authorization"):
         await connect(broker.url, broker.user, "wrong", "test", deadline_s=60.0)
 

@@ -151,7 +151,7 @@ async def test_a_decay_is_finished_with_the_rows_its_fold_went_over(stack: Stack
     assert decay["counts"] == {"decayed": 0}
 
 
-async def test_why_a_sweep_failed_is_told_to_who_administers_only(stack: Stack) -> None:
+async def test_only_administrators_see_why_a_sweep_failed(stack: Stack) -> None:
     """A reason may name the address of a model's server; an AGENT's status says that something fails, not where."""
     clock = await begin(stack, "w1")
     due = f"{clock.now:%Y-%m-%d}T12:00:00.000Z"
@@ -214,7 +214,7 @@ async def test_in_the_background_it_goes_on_by_itself(stack: Stack) -> None:
     await sweeps.stop()
 
 
-async def test_a_sweep_can_be_run_at_once_by_who_administers_its_workspace(stack: Stack) -> None:
+async def test_a_sweep_can_be_run_at_once_by_administrators_of_its_workspace(stack: Stack) -> None:
     await begin(stack, "w1", "w2")
     admin = await stack.token(Role.ADMIN, "w1")
     agent = await stack.token(Role.AGENT, "w1", agent="a1", crew="c1")

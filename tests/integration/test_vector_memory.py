@@ -21,7 +21,7 @@ from crew_journal.services.query.hot.vector_matrix import VectorMatrix
 from crew_journal.services.query.hot.vectors import read_matrix
 
 
-async def test_switching_back_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_switching_back_to_a_model_loads_no_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with switching(tmp_path) as at_work:
         check(await at_work.recall())
         await at_work.activate("blue")

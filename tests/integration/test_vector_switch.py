@@ -142,7 +142,7 @@ async def test_an_index_loaded_while_the_former_one_is_switched_meets_the_active
         assert check(await at_work.recall()) == "red"
 
 
-async def test_a_model_that_was_dropped_and_added_again_is_asked_for_its_queries_anew(tmp_path: Path) -> None:
+async def test_a_model_that_was_dropped_and_added_again_embeds_queries_again(tmp_path: Path) -> None:
     """It may be another model of the same name: a vector of the former one means nothing beside its vectors."""
     async with switching(tmp_path) as at_work:
         red = at_work.embedders["red"]
@@ -162,7 +162,7 @@ async def test_a_model_that_was_dropped_and_added_again_is_asked_for_its_queries
         assert red.calls == 2
 
 
-async def test_a_model_that_is_activated_with_other_dimensions_is_asked_anew(tmp_path: Path) -> None:
+async def test_a_model_that_is_activated_with_other_dimensions_embeds_queries_again(tmp_path: Path) -> None:
     async with switching(tmp_path) as at_work:
         await at_work.recall()
         await at_work.decide(EmbeddingsActivated(model="red", embedder="ollama", dim=3))

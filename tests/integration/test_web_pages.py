@@ -145,7 +145,7 @@ async def test_an_entry_is_retracted_and_restored_by_the_forms_of_its_page(node:
         assert "was a drill" not in (await http.get("/entry/plain")).text
 
 
-async def test_a_form_that_is_not_ours_changes_nothing(node: Runtime) -> None:
+async def test_a_form_from_another_site_changes_nothing(node: Runtime) -> None:
     form = {"entry_id": "plain", "reason": "forged", "back": "/"}
     async with browser(node, node.owner_token) as http:
         code = code_in((await http.get("/")).text)

@@ -92,7 +92,7 @@ async def test_a_stream_that_appears_within_the_deadline_takes_the_message(broke
         assert (await waiting).seq == 1
 
 
-async def test_a_full_stream_is_told_as_an_error_of_the_broker(broker: ManagedBroker) -> None:
+async def test_a_full_stream_is_reported_as_an_error_of_the_broker(broker: ManagedBroker) -> None:
     async with journal_rig(broker) as rig:
         js = rig.client.jetstream()
         await js.add_stream(name="SMALL", subjects=["small.>"], max_msgs=1, discard="new")
@@ -329,7 +329,7 @@ async def test_a_dead_letter_among_group_commits_goes_its_own_way(broker: Manage
         assert sorted(p.seq for p in published) == list(range(1, 151))
 
 
-async def test_one_message_that_is_too_large_fails_nobody_else_of_its_group(broker: ManagedBroker) -> None:
+async def test_a_message_that_is_too_large_fails_alone_in_its_group(broker: ManagedBroker) -> None:
     async with journal_rig(broker, group_commit=True) as rig:
         messages = [message(f"m{n}") for n in range(100)]
         messages.insert(50, message("large", b"x" * rig.client.max_payload))
@@ -353,7 +353,7 @@ async def test_a_message_that_expects_a_sequence_is_refused_naming_the_present_o
         assert (await rig.writer.post_expecting(encoded("b"), first.seq)).seq == first.seq + 2
 
 
-async def test_a_message_whose_ack_is_lost_is_refused_naming_itself(
+async def test_a_message_whose_ack_is_lost_is_refused_with_its_own_id(
     broker: ManagedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[bytes] = []

@@ -30,7 +30,7 @@ async def test_a_model_with_vectors_or_an_embedder_may_be_activated(views: ViewS
 
 
 @pytest.mark.parametrize("model", ["minni", "given up", "nomic\n"])
-async def test_a_model_nobody_could_recall_with_is_refused_and_the_others_are_named(
+async def test_a_model_that_cannot_recall_is_refused_and_the_usable_ones_are_named(
     views: ViewStore, model: str
 ) -> None:
     with pytest.raises(NotFound) as caught:

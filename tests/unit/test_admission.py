@@ -67,7 +67,7 @@ def test_merged_arrays_answer_like_the_tail(monkeypatch: pytest.MonkeyPatch) -> 
         assert found.seq == seq
 
 
-def test_keys_that_share_their_first_half_are_told_apart() -> None:
+def test_keys_that_share_their_first_half_are_distinguished() -> None:
     index = IdentityIndex()
     mine, other = event(1, "a"), event(2, "b")
     twin = EntryRecorded(

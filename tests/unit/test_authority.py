@@ -130,7 +130,7 @@ def test_a_pattern_that_covers_something_to_publish_can_be_granted(pattern: str)
         ({"actor_type": "keeper", "entry_type": "chat.user_message"}, "actor_type"),
     ],
 )
-def test_an_agents_token_speaks_for_nobody_else(fields: dict[str, Any], field: str) -> None:
+def test_an_agents_token_speaks_only_for_itself(fields: dict[str, Any], field: str) -> None:
     assert refused(AGENT, **fields).field == field
     with pytest.raises(NotAllowed) as caught:
         accept(AGENT, note(**fields), NOW, "entries[3].")

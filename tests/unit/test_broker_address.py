@@ -67,7 +67,7 @@ def test_what_is_no_address_is_refused_by_its_option_and_not_quoted(written: str
 
 
 @pytest.mark.parametrize("empty", ["", None])
-def test_what_is_set_to_nothing_is_not_set(monkeypatch: pytest.MonkeyPatch, empty: str | None) -> None:
+def test_an_empty_setting_counts_as_unset(monkeypatch: pytest.MonkeyPatch, empty: str | None) -> None:
     for name in ("NATS", "NATS_USER", "NATS_PASSWORD"):
         monkeypatch.setenv(f"CREW_JOURNAL_{name}", "")
     settings = Settings() if empty is None else Settings(nats=empty)

@@ -28,7 +28,7 @@ def test_warnings_of_damage_are_found_each_once_with_the_last_time(tmp_path: Pat
     ]
 
 
-def test_a_log_without_end_or_none_at_all_costs_little(tmp_path: Path) -> None:
+def test_an_endless_or_absent_log_costs_little(tmp_path: Path) -> None:
     log = tmp_path / "nats.log"
     assert damage_warnings(log, 12) == []
     lines = "".join(f"[12] 2026/11/22 09:10:13.000001 [WRN] Filestore bad block {n}\n" for n in range(40_000))

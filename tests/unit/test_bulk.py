@@ -104,7 +104,7 @@ async def test_the_next_batch_is_decoded_while_one_is_committed(
         assert seqs(live) == COUNTED
 
 
-async def test_views_replaced_while_a_batch_is_ready_know_its_identities_all_the_same(
+async def test_views_replaced_while_a_batch_is_ready_have_its_identities(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:
@@ -146,7 +146,7 @@ async def test_a_batch_that_was_folded_meanwhile_is_not_folded_again(tmp_path: P
         assert seqs(live) == list(range(1, 11))
 
 
-async def test_whoever_stops_reading_ahead_closes_the_source_at_once() -> None:
+async def test_stopping_to_read_ahead_closes_the_source_at_once() -> None:
     closed = asyncio.Event()
 
     async def source() -> AsyncIterator[list[RawMessage]]:

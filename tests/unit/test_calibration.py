@@ -68,7 +68,7 @@ def test_log_odds_by_meaning_are_the_same_whatever_range_the_cosines_of_a_model_
     assert np.abs(before - after).max() < 0.5
 
 
-def test_a_model_that_tells_nothing_apart_is_not_calibrated():
+def test_a_model_that_separates_no_texts_is_not_calibrated():
     draw = np.random.default_rng(3)
     some = [np.stack([unit(row) for row in draw.normal(size=(60, DIM))]) for _ in range(3)]
     assert calibrate("blind", some[0], some[1], some[2], FOREIGN) is None

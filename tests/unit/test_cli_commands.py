@@ -213,7 +213,7 @@ def test_a_hostile_memory_does_not_act_on_the_terminal(fake: FakeClient, capsys:
     assert "[red]x[/red]" in shown
 
 
-def test_without_a_journal_reading_is_not_found_and_makes_none(
+def test_reading_without_a_journal_is_not_found_and_creates_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["list", "--data-dir", str(tmp_path / "none")]) == 4
@@ -229,7 +229,7 @@ def test_an_address_without_a_token_is_not_allowed(
     assert "--token" in capsys.readouterr().err
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert re.fullmatch(r"crew-journal \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
 

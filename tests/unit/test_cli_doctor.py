@@ -38,7 +38,7 @@ def test_a_taken_port_is_a_failure_and_a_free_one_is_not(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["nonsense", "127.0.0.1:x"])
-def test_a_port_that_is_none_is_a_failure(tmp_path: Path, text: str) -> None:
+def test_an_invalid_port_is_a_failure(tmp_path: Path, text: str) -> None:
     (found,) = find(checks.check_port, settings(tmp_path, http=text))
     assert found.verdict is Verdict.FAIL
 

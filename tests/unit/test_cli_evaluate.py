@@ -68,7 +68,7 @@ def test_what_a_question_lacks_is_named_and_an_id_is_not_read_letter_by_letter(
     assert caught.value.param_hint == "queries.jsonl"
 
 
-def test_a_question_may_say_when_it_is_asked_and_else_nobody_knows(tmp_path: Path) -> None:
+def test_a_question_without_a_time_is_undated(tmp_path: Path) -> None:
     """Figures must not depend on the day they are measured."""
     found = read_set(folder(tmp_path, ASKED, {**ASKED, "asked_at": "2023-05-10T01:00:00+02:00"}))
     assert [question.asked_at for question in found.questions] == ["unknown", "2023-05-10T01:00:00+02:00"]
@@ -176,7 +176,7 @@ def test_an_id_of_two_entries_is_refused_and_the_same_line_twice_is_not(tmp_path
         read_set(folder(tmp_path, ASKED, entries=[ENTRY, {**ENTRY, "summary": "another"}]))
 
 
-def test_a_question_that_no_entry_of_its_agent_answers_is_left_out_and_told_why(tmp_path: Path) -> None:
+def test_a_question_that_no_entry_of_its_agent_answers_is_left_out_with_a_reason(tmp_path: Path) -> None:
     """Each counted as a recall of 0, without a word."""
     others = [{**ASKED, "relevant_ids": []}, {**ASKED, "relevant_ids": ["a9", "a8"]}, {**ASKED, "agent_id": "bob"}]
     found = read_set(folder(tmp_path, *others, ASKED))
@@ -230,7 +230,7 @@ def test_an_agent_in_several_workspaces_is_asked_where_the_answer_is(tmp_path: P
     assert [question.workspace_id for question in read_set(tmp_path, "mine").questions] == ["mine"] * 3
 
 
-def test_a_question_whose_answers_lie_in_two_workspaces_is_to_name_one(tmp_path: Path) -> None:
+def test_a_question_whose_answers_are_in_two_workspaces_must_name_one(tmp_path: Path) -> None:
     entries = [ENTRY, {**ENTRY, "workspace_id": "default"}]
     with pytest.raises(typer.BadParameter, match=r"several workspaces \(default and w\).*name it as workspace_id"):
         read_set(folder(tmp_path, ASKED, entries=entries))

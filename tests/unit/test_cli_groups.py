@@ -36,7 +36,7 @@ def answered(*arguments: str) -> Any:
     return told[0]
 
 
-def test_a_group_arrives_whole_with_its_defaults_where_nothing_was_said() -> None:
+def test_a_group_of_options_arrives_complete_with_its_defaults() -> None:
     assert answered("tea") == ("tea", Place(), False)
     assert answered("tea", "-n", "a", "--name", "b", "--depth", "2", "--loud") == ("tea", Place(["a", "b"], 2), True)
 

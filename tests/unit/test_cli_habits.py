@@ -131,7 +131,7 @@ def test_a_wrong_file_is_named_with_what_is_wrong(
     assert config_file() == config
 
 
-def test_values_are_completed_and_nothing_is_said_where_no_service_runs(
+def test_completion_gives_values_and_stays_silent_without_a_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert completing.complete_recipe("ro") == ["robust"]

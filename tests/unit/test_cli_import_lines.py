@@ -118,7 +118,7 @@ def test_reading_on_from_any_batch_gives_the_same_lines(count: int, skip: int) -
     assert again == [line.record["id"] for batch in whole for line in batch.good]
 
 
-def test_what_the_service_refuses_is_told_by_line() -> None:
+def test_what_the_service_refuses_is_reported_by_line() -> None:
     sent = [Line(7, b"a", {}), Line(9, b"b", {})]
     error = InvalidEntry((FieldProblem("entries[1].summary", "is odd"), FieldProblem("entries[0]", "is late")))
     assert bad_lines_of(error, sent) == [

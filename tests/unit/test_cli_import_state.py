@@ -46,7 +46,7 @@ def test_a_file_that_has_grown_is_imported_from_where_it_ended(tmp_path: Path, l
     assert load(kept, source).line == lines
 
 
-def test_a_file_with_another_beginning_is_imported_anew(tmp_path: Path) -> None:
+def test_a_file_with_another_beginning_is_imported_again(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     write(source, 100)
     kept = after(source, tmp_path, 40)
@@ -54,7 +54,7 @@ def test_a_file_with_another_beginning_is_imported_anew(tmp_path: Path) -> None:
     assert load(kept, source).line == 0
 
 
-def test_a_file_rewritten_just_before_the_offset_is_imported_anew(tmp_path: Path) -> None:
+def test_a_file_rewritten_just_before_the_offset_is_imported_again(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     write(source, 5_000)
     kept = after(source, tmp_path, 4_000)
@@ -64,7 +64,7 @@ def test_a_file_rewritten_just_before_the_offset_is_imported_anew(tmp_path: Path
     assert load(kept, source).line == 0
 
 
-def test_a_file_that_has_shrunk_is_imported_anew(tmp_path: Path) -> None:
+def test_a_file_that_has_shrunk_is_imported_again(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     write(source, 5_000)
     kept = after(source, tmp_path, 5_000)
@@ -79,7 +79,7 @@ def test_each_target_has_a_progress_of_its_own(tmp_path: Path) -> None:
     assert load(StateFile(tmp_path, source, "http://elsewhere"), source).line == 0
 
 
-def test_a_torn_progress_file_means_anew(tmp_path: Path) -> None:
+def test_a_torn_progress_file_restarts_the_import(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     write(source, 100)
     kept = after(source, tmp_path / "imports", 40)

@@ -52,7 +52,7 @@ def test_it_goes_on_behind_an_entry_that_is_where_it_was_acked(behind: bool) -> 
     ],
     ids=["ends before it", "holds it elsewhere", "does not know it", "does not answer"],
 )
-def test_it_begins_anew_in_a_journal_that_does_not_show_it(journal: Any) -> None:
+def test_it_starts_over_in_a_journal_that_does_not_contain_it(journal: Any) -> None:
     assert not still_held(journal, STATE)
 
 
@@ -61,7 +61,7 @@ def test_a_progress_file_that_names_no_entry_proves_nothing() -> None:
     assert not still_held(journal, ImportState("a.jsonl", line=40, last_seq=40))
 
 
-def test_a_token_that_may_not_ask_is_told_so() -> None:
+def test_a_token_without_the_right_gets_an_error() -> None:
     journal: Any = Journal(40, fails=NotAllowed("another workspace"))
     with pytest.raises(NotAllowed):
         still_held(journal, STATE)

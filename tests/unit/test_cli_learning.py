@@ -56,7 +56,7 @@ def test_an_explanation_lists_the_entries_and_says_how_many_are_gone(capsys: pyt
         ("diff_proposal", {"diff": ""}, "an approval changes nothing"),
     ],
 )
-def test_nothing_to_show_is_said(
+def test_an_empty_result_prints_a_message(
     operation: str, answer: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert says in printed(operation, answer, capsys)

@@ -44,7 +44,7 @@ def test_a_file_gets_every_event_as_json(monkeypatch: pytest.MonkeyPatch) -> Non
     assert lines[0]["seq"] == 1
 
 
-def test_who_names_a_level_gets_json_of_that_level_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explicit_log_level_gives_json_of_that_level_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LEVEL_VARIABLE, "info")
     assert [json.loads(line)["level"] for line in logged(monkeypatch, Screen())] == ["info", "warning"]
 
@@ -55,7 +55,7 @@ def test_a_quieter_level_stays_quieter_on_a_terminal(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
-def test_a_log_on_a_full_disk_loses_lines_and_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_on_a_full_disk_loses_lines_and_fails_no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     full = Path("/dev/full").open("w", buffering=1)  # noqa: SIM115  # closing it fails, too
     monkeypatch.setattr(sys, "stderr", full)
     with pytest.raises(OSError, match="No space left"):
@@ -123,7 +123,7 @@ raise RuntimeError("the end")
 """
 
 
-def test_every_line_of_a_service_is_json_whoever_writes_it() -> None:
+def test_every_log_line_of_a_service_is_json() -> None:
     ran = subprocess.run([sys.executable, "-c", SERVICE], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 1
     lines = [json.loads(line) for line in ran.stderr.splitlines()]

@@ -71,7 +71,7 @@ def test_on_a_terminal_a_long_text_continues_below_its_beginning(
     assert last == "      " + "x" * 70, "an id is not broken"
 
 
-def test_a_word_that_does_not_fit_beside_its_name_stands_below_it(
+def test_a_word_that_does_not_fit_beside_its_name_is_printed_below_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -160,7 +160,7 @@ def test_a_document_is_one_line_of_json_in_a_pipe(capsys: pytest.CaptureFixture[
     assert json.loads(out) == {"summary": "größer\u2028\x1b"}
 
 
-def test_a_bar_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_prints_nothing_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar("import", 10) as bar:
         bar(5)
         bar(10, 10, "done")
@@ -171,11 +171,11 @@ def test_a_bar_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) 
     ("seconds", "said"),
     [(0, "now"), (0.5, "now"), (1, "1 s"), (61, "1 min"), (7_300, "2 h"), (86_400 * 3 + 5, "3 d")],
 )
-def test_an_age_is_told_in_its_largest_unit(seconds: float, said: str) -> None:
+def test_an_age_is_printed_in_its_largest_unit(seconds: float, said: str) -> None:
     assert age(seconds) == said
 
 
-def test_sizes_are_told_in_binary_units() -> None:
+def test_sizes_are_printed_in_binary_units() -> None:
     assert [size_text(n) for n in (5, 2_048, 3 * 1024**2, 2_500 * 1024**3)] == [
         "5 B",
         "2.0 KiB",

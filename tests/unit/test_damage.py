@@ -185,7 +185,7 @@ def test_a_file_that_is_merely_out_of_reach_is_left_where_it_is(
     assert file_names(tmp_path) == ["v.duckdb"]
 
 
-async def test_damage_that_is_met_while_reading_is_told_until_a_rebuild_has_mended_it(tmp_path: Path) -> None:
+async def test_damage_met_while_reading_is_reported_until_a_rebuild_has_mended_it(tmp_path: Path) -> None:
     path = tmp_path / "v.duckdb"
     await make(path)
     async with node(path, discover_projections()) as live:

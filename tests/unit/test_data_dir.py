@@ -20,7 +20,7 @@ def test_a_directory_is_owned_from_the_lock_to_its_release(tmp_path: Path) -> No
     assert not is_owned(tmp_path)
 
 
-def test_who_owns_it_while_it_starts_is_told_apart_from_who_runs(tmp_path: Path) -> None:
+def test_a_starting_owner_is_distinguished_from_a_running_one(tmp_path: Path) -> None:
     release = lock(tmp_path)
     with pytest.raises(DataDirBusy, match="starting or ending"):
         lock(tmp_path)
@@ -36,7 +36,7 @@ def test_what_a_killed_process_announced_is_removed_by_the_next_owner(tmp_path: 
     assert not (tmp_path / "runtime.json").exists()
 
 
-def test_who_takes_a_directory_is_not_hindered_by_who_asks_about_it(tmp_path: Path) -> None:
+def test_a_probe_of_a_directory_does_not_hinder_its_owner(tmp_path: Path) -> None:
     lock(tmp_path)()
     done = threading.Event()
 

@@ -79,7 +79,7 @@ def test_a_text_names_the_days_it_means(code: str, text: str, days: Days) -> Non
         ("de", "am 31.6.2023"),
     ],
 )
-def test_what_is_no_date_names_none(code: str, text: str) -> None:
+def test_a_text_without_a_date_names_no_day(code: str, text: str) -> None:
     assert named(text, code) == []
 
 

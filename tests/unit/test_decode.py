@@ -96,6 +96,6 @@ def test_the_content_hash_of_the_header_counts_and_is_made_from_the_body_otherwi
     st.sampled_from(["journal.w.c.a.x", "control.w.x", "document.w.o.t.k", "derived.w.vector", "derived.w.link"]),
     st.dictionaries(st.text(max_size=10), st.text(max_size=10)),
 )
-def test_whatever_is_wrong_with_a_message_is_a_fold_error_and_nothing_else(body, subject, headers):
+def test_every_invalid_message_raises_a_fold_error(body, subject, headers):
     with suppress(FoldError):
         decode(9, subject, headers, body, 0)

@@ -57,6 +57,6 @@ def test_a_command_of_the_docs_exists_with_its_options(line: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_of_the_docs_lead_to_existing_targets(page: Path) -> None:
     missing = [link for link in LINK.findall(page.read_text("utf-8")) if not (page.parent / link).exists()]
     assert missing == []

@@ -116,7 +116,7 @@ def test_who_writes_a_tier_depends_on_tier_scope_and_role() -> None:
         assert may_write(BOSS, "pins", scope=scope, agent_id="ada", crew_id="core")
 
 
-def test_nobody_writes_a_rendering() -> None:
+def test_a_rendering_cannot_be_written() -> None:
     for who in (ADA, LENA):
         with pytest.raises(InvalidTier):
             check_may_write(who, address(who, "lessons"))

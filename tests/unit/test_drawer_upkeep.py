@@ -124,7 +124,7 @@ async def test_a_reinforcement_adds_to_what_decay_left_up_to_five_and_leaves_wha
     assert rows == [("d1", 3.3812, "processed"), ("top", 5.0, "processed")]
 
 
-async def test_three_unusable_answers_alone_fail_a_raw_drawer_and_one_filed_again_begins_anew(tmp_path: Path) -> None:
+async def test_three_unusable_answers_alone_fail_a_raw_drawer_and_refiling_resets_the_count(tmp_path: Path) -> None:
     alone = DrawerAnswerRejected(drawer_ids=("d1",), alone=True)
     raw = filed(state=DrawerState.RAW)
     together = DrawerAnswerRejected(drawer_ids=("d1",), alone=False)

@@ -101,7 +101,7 @@ async def test_a_model_too_slow_for_a_batch_is_asked_for_less() -> None:
     assert all(isinstance(p.error, EmbedderUnavailable) for p in found if isinstance(p, Split))
 
 
-async def test_a_model_that_is_down_blames_nobody() -> None:
+async def test_a_model_that_is_down_gets_no_halved_batches() -> None:
     model = Model()
     model.down = True
     with pytest.raises(EmbedderUnavailable):
@@ -150,7 +150,7 @@ def test_durable_names_are_safe_and_tell_models_apart() -> None:
     assert durable_name(2, models[0]) not in names
 
 
-def test_pauses_double_up_to_the_last_and_begin_anew_after_a_success() -> None:
+def test_pauses_double_up_to_the_last_and_restart_after_a_success() -> None:
     backoff = Backoff(1.0, 60.0, lambda: 1.0)
     assert [backoff.next() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert backoff.failures == 8

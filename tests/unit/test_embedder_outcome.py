@@ -67,7 +67,7 @@ def observed(inner: ScriptedEmbedder) -> ObservedEmbedder:
     return ObservedEmbedder(inner, Clock())
 
 
-async def test_an_embedder_nobody_called_is_not_degraded(observed: ObservedEmbedder) -> None:
+async def test_an_embedder_that_was_never_called_is_not_degraded(observed: ObservedEmbedder) -> None:
     assert observed.outcome.mode == "vector"
     assert observed.outcome.error is None
     assert observed.outcome.last_success is None
@@ -79,7 +79,7 @@ async def test_no_embedder_is_sparse_only() -> None:
     assert SPARSE_ONLY.model is None
 
 
-async def test_a_failure_is_told_with_its_class_hint_beginning_and_count(
+async def test_a_failure_is_reported_with_its_class_hint_beginning_and_count(
     inner: ScriptedEmbedder, observed: ObservedEmbedder
 ) -> None:
     inner.fault = EmbedderUnavailable("refused", hint="start it")
@@ -166,7 +166,7 @@ async def test_a_refused_probe_degrades_because_its_text_is_harmless(
     assert observed.outcome.mode == "vector-degraded"
 
 
-async def test_an_error_outside_the_tree_is_told_and_passed_on(
+async def test_an_error_outside_the_tree_is_reported_and_passed_on(
     inner: ScriptedEmbedder, observed: ObservedEmbedder
 ) -> None:
     inner.fault = RuntimeError("a bug")
@@ -176,7 +176,7 @@ async def test_an_error_outside_the_tree_is_told_and_passed_on(
     assert not isinstance(inner.fault, EmbedderError)
 
 
-async def test_an_empty_batch_says_nothing(inner: ScriptedEmbedder, observed: ObservedEmbedder) -> None:
+async def test_an_empty_batch_changes_no_outcome(inner: ScriptedEmbedder, observed: ObservedEmbedder) -> None:
     inner.fault = EmbedderUnavailable("refused")
     with pytest.raises(EmbedderUnavailable):
         await observed.embed_query("a")
@@ -211,7 +211,7 @@ async def test_one_that_answers_queries_too_late_is_degraded_since_the_first_unt
     assert (observed.outcome.mode, observed.outcome.since) == ("vector", None)
 
 
-async def test_a_failure_is_told_before_lateness(inner: ScriptedEmbedder, observed: ObservedEmbedder) -> None:
+async def test_a_failure_is_reported_before_lateness(inner: ScriptedEmbedder, observed: ObservedEmbedder) -> None:
     observed.query_answered(2.0)
     inner.fault = EmbedderUnavailable("refused")
     with pytest.raises(EmbedderUnavailable):

@@ -17,7 +17,7 @@ EndTask = Callable[[asyncio.Task[Any]], Awaitable[None]]
 
 
 @BOTH
-async def test_a_task_that_swallows_a_cancellation_ends_all_the_same(end_task: EndTask) -> None:
+async def test_a_task_that_swallows_a_cancellation_ends(end_task: EndTask) -> None:
     swallowed = asyncio.Event()
 
     async def work() -> None:
@@ -34,7 +34,7 @@ async def test_a_task_that_swallows_a_cancellation_ends_all_the_same(end_task: E
 
 
 @BOTH
-async def test_what_a_task_failed_with_is_told(end_task: EndTask) -> None:
+async def test_the_error_of_a_failed_task_is_reported(end_task: EndTask) -> None:
     async def work() -> None:
         raise ValueError("broken")
 

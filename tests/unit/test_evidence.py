@@ -150,7 +150,7 @@ def test_a_mistyped_name_still_names(query, name):
 @pytest.mark.parametrize(
     ("query", "name"), [("mango pooling", "Mongo"), ("k9s pods", "k8s"), ("redis", "Redis cluster")]
 )
-def test_another_word_or_a_part_of_a_name_names_nothing(query, name):
+def test_another_word_or_a_part_of_a_name_names_no_entity(query, name):
     assert names_in(query, [{"aliases": name}, None, {}], ANALYZER) == [None, None, None]
 
 

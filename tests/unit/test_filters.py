@@ -63,7 +63,7 @@ def test_a_malformed_filter_is_refused_and_named(name: str, value: str) -> None:
     assert refused.value.field is not None
 
 
-def test_a_time_whose_plus_was_lost_in_a_url_is_told_how_to_write_it_and_no_other() -> None:
+def test_only_a_time_whose_plus_was_lost_in_a_url_gets_the_hint_how_to_write_it() -> None:
     for value, told in (("2026-11-21T09:30:00 01:00", True), ("2026-11-21T09:30:00", False), ("bad", False)):
         with pytest.raises(InvalidQuery, match="since") as refused:
             parse_filters([("since", value)])

@@ -335,7 +335,7 @@ def test_settings_that_are_not_a_small_file_are_not_read(folder: Path, tmp_path:
         trust(folder)
 
 
-def test_where_nothing_is_found_there_is_nothing_to_trust(folder: Path) -> None:
+def test_trust_in_a_folder_without_settings_is_not_found(folder: Path) -> None:
     for decide in (trust, untrust):
         with pytest.raises(NotFound):
             decide(folder)

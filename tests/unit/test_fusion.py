@@ -29,7 +29,7 @@ def test_z_scores_do_not_change_when_every_score_is_multiplied_alike(scores: lis
     assert math.isclose(float(one.mean()), 0.0, abs_tol=1e-6)
 
 
-def test_equal_scores_say_nothing():
+def test_equal_scores_have_z_scores_of_zero():
     assert z_scores(np.array([0.3, 0.3, np.nan])).tolist()[:2] == [0.0, 0.0]
 
 
@@ -51,7 +51,7 @@ def test_the_dense_arm_weighs_as_far_as_it_covers_the_candidates():
     assert dense.tolist() == pytest.approx([0.6, 0.0])
 
 
-def test_a_neighbour_no_arm_found_counts_as_the_lowest_and_no_neighbour_as_nothing():
+def test_a_neighbour_without_a_hit_gets_the_lowest_score_and_an_absent_one_zero():
     values = neighbour_values(np.array([2.0, -3.0, 5.0]), np.array([1, -1, -2]))
     assert values.tolist() == [-3.0, 0.0, -3.0]
 

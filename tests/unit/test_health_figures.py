@@ -138,7 +138,7 @@ async def test_the_legacy_windows_are_instants_too(tmp_path: Path) -> None:
     assert (legacy.last_day, legacy.last_week, legacy.live, legacy.types) == (2, 5, 6, 1)
 
 
-async def test_a_retracted_edge_reaches_nobody_and_an_unjudged_contradiction_is_counted(tmp_path: Path) -> None:
+async def test_a_retracted_edge_connects_no_entries_and_an_unjudged_contradiction_is_counted(tmp_path: Path) -> None:
     pair = {"src_entry_id": "e3", "src_seq": 3, "dst_entry_id": "e2", "dst_seq": 2}
     base = [ACTIVE, escalation("e2"), escalation("e3"), vector("e2", 2, [1, 0]), vector("e3", 3, [1, 0])]
     similar = link("e3", 3, "e2", 2)

@@ -161,7 +161,7 @@ async def test_a_projection_with_a_bug_leaves_the_group_and_catches_up(tmp_path:
         assert seqs(live) == list(range(1, 13))
 
 
-async def test_a_new_version_starts_anew_and_rejoins(tmp_path: Path) -> None:
+async def test_a_new_version_folds_from_the_start_and_rejoins(tmp_path: Path) -> None:
     async with node(tmp_path / "v.duckdb", [Seen(), Other()]) as live:
         await live.host.fold(STREAM[:8])
 
@@ -179,7 +179,7 @@ async def test_a_new_version_starts_anew_and_rejoins(tmp_path: Path) -> None:
         assert seqs(live, "other") == list(range(1, 11))
 
 
-async def test_a_projection_whose_table_somebody_dropped_is_folded_anew(tmp_path: Path) -> None:
+async def test_a_projection_whose_table_was_dropped_is_folded_again(tmp_path: Path) -> None:
     path = tmp_path / "v.duckdb"
     async with node(path, [Seen(), Other()]) as live:
         await live.host.fold(STREAM[:8])
@@ -218,7 +218,7 @@ async def test_without_its_own_tables_the_host_begins_at_the_streams_beginning(t
         assert live.dead.names() == set()
 
 
-async def test_identities_that_are_none_are_told_as_damage(tmp_path: Path) -> None:
+async def test_invalid_identities_are_reported_as_damage(tmp_path: Path) -> None:
     path = tmp_path / "v.duckdb"
     async with node(path, [Seen()]) as live:
         await live.host.fold(STREAM)
@@ -250,7 +250,7 @@ async def test_listeners_hear_of_every_commit_in_order_and_waiters_wake(tmp_path
         assert await live.store.wait_for(12, 0.0, "entries") == 12
 
 
-async def test_a_failing_listener_voids_the_caches_and_stops_nobody(tmp_path: Path) -> None:
+async def test_a_failing_listener_voids_the_caches_and_stops_no_other(tmp_path: Path) -> None:
     def fails(_: CommittedBatch) -> None:
         raise RuntimeError("a bug of the cache")
 

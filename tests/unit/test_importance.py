@@ -75,7 +75,7 @@ def test_before_it_is_clamped_the_reinforced_escalation_is_1_0625() -> None:
     assert 0.85 * recency(0) * (1 + reference_boost(3) / 8) == pytest.approx(1.0625)
 
 
-def test_a_permanent_entry_decays_all_the_same() -> None:
+def test_a_permanent_entry_decays_too() -> None:
     """Contract §6, note: the floor applies to the base only, do not assume that it stays at .95 or above."""
     base = base_importance("peer.conversation", "info", "permanent")
     assert base == 0.95
@@ -118,7 +118,7 @@ def test_importance_stays_between_0_and_1(base: float, indexed: int, due: int, r
 
 
 @given(BASES, AGES, st.integers(-(10**6), 0))
-def test_a_negative_count_is_none(base: float, age: int, references: int) -> None:
+def test_a_negative_count_counts_as_zero(base: float, age: int, references: int) -> None:
     assert decayed(base, NOW - age, NOW, references) == decayed(base, NOW - age, NOW, 0)
 
 

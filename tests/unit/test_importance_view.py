@@ -74,7 +74,7 @@ async def test_the_first_vector_gives_base_score_and_time_and_later_ones_change_
     }  # fmt: skip
 
 
-async def test_a_tombstone_makes_no_row_and_takes_none_away(tmp_path: Path) -> None:
+async def test_a_tombstone_neither_adds_nor_removes_a_row(tmp_path: Path) -> None:
     rows, _ = await folded(tmp_path, [entry("e1"), vector("e1", dim=0), vector("e2"), vector("e2", dim=0)])
     assert list(rows) == ["w1/e2"]
     assert rows["w1/e2"]["importance_score"] == ESCALATION
@@ -104,7 +104,7 @@ async def test_a_pin_that_is_taken_back_leaves_the_plain_base(tmp_path: Path) ->
     assert (row["priority"], row["base"], row["importance_score"]) == ("normal", ESCALATION, ESCALATION)
 
 
-async def test_a_permanent_entry_decays_all_the_same(tmp_path: Path) -> None:
+async def test_a_permanent_entry_decays_too(tmp_path: Path) -> None:
     row = await row_of(tmp_path, entry("e1"), vector("e1"), priority("e1", "permanent", "p1"), tick(400, "t1"))
     assert row["importance_score"] == pytest.approx(0.095)
 
@@ -162,7 +162,7 @@ async def test_the_last_decay_of_each_workspace_is_kept_with_what_it_went_over(t
         control({"entries": []}, "n1", entry_type="memory.referenced", workspace="w1"),
     ],
 )
-async def test_an_event_that_is_none_is_parked_and_the_rest_counts(tmp_path: Path, wrong: OutgoingMessage) -> None:
+async def test_an_invalid_event_is_parked_and_the_rest_counts(tmp_path: Path, wrong: OutgoingMessage) -> None:
     rows, parked = await folded(tmp_path, [entry("e1"), vector("e1"), wrong, referenced("r1", e1=1)])
     assert parked == {3}
     assert rows["w1/e1"]["reference_count"] == 1

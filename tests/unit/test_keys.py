@@ -61,7 +61,7 @@ def test_rows_that_were_there_and_rows_inserted_since_are_known(con: duckdb.Duck
     assert may_hold(con, "facts", [MOST])
 
 
-def test_after_a_rollback_keys_are_read_anew(con: duckdb.DuckDBPyConnection) -> None:
+def test_after_a_rollback_keys_are_read_again(con: duckdb.DuckDBPyConnection) -> None:
     def fails() -> None:
         with transaction(con):
             assert not may_hold(con, "facts", [2])

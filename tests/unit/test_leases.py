@@ -60,7 +60,7 @@ async def test_what_is_not_settled_is_given_back_once_oldest_first() -> None:
     assert said == [("ack", 20), ("back in 5 s", 40), ("back", 10), ("back", 30)]
 
 
-async def test_a_message_whose_ack_failed_is_still_in_hand() -> None:
+async def test_a_message_whose_ack_failed_is_still_pending() -> None:
     leases = Leases(60, "embed")
     (one,), said = held(leases, 1)
     one.fails = {"ack"}

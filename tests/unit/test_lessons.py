@@ -42,7 +42,7 @@ def test_a_mission_that_ends_gives_a_lesson(status: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("payload", [{}, {"to": "in_progress"}, {"to": None}, {"to": 5}])
-def test_a_mission_that_goes_on_gives_none(payload: dict[str, Any]) -> None:
+def test_an_unfinished_mission_gives_no_lesson(payload: dict[str, Any]) -> None:
     assert mission_outcome(ended(**payload)) is None
 
 
@@ -57,7 +57,7 @@ def test_negative_feedback_of_a_person_gives_a_lesson(payload: dict[str, Any]) -
     assert negative_feedback(corrected) == ("Show net prices", "Invoices are fast")
 
 
-def test_praise_and_an_agents_own_feedback_give_none() -> None:
+def test_praise_and_an_agents_own_feedback_give_no_lesson() -> None:
     assert negative_feedback(feedback(rating="positive", helpful=True)) is None
     assert negative_feedback(feedback("agent", helpful=False)) is None
     assert negative_feedback(ended(helpful=False)) is None

@@ -81,7 +81,7 @@ def test_noise_is_not_found_and_not_counted():
 
 
 @pytest.mark.parametrize("others", [0, 100], ids=["most sums are touched", "few sums are touched"])
-def test_a_query_that_failed_half_way_leaves_nothing_to_the_next(monkeypatch, others):
+def test_a_query_that_failed_half_way_does_not_affect_the_next_one(monkeypatch, others):
     texts = ["parser broke", "billing ran", "parser billing", *["night"] * others]
     events = [recorded(seq, text) for seq, text in enumerate(texts, 1)]
     index, share = index_of(events), lexical._share

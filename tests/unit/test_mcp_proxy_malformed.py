@@ -58,9 +58,7 @@ def test_a_malformed_message_is_an_error_and_the_next_one_is_answered(
 
 
 @pytest.mark.parametrize("given", SENT_ON.values(), ids=SENT_ON)
-def test_a_message_that_cannot_be_sent_as_it_is_has_an_answer_all_the_same(
-    given: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_cannot_be_sent_unchanged_gets_an_answer(given: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     found = answers(given, monkeypatch)
     assert len(found) == 2
     assert {one.get("id") for one in found} >= {7}

@@ -272,7 +272,7 @@ def test_notes_of_today_or_yesterday_are_no_gap() -> None:
     assert notice_of(BlockInput(prior=Daily("2026-05-01", 13, log("2026-05-01", "old")), of_today=today)) == ""
 
 
-def test_only_a_lead_is_told_to_write_for_the_crew() -> None:
+def test_only_a_lead_gets_the_instruction_to_write_for_the_crew() -> None:
     lead = build_memory_block(BlockInput(is_lead=True, has_crew=True)).text
     member = build_memory_block(BlockInput(has_crew=True)).text
     alone = build_memory_block(BlockInput()).text

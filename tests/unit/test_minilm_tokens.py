@@ -54,7 +54,7 @@ def test_words_that_are_alike_have_bits_that_are_alike() -> None:
     assert apart("paint", "painting") < apart("paint", "harbour")
 
 
-def test_a_table_that_is_not_what_its_stamp_says_is_computed_anew(
+def test_a_table_that_does_not_match_its_stamp_is_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (TABLE_FILE, TABLE_STAMP):

@@ -79,7 +79,7 @@ def test_a_missing_override_is_an_error_and_not_replaced(tmp_path: Path) -> None
     assert "newer one on PATH" not in caught.value.hint, "PATH is not looked at"
 
 
-def test_nothing_at_all_says_what_to_run(tmp_path: Path) -> None:
+def test_without_any_nats_server_the_error_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match="crew-journal broker install") as caught:
         find_nats_server([tmp_path], search_path="")
     assert caught.value.hint.startswith("`crew-journal broker install` fetches one; or put one on PATH"), (

@@ -69,7 +69,7 @@ def test_one_dollar_is_not_above_one_dollar() -> None:
     ("tokens", "text"),
     [(0, "0"), (999, "999"), (1_000, "1.0k"), (12_500, "12.5k"), (3_400_000, "3.4M"), (2 * 10**9, "2.0B")],
 )
-def test_tokens_are_short(tokens: int, text: str) -> None:
+def test_token_counts_are_written_short(tokens: int, text: str) -> None:
     assert token_text(tokens) == text
 
 
@@ -104,7 +104,7 @@ def test_price_and_tokens_are_numbers_of_known_fields(
     ],
     ids=["call_id", "refs", "parent", "entry id", "span", "by nothing", "the call itself"],
 )
-def test_a_call_that_is_told_of_twice_counts_once(told_again: CostEntry) -> None:
+def test_a_call_that_is_recorded_twice_counts_once(told_again: CostEntry) -> None:
     first = call("a", cost_usd=0.6, tokens=100, call_id="k1", span="s1")
     assert spending([first, told_again]) == Spending(1, 100, 0.6)
     assert spending([told_again, first]) == Spending(1, 100, 0.6)
@@ -142,7 +142,7 @@ _ENTRIES = st.lists(
 
 
 @given(_ENTRIES)
-def test_no_more_is_ever_counted_than_was_told_and_telling_it_all_again_changes_no_price(
+def test_spending_never_exceeds_the_recorded_costs_and_repeats_change_no_price(
     entries: list[CostEntry],
 ) -> None:
     once = spending(entries)

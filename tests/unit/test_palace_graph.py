@@ -21,7 +21,7 @@ PLACES = [
 ROOMS = rooms_of(PLACES)
 
 
-def test_a_room_unites_its_wings_and_halls_and_general_is_none() -> None:
+def test_a_room_unites_its_wings_and_halls_without_general() -> None:
     assert ROOMS["auth"] == ("auth", ("backend", "mobile"), ("login",), 6)
     assert sorted(ROOMS) == ["alerts", "auth", "boxes", "database", "push"]
 

@@ -55,7 +55,7 @@ async def test_views_of_another_stream_are_put_aside_though_it_is_longer(tmp_pat
     assert opened(path, stream_of(OTHER, LATER)) is None
 
 
-async def test_the_same_stream_grown_anew_from_an_older_copy_is_told_by_the_message(tmp_path: Path) -> None:
+async def test_a_stream_grown_from_an_older_copy_is_recognised_by_its_message(tmp_path: Path) -> None:
     path = tmp_path / "v.duckdb"
     await folded(path, stream_of(STREAM), STREAM)
     restored = [*STREAM[:4], *OTHER[4:]]
@@ -77,7 +77,7 @@ async def test_a_file_of_before_the_stamp_takes_it_only_if_its_newest_entry_is_t
     assert opened(path, stream_of(OTHER)) is not None
 
 
-async def test_an_entry_that_was_deleted_from_the_stream_speaks_for_nobody(tmp_path: Path) -> None:
+async def test_an_entry_deleted_from_the_stream_identifies_no_stream(tmp_path: Path) -> None:
     path = tmp_path / "v.duckdb"
     await folded(path, stream_of(STREAM), STREAM)
     lacking = [message for message in OTHER if message.seq != STREAM[-1].seq]
@@ -86,7 +86,7 @@ async def test_an_entry_that_was_deleted_from_the_stream_speaks_for_nobody(tmp_p
     assert opened(path, stream_of(lacking)) is not None
 
 
-async def test_views_without_a_row_belong_to_whoever_comes(tmp_path: Path) -> None:
+async def test_views_without_entries_fit_any_stream(tmp_path: Path) -> None:
     path = tmp_path / "v.duckdb"
     assert opened(path, stream_of([])) is None
     async with node(path, discover_projections()):
@@ -95,7 +95,7 @@ async def test_views_without_a_row_belong_to_whoever_comes(tmp_path: Path) -> No
     assert file_names(tmp_path) == ["v.duckdb"]
 
 
-async def test_a_broker_that_does_not_tell_puts_nothing_aside(tmp_path: Path) -> None:
+async def test_a_broker_that_does_not_answer_puts_no_views_aside(tmp_path: Path) -> None:
     path = tmp_path / "v.duckdb"
     await folded(path, stream_of(STREAM), STREAM)
 
@@ -132,7 +132,7 @@ async def test_a_rebuild_keeps_the_stamp_and_changes_no_digest(tmp_path: Path) -
         assert con.execute(f"SELECT made FROM {STREAM_TABLE}").fetchall() == [(stream_of(STREAM).made,)]
 
 
-async def test_a_stream_made_anew_around_the_same_messages_is_the_one_of_the_views(tmp_path: Path) -> None:
+async def test_a_recreated_stream_with_the_same_messages_fits_the_views(tmp_path: Path) -> None:
     path = tmp_path / "v.duckdb"
     await folded(path, stream_of(STREAM), STREAM)
     assert opened(path, stream_of([m for m in STREAM if m.seq not in (1, 5)], LATER)) is None

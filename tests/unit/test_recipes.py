@@ -20,7 +20,7 @@ def ask(index, text, vector=None, recipe="robust", k=10):
     return {index.documents.id_of(hit.doc): hit for hit in hits}
 
 
-def test_robust_is_what_is_used_if_nothing_is_said():
+def test_robust_is_the_default_recipe():
     assert recipe_named(None).name == DEFAULT_RECIPE == "robust"
 
 
@@ -113,7 +113,7 @@ def test_the_one_speaker_a_query_names_is_lifted():
     assert speakers("what of the parser", rows) == set()
 
 
-def test_only_users_are_speakers_and_words_that_name_nobody_do_not_count():
+def test_only_users_are_speakers_and_words_that_name_no_one_do_not_count():
     assert speakers("what did Bruno say of the parser", [("Bruno", "agent")]) == set()
     assert speakers("what will the user say of the parser", [("Will", "user"), ("user", "user")]) == set()
 
@@ -151,7 +151,7 @@ def test_an_evaluation_reports_each_category_and_all_together():
     }  # fmt: skip
 
 
-def test_a_question_to_which_nothing_is_relevant_is_in_no_mean():
+def test_a_question_without_relevant_entries_is_left_out_of_means():
     figures = evaluate([Ranking("easy", ["a"], frozenset("a")), Ranking("void", ["a"], frozenset())], {"a": "s"})
     assert figures.keys() == {"overall", "easy"}
     assert (figures["overall"].questions, figures["overall"].recall[10]) == (1, 1.0)

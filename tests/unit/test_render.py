@@ -121,7 +121,7 @@ def test_a_budget_that_is_not_positive_is_two_thousand_characters(asked: int | N
     assert budget_of(asked) == given_
 
 
-def test_nothing_found_and_nothing_fitting_are_no_text_at_all() -> None:
+def test_no_hits_and_no_fitting_lines_render_an_empty_text() -> None:
     """Contract §8: no lines, no wrapper."""
     assert render([], None, NONCE).text == ""
     tight = render([memory()], 300, NONCE)

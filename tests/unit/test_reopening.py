@@ -108,7 +108,7 @@ async def test_a_commit_that_failed_but_is_in_the_file_is_not_folded_twice(
         assert live.dead.parked == []
 
 
-async def test_a_file_that_cannot_be_opened_again_at_once_is_tried_by_whoever_reads(
+async def test_a_file_that_cannot_be_reopened_at_once_is_tried_again_by_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:

@@ -97,7 +97,7 @@ async def test_every_lost_entry_that_can_be_read_is_salvaged_and_the_others_are_
     assert unread.damaged == ["v.duckdb"]
 
 
-async def test_damage_of_columns_that_make_no_entry_loses_none(
+async def test_damage_of_columns_outside_entries_loses_no_entry(
     folded: tuple[Path, list[RawMessage]], tmp_path: Path
 ) -> None:
     path, rest = _copy(folded, tmp_path)

@@ -70,7 +70,7 @@ def test_equal_cosines_come_newer_first_then_by_id() -> None:
     assert [name for name, _ in found(index, facts[-1], k=4)] == ["e2", "e4", "e1", "e3"]
 
 
-def test_crews_stay_apart_and_who_has_none_meets_only_such() -> None:
+def test_crews_stay_apart_and_entries_without_a_crew_meet_only_each_other() -> None:
     """Contract §7: same crew; crew-less only with crew-less."""
     index, facts = journal(
         ([1.0, 0.0, 0.0], {"crew_id": "c1"}),

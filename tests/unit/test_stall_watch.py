@@ -43,7 +43,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
 
 
-async def test_a_broker_whose_journal_takes_nothing_is_started_anew_once_the_disk_has_room(world: World) -> None:
+async def test_a_broker_that_stores_nothing_is_restarted_once_the_disk_has_room(world: World) -> None:
     world.free = FREE_DISK_FLOOR_BYTES - 1
     await world.look(STALLED_LOOKS)
     assert world.restarts == 0
@@ -61,7 +61,7 @@ async def test_an_ack_in_between_is_no_stall(world: World) -> None:
     assert world.restarts == 0
 
 
-async def test_without_a_write_that_waits_nothing_is_wrong(world: World) -> None:
+async def test_a_stall_watch_without_waiting_writes_reports_no_trouble(world: World) -> None:
     world.writer.in_flight = 0
     await world.look(3 * STALLED_LOOKS)
     assert world.watch.trouble is None

@@ -55,7 +55,7 @@ def test_it_is_no_dispute_between_agents_either(older: Sphere, newer: Sphere) ->
 
 @pytest.mark.parametrize(("made", "state"), [(replaced, State.SUPERSEDED), (contradicted, State.CONTRADICTED)])
 @pytest.mark.parametrize(("older", "newer"), APART)
-def test_what_a_caller_asserted_counts_all_the_same(made: type, state: State, older: Sphere, newer: Sphere) -> None:
+def test_a_relation_that_a_caller_asserted_counts(made: type, state: State, older: Sphere, newer: Sphere) -> None:
     facts, old = made(older, newer, RelationState.ASSERTED)
     standing = facts.standing(old)
     assert standing is not None

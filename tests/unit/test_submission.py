@@ -180,7 +180,7 @@ def test_an_entry_may_have_256_kib_as_stored_and_not_a_byte_more() -> None:
     assert caught.value.field == "entries[1].payload"
 
 
-def test_an_id_that_the_service_might_derive_is_nobody_s_to_take() -> None:
+def test_an_id_that_the_service_might_derive_is_refused() -> None:
     with pytest.raises(InvalidEntry) as error:
         accept(OWNER, note(id="d_" + "0af9" * 8, severity="loud"), NOW)
     assert fields_of(error.value) == ["id", "severity"]

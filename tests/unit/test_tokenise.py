@@ -60,7 +60,7 @@ def test_words_leave_out_the_date() -> None:
     assert (batch_tokens(batch).counts - DATE_TOKENS).tolist() == [5]
 
 
-def test_a_full_cache_of_the_analyser_forgets_no_token_at_hand() -> None:
+def test_a_full_cache_of_the_analyser_keeps_the_tokens_of_the_call() -> None:
     analyzer = Analyzer(Stemmer.Stemmer, cache_size=200)
     fresh = Analyzer(Stemmer.Stemmer)
     for n in range(0, 300, 10):

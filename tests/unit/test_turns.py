@@ -151,7 +151,7 @@ def test_a_date_with_a_year_names_the_same_day_whenever_it_is_asked() -> None:
         ("chat.user_message", "user", "bot", False),
     ],
 )
-def test_whose_a_turn_is_the_actors_name_says_then_the_type_then_the_actors_type(
+def test_the_speaker_of_a_turn_follows_from_actor_name_entry_type_and_actor_type(
     entry_type: str, actor_type: str, actor_id: str | None, users: bool
 ) -> None:
     assert is_users(entry_type, actor_type, actor_id) is users

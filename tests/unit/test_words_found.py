@@ -79,7 +79,7 @@ def test_another_number_or_another_word_is_no_typing_error(query: str, text: str
     assert found([text], query) == []
 
 
-def test_the_word_itself_stands_above_what_was_meant() -> None:
+def test_the_exact_word_ranks_above_its_correction() -> None:
     hits = found(["checkout is slow now", "lunch was late", "invoice is slow now"], "chekcout invoice")
     assert [hit.doc for hit in hits] == [2, 0]
     assert hits[0].explanation is not None

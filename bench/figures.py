@@ -42,7 +42,7 @@ class Figure:
         name: What was measured.
         value: The number.
         unit: Its unit.
-        target: The target; None if there is none.
+        target: The target; None if absent.
         note: How it was measured, and what the measurement leaves out.
     """
 

@@ -126,7 +126,7 @@ class FoldTransaction(Protocol):
         ...
 
     def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
-        """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing if there is none."""
+        """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing without such rows."""
         ...
 
     def whole(self, table: Table[R]) -> Sequence[R]:

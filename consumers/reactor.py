@@ -27,7 +27,7 @@ class ReactorStatus:
         state: running, waiting (environment failing, backing off) or stopped.
         pending: Messages of its durable that are not acked yet.
         counts: Totals since start: proposed, written, refused, failed.
-        last_error: What failed last, None after a success.
+        last_error: The last failure, None after a success.
         since: Since when it fails.
     """
 
@@ -66,7 +66,7 @@ class ReactorContext:
     Attributes:
         client: A connection to the broker that reconnects for ever, to consume with.
         publisher: Publishes to JOURNAL.
-        embedder: The active model, None where there is none.
+        embedder: The active model, None if absent.
         embedding_dim: Dimensions that the journal has recorded of the active model, None if none are.
         clock: The time now, UTC; for status, never for events.
         settings: The node's settings.
@@ -78,7 +78,7 @@ class ReactorContext:
         embed_unsettled: Name of a durable → sequences that the embed reactor on it, in this process, took and did not ack
             yet; None where none runs here.
         subject_key: The key of the hash that names people in events; empty in a process without views.
-        embedder_trouble: The trouble of a model's embedder (its last outcome) with its begin, None if there is none.
+        embedder_trouble: The trouble of a model's embedder (its last outcome) with its begin, None if absent.
     """
 
     client: Client

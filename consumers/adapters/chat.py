@@ -22,7 +22,7 @@ _KEY: Final = "CREW_JOURNAL_LLM_API_KEY"
 _OLLAMA_CONTEXT: Final = 4_096
 """Tokens of context that Ollama gives a model by default; it cuts longer prompts without an error."""
 _BYTES_A_TOKEN: Final = 3
-"""Fewest bytes of text that a token stands for on average; English has four."""
+"""Minimum bytes of text per token on average; English has four."""
 _MAX_TOKENS: Final = 2**53
 
 

@@ -17,7 +17,7 @@ A = TypeVar("A", bound=BaseModel)
 
 
 def answer_of(text: str, form: type[A]) -> A | None:
-    """The answer in a text; None if there is none.
+    """The answer in a text; None if absent.
 
     The whole text is tried first, then the text from its first ``{`` to its last ``}``, then from its first ``[`` to its
     last ``]``, the outer one of the two first. A list is accepted where the form has a single field.

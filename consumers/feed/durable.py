@@ -1,6 +1,6 @@
 """The live feed's durable consumer: its configuration, and when an existing one can be used.
 
-Invariant: a durable is kept only if it stands exactly at the checkpoint with nothing in flight; any other is recreated,
+Invariant: a durable is kept only if its position is exactly the checkpoint and nothing is in flight; any other is recreated,
 because the checkpoint decides what was folded, and an ack does not.
 """
 

@@ -111,7 +111,7 @@ class Pulls:
         return messages
 
     def _take(self, batch: int, *, begins: bool) -> list[Msg]:
-        """Messages held, until the batch has so many or ``BATCH_BYTES``."""
+        """Held messages, until the batch has its maximum number or ``BATCH_BYTES``."""
         if begins:
             self._taken = 0
         messages: list[Msg] = []
@@ -152,7 +152,7 @@ class Pulls:
             self._asked, self._refused_at = 0, now
 
     async def _on_message(self, message: Msg) -> None:
-        if message.reply:  # stored messages have one, whatever their headers say; words of the server have none
+        if message.reply:  # stored messages have one, whatever their headers say; the server's status messages do not
             self._held.append(message)
             self._asked = max(0, self._asked - 1)
         else:

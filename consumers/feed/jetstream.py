@@ -27,7 +27,7 @@ API_TIMEOUT_S: Final = 5.0
 STATUS_TIMEOUT_S: Final = 1.0
 """Seconds that a status question may take."""
 UNLIMITED: Final = -1
-"""Deliveries of a message: none is given up by the broker."""
+"""Deliveries of a message: the broker gives up none."""
 FILTERS_SINCE: Final = (2, 12)
 """Server version from which we filter. Measured with 40,000 messages on two subjects: 2.10.27 needs 3-5 ms for each
 message a filtered consumer gets (0.03 ms unfiltered), 2.15.1 0.02 ms either way. Versions between were not measured."""
@@ -44,12 +44,12 @@ LINK_ACK_PENDING: Final = 1_024
 SWEEP_ACK_PENDING: Final = 1
 """A sweep's ticks are taken one by one."""
 
-# requests for messages: how many, and for how long they stand at the broker
+# requests for messages: how many, and how long they wait at the broker
 
 FEED_EXPIRES_S: Final = 5.0
 """Seconds until the broker drops a request of the live feed that brought nothing; then it is recreated."""
 REACTOR_WAIT_S: Final = 2.0
-"""Seconds a reactor's request for the next message stands at the broker; a lost connection is noticed after it."""
+"""Seconds that a reactor's request for the next message waits at the broker; a lost connection is noticed after it."""
 REACTOR_WINDOW_S: Final = 0.05
 """Seconds to let a reactor's batch fill."""
 REPLAY_PULL: Final = 2_000

@@ -63,8 +63,8 @@ STOP_S: Final = 10.0
 
 Handler = Callable[[list[RawMessage]], Awaitable[None]]
 CatchUp = Callable[[int, Callable[[int, int], None]], Awaitable[None]]
-"""``(last_seq, progress)``: handles what the stream holds from the handler's position to ``last_seq``, and tells progress
-``(done, total)`` in sequences after each commit."""
+"""``(last_seq, progress)``: handles what the stream holds from the handler's position to ``last_seq``, and reports
+progress ``(done, total)`` in sequences after each commit."""
 _log = structlog.get_logger(__name__)
 
 
@@ -201,7 +201,7 @@ class LiveFeed:
         self._running = False
 
     async def _agree(self) -> None:
-        """Keep the durable if it stands exactly where we do, else recreate it."""
+        """Keep the durable if its position is exactly ours, else recreate it."""
         info = await self._info()
         if info is not None and agrees(info, self._durable, self._next):
             self._lag = info.num_pending or 0
@@ -342,7 +342,7 @@ class LiveFeed:
             await asyncio.sleep(self._watch_s)
             try:
                 info = await self._info()
-                if self._lock.locked():  # the handler is at work, and tells of its own faults
+                if self._lock.locked():  # the handler is at work and reports its own faults
                     since = None
                     continue
                 async with self._lock:

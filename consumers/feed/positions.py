@@ -141,7 +141,7 @@ class EntryHeaders(Mapping[str, str]):
 
 
 def headers_of(block: bytes | None) -> Mapping[str, str] | None:
-    """What ``read_headers`` gives, put off where the block is an entry's and plain; None if there are none."""
+    """What ``read_headers`` gives, put off where the block is an entry's and plain; None if absent."""
     if not block:
         return None
     plain = _ENTRY_BLOCK.fullmatch(block)
@@ -149,5 +149,5 @@ def headers_of(block: bytes | None) -> Mapping[str, str] | None:
 
 
 def status_of(block: bytes) -> str:
-    """The status code in the first line of a raw header block, empty if there is none."""
+    """The status code in the first line of a raw header block, empty if absent."""
     return block.split(b"\r\n", 1)[0][len(b"NATS/1.0") :].strip()[:3].decode("ascii", "replace")

@@ -20,7 +20,7 @@ def succeed(tx: FoldTransaction, table: Table[R], rows: Sequence[R]) -> None:
 
     Args:
         tx: The batch's transaction.
-        table: An own table; its key does not name ``since_seq``, which tells the rows of a key apart.
+        table: An own table; its key does not name ``since_seq``, which distinguishes the rows of a key.
         rows: New rows, open ones or ones that end; two of one key may be among them.
     """
     key_of = attrgetter(*table.key)

@@ -1,7 +1,7 @@
 """Brings projections that are behind the group back into it, beside the live feed.
 
 Invariant: a laggard sees every event once, in order: it replays alone up to the group's checkpoint and rejoins under the
-host's lock, where that checkpoint stands still. Its caches are then cleared.
+host's lock, where that checkpoint does not move. Its caches are then cleared.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ def text_of(error: BaseException) -> str:
 
 
 def as_damage(error: BaseException) -> ViewsDamaged | None:
-    """The error that says so if ``error`` means that a file is broken, else None."""
+    """The error ``ViewsDamaged`` if ``error`` means that a file is broken, else None."""
     if isinstance(error, duckdb.Error) and _DAMAGE.search(str(error)):
         return ViewsDamaged(f"the views are damaged: {text_of(error)}", hint=ViewsDamaged.HINT)
     return None
 
 
 def damage_behind(error: BaseException | None) -> ViewsDamaged | None:
-    """The damage that ``error`` is or was raised from, None if there is none."""
+    """The damage that ``error`` is or was raised from, None if absent."""
     while error is not None:
         if isinstance(error, ViewsDamaged):
             return error

@@ -99,7 +99,7 @@ def digest(con: duckdb.DuckDBPyConnection, view: DigestedView) -> ViewDigest:
 def _ranges(con: duckdb.DuckDBPyConnection, part: str) -> Iterator[str]:
     """Conditions that cut a table into parts whose texts fit into memory; one without any for most tables.
 
-    DuckDB reads the texts of 2,048 rows at once, 480 MB if each has 240 KB. How long they may be stands in its statistics.
+    DuckDB reads the texts of 2,048 rows at once, 480 MB if each has 240 KB. Its statistics contain their maximum length.
     """
     [(longest, last)] = con.execute(
         "SELECT max(TRY_CAST(regexp_extract(stats::VARCHAR, 'max_string_length[^0-9]+([0-9]+)', 1) AS UBIGINT)), "

@@ -17,7 +17,7 @@ from .damage import text_of
 
 
 class Fault(Enum):
-    """Who is to blame for an exception inside a fold's transaction."""
+    """The cause of an exception inside a fold's transaction: event, environment or projection."""
 
     EVENT = "event"
     ENVIRONMENT = "environment"

@@ -80,7 +80,7 @@ def commit(
 
 
 class BatchFolder:
-    """Commits batches and keeps account of who is where; used by the host under its lock."""
+    """Commits batches and tracks the checkpoint of each projection; used by the host under its lock."""
 
     def __init__(self, store: ViewStore, park: Park, *, replays: bool = False) -> None:
         """A folder of one store.

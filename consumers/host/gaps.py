@@ -1,4 +1,4 @@
-"""What is missing from JOURNAL, what explains it, and what the views know of it all the same.
+"""What is missing from JOURNAL, what explains it, and what the views still know of it.
 
 Invariant: a sequence is explained only by an ``erasure.scoped`` or a ``journal.loss_accepted`` that lies behind it.
 Everything else that a read does not give is damage. nats-server skips a message whose checksum fails without a word and

@@ -27,7 +27,7 @@ class ReadGate:
 
     @property
     def is_shut(self) -> bool:
-        """Whether it was shut for good."""
+        """Whether it was closed permanently."""
         return self._shut
 
     @contextmanager

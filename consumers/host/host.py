@@ -129,7 +129,7 @@ class Host:
 
         Args:
             store: The file; the host does not close it.
-            projections: Who folds, in this order.
+            projections: The projections, in the order in which they fold.
             park: Hands a message to the dead letters and returns after the ack; the same parking may come again.
             housekeeping: Whether to checkpoint and merge when idle.
             replays: Whether this host only repeats what another has folded: its parkings are not published again.
@@ -313,13 +313,13 @@ class Host:
     ) -> Ready | None:
         """Decode, admit and let the folds compute what they can, beside the event loop; None if nothing is new.
 
-        It may run ahead of commits: what it learns of identities lies in the stream, committed or not.
+        It may run ahead of commits: the identities that it learns are in the stream, committed or not.
 
         Args:
             messages: Messages of JOURNAL.
             after: What is at or below is skipped.
             last_seq: As in ``fold``.
-            members: Who will fold it; the group if absent.
+            members: The projections that will fold it; the group if absent.
         """
         fresh = in_order(messages, after)
         last = max(last_seq or 0, fresh[-1].seq if fresh else 0)

@@ -1,6 +1,6 @@
-"""Opens a node's view file, and puts one aside that is damaged or cannot be of the stream at hand.
+"""Opens a node's view file, and puts one aside that is damaged or cannot belong to the current stream.
 
-Invariant: an opened file is of the stream at hand (``provenance``), says so, and no checkpoint in it lies beyond the
+Invariant: an opened file belongs to the current stream (``provenance``), says so, and no checkpoint in it lies beyond the
 stream's end. If one did, the stream would have lost its end (a power failure, a restored backup): sequences would come
 again with other messages, and every one up to the checkpoint would be skipped in silence. A file that is put aside is moved,
 never overwritten; one that knows what the stream has lost (``AHEAD``) is kept until an operator has accepted the loss.
@@ -59,7 +59,7 @@ def open_views(path: Path, *, memory_mb: int, stream: StreamAtHand) -> tuple[Vie
 
     Raises:
         DataDirBusy: If another process has it open.
-        Unavailable: If it cannot be opened, or the broker is not there to tell of the stream.
+        Unavailable: If it cannot be opened, or the broker cannot be asked about the stream.
     """
     try:
         store = ViewStore.open(path, memory_mb=memory_mb)

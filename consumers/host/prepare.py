@@ -27,7 +27,7 @@ class Parked:
     """A message that a projection (or ``decode``, or ``admission``) cannot take, and why.
 
     Attributes:
-        projection: Name of who refused it.
+        projection: Name of the projection that refused it.
         version: Its version; (projection, version, seq) names the parking for ever.
         message: The message as it came.
         reason: What is wrong with it, without its text.

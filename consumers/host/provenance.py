@@ -1,15 +1,15 @@
-"""Which stream a view file was folded from, kept in the file itself and held against the stream at hand.
+"""Which stream a view file was folded from, kept in the file itself and compared with the current stream.
 
 Why: sequences of two streams look alike. A file of another broker, or of a stream that was recreated, would pass for this
 one's wherever its checkpoint is not beyond the end: rows, tokens included, would be shown that this journal never held,
 and its own entries up to the checkpoint would never be folded.
 
 Invariant: a file with a checkpoint is opened only if it bears the stamp of the stream, the time at which the stream was
-made (to the nanosecond; it survives restarts and a copied store), and no other message lies where its newest entry came
-from. The second holds off the same stream when it was restored from an older copy and has grown differently since. A stream
-whose metadata was lost is recreated by the broker around the blocks that are there: it is known by its messages. A file
-of before there were stamps has only the second: an id in a workspace, 128 bits of their hash, and 128 bits of the
-content's do not agree by chance at the same sequence of two streams.
+made (to the nanosecond; it survives restarts and a copied store), and its newest entry is still the message at that
+sequence. The second rejects the same stream when it was restored from an older copy and has grown differently since. A
+stream whose metadata was lost is recreated by the broker around the blocks that are there: it is known by its messages.
+A file of before there were stamps has only the second: an id in a workspace, 128 bits of their hash, and 128 bits of
+the content's do not agree by chance at the same sequence of two streams.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class StreamAtHand:
     """The stream that views are to be folded from.
 
     Attributes:
-        made: When it was made, as the broker writes it; tells it from every other.
+        made: When it was made, as the broker writes it; distinguishes it from every other.
         last_seq: Its last sequence.
-        message: The message stored at a sequence, None if there is none any more; blocking.
-        own: Whether it lies in the data directory of the views, so that another stream there is one that lost everything.
+        message: The message stored at a sequence, None if it is gone; blocking.
+        own: Whether it lies in the data directory of the views, so that another stream there means that everything was lost.
     """
 
     made: str
@@ -76,7 +76,7 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None
 
     Raises:
         ViewsDamaged: If the file is broken.
-        BrokerUnavailable: If the stream does not tell its message.
+        BrokerUnavailable: If the broker does not answer.
     """
     if seq == 0:
         return None

@@ -1,7 +1,7 @@
 """Rebuild and verify: the same fold, from sequence 1, in a file of its own.
 
 Invariant: live recall never sees half a rebuild. A fresh file is filled beside the live one; under the host's lock, where
-the checkpoint stands still, it takes the last batch, and then the file is swapped or the tables are copied in one
+the checkpoint does not move, it takes the last batch, and then the file is swapped or the tables are copied in one
 transaction. What was parked before is not published again. Views that know more than the stream are replaced only if an
 operator accepts the loss, and then their file is kept.
 """
@@ -216,7 +216,7 @@ def _lack(live: Host, fresh: Fresh, account: ReadAccount) -> Lack:
     """What the stream lacks that the live views know; only what it does not give if they cannot be read."""
     try:
         return lack_of(live.store, fresh.store, account.missing, explained(live.store))
-    except ViewsDamaged:  # a rebuild is what mends them; nothing is to be had from them
+    except ViewsDamaged:  # a rebuild mends them; they cannot be read
         return Lack(without(account.missing, explained(fresh.store).ranges), [], [])
 
 

@@ -304,7 +304,7 @@ class ViewStore:
     def announce(self, checkpoints: Mapping[str, int], committed: CommittedBatch | None = None) -> None:
         """After a commit, on the event loop: move the checkpoints, extend the caches, wake the waiting.
 
-        A listener that fails loses its place, hence every cache is voided: it then loads afresh.
+        A listener that fails loses its place, so every cache is voided: it then loads afresh.
         """
         self._checkpoints.update(checkpoints)
         if committed is not None:

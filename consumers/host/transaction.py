@@ -145,7 +145,7 @@ class ProjectionTransaction:
         return [table.row(*row) for row in rows]
 
     def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
-        """The rows with one of ``keys`` in the column ``key``; costs next to nothing if there is none."""
+        """The rows with one of ``keys`` in the column ``key``; costs next to nothing without such rows."""
         if not may_hold(self._con, table.name, keys):
             return []
         rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])

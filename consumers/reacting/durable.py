@@ -51,7 +51,7 @@ class Remaining:
         delivered: Stream sequence up to which everything was delivered at least once.
         unacked: Messages delivered and not acked: in a reactor's hands, put off or given back.
         to_come: Messages never delivered.
-        waiting: Requests that stand at the broker.
+        waiting: Requests that wait at the broker.
     """
 
     acked: int = 0

@@ -1,6 +1,6 @@
 """A durable pull consumer that several processes share, for reactors.
 
-nats-py's ``fetch`` has traps (``feed/jetstream``). Here a request for many stands for a short window only, and the long
+nats-py's ``fetch`` has traps (``feed/jetstream``). Here a request for many waits for a short window only, and the long
 one is for a single message. Invariants: a message is taken by one caller at a time and comes back unless acked; the next
 ``take`` recovers from a lost connection or a deleted durable; a durable that is read back differs in nothing from the
 request.
@@ -84,8 +84,8 @@ class PullConsumer:
         """Up to ``limit`` messages, each to be acked or given back by the caller.
 
         Args:
-            limit: At most so many, at least one.
-            wait_s: Seconds to wait for the first if there is none.
+            limit: The maximum number, at least 1.
+            wait_s: Seconds to wait for the first.
             window_s: Seconds to let more arrive when there are fewer than ``limit``; above 0.
 
         Returns:
@@ -134,7 +134,7 @@ class PullConsumer:
             raise unavailable(error) from error
 
     async def last_on(self, subject: str) -> RawStreamMsg | None:
-        """The last message on a subject; None if there is none.
+        """The last message on a subject; None if absent.
 
         Raises:
             BrokerUnavailable: If the broker does not answer.

@@ -42,7 +42,7 @@ class PullLimits:
     """Times of a reactor that draws from a durable.
 
     Attributes:
-        wait_s: Seconds a request for the next message stands at the broker; a lost connection is noticed after it.
+        wait_s: Seconds that a request for the next message waits at the broker; a lost connection is noticed after it.
         window_s: Seconds to let a batch fill.
         ack_wait_s: Seconds until messages of a killed process come to another; renewed three times in it.
         backoff_first_s: Seconds of the first pause when what the reactor needs is away.
@@ -105,7 +105,7 @@ class PullReactor(ABC):
 
     @abstractmethod
     async def turn(self) -> None:
-        """Take messages, handle and settle them; returns also if there are none.
+        """Take messages, handle and settle them; returns also without messages.
 
         Raises:
             Exception: The held messages are returned, and after a pause the next turn begins.

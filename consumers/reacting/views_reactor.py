@@ -45,7 +45,7 @@ class ViewsReactor(PullReactor):
     Args:
         context: The parts of the node; none is closed here.
         views: The views that it reads.
-        chat: A chat model; closed at the end; None if there is none.
+        chat: A chat model; closed at the end; None if absent.
         limits: Times.
         draw: Uniform in [0, 1), spreads the pauses of several processes.
     """

@@ -1,7 +1,7 @@
 """What a consolidation reads of a crew: candidates, the rules it has, and the searches that found them; blocking.
 
 Invariant: candidates and searches are those before the tick, so a run that is repeated finds the same; all rules are read,
-because if several ticks come at once the later ones must know the rules of the first. A retracted entry is not a candidate.
+because if several ticks come at once, the later ones need the rules of the first. A retracted entry is not a candidate.
 ``published_ms``, the broker's time, decides what is new and on which day something was received; ``ts_ms`` is the author's.
 Candidates are taken from each publisher in turn, so that one that publishes much does not displace what others say.
 """

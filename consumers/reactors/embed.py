@@ -201,7 +201,7 @@ class EmbedReactor(PullReactor):
         return SpeechRule(version, None if configured is None else configured.chat_choice)
 
     async def _last(self, workspace_id: str, kind: type[P]) -> P | None:
-        """The payload of the last decision of a kind; None if there is none."""
+        """The payload of the last decision of a kind; None if absent."""
         last = await self._source.last_on(control_subject(workspace_id, kind.ENTRY_TYPE))
         if last is None or last.data is None:
             return None
@@ -216,7 +216,7 @@ class EmbedReactor(PullReactor):
                 await self._write(piece.candidates, piece.vectors, piece.tokens)
             elif isinstance(piece, Failed):
                 await self._put_off(piece)
-            elif isinstance(piece.error, EmbedderUnavailable):  # too slow for so many: ask for less, later for more
+            elif isinstance(piece.error, EmbedderUnavailable):  # the batch is too large: ask for less, later for more
                 size = max(1, self._batch // 2)
         self._batch = size
 

@@ -67,7 +67,7 @@ class Embeddable:
     text: str
 
     def vector(self, model: str, vector: bytes, reactor: str) -> VectorDerived:
-        """The fact; an empty ``vector`` (dim 0) means that the model refuses the text for good."""
+        """The fact; an empty ``vector`` (dim 0) means that the model always refuses the text."""
         entry = self.entry
         return VectorDerived(
             seq=0,
@@ -229,7 +229,7 @@ def _may_be_embedded(message: Msg, speech: SpeechRule | None) -> bool:
 async def embed_in_pieces(
     embedder: Embedder, candidates: Sequence[E], dim: int | None
 ) -> AsyncIterator[Embedded[E] | Split | Failed[E]]:
-    """Embed in one call; where it fails although the model works, halve until the texts at fault stand alone.
+    """Embed in one call; where it fails although the model works, halve until the failing texts are alone.
 
     Args:
         embedder: The model.

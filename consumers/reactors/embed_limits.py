@@ -1,6 +1,6 @@
 """Sizes and times of the embed reactor, and the name of its durable.
 
-Invariant: a durable belongs to one version of the reactor, one model and one filling of it, for ever.
+Invariant: a durable always belongs to one version of the reactor, one model and one filling of it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class EmbedLimits(PullLimits):
 
     Attributes:
         batch: Texts of one call to the model.
-        max_ack_pending: Unacked entries over all processes, those put off included: more texts than this failing at
-            once hold up the rest until the first are given up.
+        max_ack_pending: Unacked entries over all processes, those put off included: if more texts than this fail at
+            once, the rest waits until the first are given up.
         retry_first_s: Seconds until a text that failed alone comes again; doubled with each delivery.
         retry_last_s: Seconds of the longest such delay.
         suspect_deliveries: Deliveries from which a text is asked for alone. A text without fault comes again only when
             the model or a process went away with it in hand, which is rarely twice.
         suspects_a_turn: Texts asked for alone between two batches; the others are put off once more.
-        takes_a_turn: Full takes without anything new after which the suspects at hand are tried all the same.
+        takes_a_turn: Full takes without anything new after which the pending suspects are tried.
         give_up_after: Failures of one text alone, seen by this process, before it is given up.
         give_up_refused_s: Seconds since the first of them, where the model refuses the text.
         give_up_broken_s: The same where the model breaks on it or gives no vector: that may be mended with the server.

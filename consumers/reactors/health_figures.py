@@ -91,7 +91,7 @@ class At:
 
     @property
     def params(self) -> dict[str, Any]:
-        """Parameters of the queries; an impossible name stands for no model."""
+        """Parameters of the queries; an impossible name means no model."""
         return {"workspace": self.workspace_id, "seq": self.seq, "due": self.due_ms, "model": self.model or ""}
 
 
@@ -106,7 +106,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Coherence:
-    """The mean nearest cosine of a crew's sample, and how many embeddings of the crew it speaks for."""
+    """The mean nearest cosine of a crew's sample, and the number of the crew's embeddings that it represents."""
 
     mean: float
     weight: int

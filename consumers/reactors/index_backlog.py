@@ -27,7 +27,7 @@ class Backlog:
     """What is left to the embed reactor.
 
     Attributes:
-        begins: All entries from this sequence on; None if there are none.
+        begins: All entries from this sequence on; None if absent.
         unsettled: Earlier entries that it holds, put off or returned.
     """
 

@@ -80,7 +80,7 @@ class LinkReactor(PullReactor):
         client: A connection that reconnects for ever; not closed here.
         publisher: Publishes to JOURNAL; not closed here.
         finder: Finds an entry's links.
-        judge: Closed at the end; None if there is none.
+        judge: Closed at the end; None if absent.
         judge_trouble: Why there is no judge although one is configured; ``status`` shows it unless there is another error.
         clock: The time for ``status``.
         limits: Sizes and times.

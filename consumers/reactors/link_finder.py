@@ -115,7 +115,7 @@ class LinkFinder:
         views: The views, for the texts.
         similar: Finds the nearest entries.
         threshold: Least cosine of a link.
-        judge: Asked about borderline contradictions; None if there is none.
+        judge: Asked about borderline contradictions; None if absent.
     """
 
     def __init__(

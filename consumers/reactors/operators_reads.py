@@ -98,7 +98,7 @@ def key_in_use(views: ViewReader) -> str | None:
 
 
 def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> list[Talker]:
-    """The people with a turn in the day before the tick, by person, or by person and agent; the last to speak first.
+    """The people with a turn in the day before the tick, by person, or by person and agent; the most recent speaker first.
 
     Args:
         views: The views.

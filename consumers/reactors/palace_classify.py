@@ -40,7 +40,7 @@ CALL_CHARS: Final = 40_000
 CALL_DRAWERS: Final = 20
 """Drawers in one call: their answer has up to 8,000 tokens."""
 PROBE: Final = "The model answers."
-"""Harmless text about which a model is asked that did not answer, to tell an outage from a drawer that it cannot read."""
+"""Harmless text that is sent to a model after a failure, to distinguish an outage from a drawer that it cannot read."""
 PURPOSE: Final = "palace_classify"
 _log = structlog.get_logger(__name__)
 

@@ -41,7 +41,7 @@ NEEDS: Final = (DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, VECTORS_PROJECTION
 ENRICH_FROM: Final = 3.0
 """Importance from which a drawer that no model classified gets its entities (contract of the palace, §4)."""
 SAME_SUBJECT: Final = 0.5
-"""Cosine that stands for "about the same thing" in the rule for updates: two facts of one subject and predicate are."""
+"""Cosine that means "about the same thing" in the rule for updates: two facts of one subject and predicate are."""
 _VECTOR: Final = f"""LEFT JOIN {CHUNK_VECTORS} AS v ON v.workspace_id = drawer.workspace_id AND v.model = ?
         AND v.text_hash = drawer.text_hash"""
 _WAITING: Final = f"""SELECT drawer.drawer_id, drawer.entry_id, content, memory_type, importance, pipeline_tier, state,

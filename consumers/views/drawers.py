@@ -220,7 +220,7 @@ def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 
 def _may_replace(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, by: str) -> bool:
-    """Whether a drawer may stand for another one: what an OWNER or ADMIN filed is replaced by what one of them filed.
+    """Whether a drawer may replace another one: what an OWNER or ADMIN filed is replaced by what one of them filed.
 
     Otherwise an agent would remove a drawer of theirs by filing one that contradicts it.
     """

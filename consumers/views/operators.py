@@ -193,7 +193,7 @@ def _forget_all(event: EntryRecorded, tx: FoldTransaction, person: _Person) -> N
 
 
 def _person(event: EntryRecorded, hashed: str, tx: FoldTransaction) -> _Person:
-    """The person whom an event names, also by a further name."""
+    """The person whom an event names, by the first or a further name."""
     person = _Person(event.workspace_id, slug_of(hashed))
     known = tx.get(OPERATOR_NAMES, **person._asdict())
     return person._replace(slug=known[0].person_slug) if known else person

@@ -154,7 +154,7 @@ def _edge(
 
 
 def _evidence(event: EntryRecorded) -> Iterator[RelationRow]:
-    """``supports`` from a consolidated rule to each entry it names as evidence; where those stand, the rule does not say."""
+    """``supports`` from a consolidated rule to each entry it names as evidence, whose positions it does not name."""
     evidence_ids = event.entry.refs.get(EVIDENCE_REF)
     if not isinstance(evidence_ids, list):
         return

@@ -37,7 +37,7 @@ class DocumentAction(StrEnum):
 
 
 class DocumentBody(BaseModel):
-    """The JSON body of a document write; workspace, owner and tier stand in the subject.
+    """The JSON body of a document write; workspace, owner and tier are in the subject.
 
     Attributes:
         write_id: The write's own id, unique in its workspace: a write that is sent twice counts once.

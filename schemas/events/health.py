@@ -30,7 +30,7 @@ class HealthRecorded(ControlPayload):
         crew_id: The crew, None for the workspace as a whole.
         legacy: The metrics by the formulas of the project that seed 1 describes, for comparison.
         reasons: Reasons for the band, one sentence each.
-        next_step: The next step for the operator; empty if there is none.
+        next_step: The next step for the operator; empty if absent.
         counts: Numbers behind the metrics (embeddable, indexed, linked, searches …).
     """
 

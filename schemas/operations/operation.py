@@ -97,7 +97,7 @@ class Operation(Generic[Q, A]):
         views: Projections that must have reached ``min_seq`` before the handler runs; empty if the handler waits
             itself.
         errors: HTTP status codes in addition to those of every operation.
-        command: Name of the command, ``dlq list``; None if there is none or it is written by hand.
+        command: Name of the command, ``dlq list``; None if absent or written by hand.
         repeatable: Whether a client may repeat the request if the answer was lost.
     """
 

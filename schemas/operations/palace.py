@@ -58,7 +58,7 @@ def within(least: int, most: int) -> AfterValidator:
 
 
 def bounds(least: int, most: int) -> JsonDict:
-    """The range as the JSON Schema states it; numbers outside are accepted all the same."""
+    """The range as the JSON Schema states it; numbers outside are accepted."""
     return {"minimum": least, "maximum": most}
 
 

@@ -56,7 +56,7 @@ def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
     """The words of the typical saying that most voices have in the same order; empty if fewer than ``MIN_WORDS`` remain.
 
     A voice is a publisher, by its text that is closest to the typical one; if all have one publisher, each is a voice. With
-    two voices, both must have a word. ``GAP`` stands where the typical saying, or half of the voices, have other words.
+    two voices, both must have a word. ``GAP`` marks where the typical saying, or half of the voices, have other words.
 
     Args:
         sayings: At least one.
@@ -90,7 +90,7 @@ def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
 
 
 def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
-    """The action that more than half of those who name one agree on; empty if there is none.
+    """The action that more than half of those who name one agree on; empty if absent.
 
     Each publisher has one vote, divided among the actions that its entries name. An action counts if at least two entries
     name it, and, if the evidence has several publishers, at least two publishers: otherwise one of them would decide what

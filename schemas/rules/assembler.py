@@ -39,7 +39,7 @@ MARKER_CHARS: Final = 80
 """Longest text in brackets that is compared with the markers; the longest marker has 23 letters."""
 LABEL_CHARS: Final = 160
 BLOCKED_NAME: Final = "(blocked name)"
-"""Stands in the place of a label that the scanners block."""
+"""Replaces a label that the scanners block."""
 SCANNED_TEXTS: Final = 1_024
 """Size of the cache of findings; scanning takes 0.5 to 2 µs a character, and most texts are shown again and again."""
 
@@ -88,7 +88,7 @@ class Block:
 
     Attributes:
         name: Its name in the answer.
-        marker: ``AGENT MEMORY`` stands as ``[AGENT MEMORY]`` and ``[END AGENT MEMORY]``.
+        marker: ``AGENT MEMORY`` is written as ``[AGENT MEMORY]`` and ``[END AGENT MEMORY]``.
         sections: In the order of the text.
         header: Lines below the opening marker.
         percent: Its share; None for a block outside the budget.
@@ -181,7 +181,7 @@ def cut_to(text: str, chars: int) -> str:
 
 
 def safe_text(section: Section) -> str:
-    """The body of a section as it may stand in a block: a notice if it is blocked, else without what looks like a marker."""
+    """The body of a section for a block: a notice if it is blocked, else without anything that looks like a marker."""
     finding = section.blocking
     if finding is not None:
         return notice_of(safe_label(section.label), finding)

@@ -26,7 +26,7 @@ class Chunk:
 
     Attributes:
         text: The lines of the piece, headings included.
-        breadcrumb: The headings above it, outermost first, joined by `` > ``; empty if there is none.
+        breadcrumb: The headings above it, outermost first, joined by `` > ``; empty if absent.
         first_line: Number of its first line, from 1.
         last_line: Number of its last line.
     """

@@ -32,7 +32,7 @@ ACTIONS: Final = ("resolution", "fix", "recommendation", "answer", "reason")
 """Fields of a payload that say what to do, the best first."""
 UNSHARED_BY: Final = "consolidate@1"
 """The actor of rules that were learned before publishers were counted: one agent alone can have taught them, so they wait
-for a person's review, and are no documents of recall."""
+for a person's review, and are not found by recall."""
 CONSOLIDATED: Final = "memory.consolidated"
 LEARNED: Final = "rule.learned"
 LESSON: Final = "lesson.recorded"
@@ -134,7 +134,7 @@ class Usefulness:
         relevance: Confidence of the rule, in [0, 1].
         recalls: Recorded searches within ``RECALL_DAYS`` with the rule or its evidence among their hits.
         queries: Different queries of those searches.
-        days_since: Days since the last of them; None if there is none, negative if its clock was ahead.
+        days_since: Days since the last of them; None if absent, negative if its clock was ahead.
         runs: Runs that found the rule, the one that learned it included.
         evidence: Entries of its evidence.
         types: Different types of those entries.

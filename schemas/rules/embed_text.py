@@ -27,7 +27,7 @@ TITLE_CHARS: Final = 200
 def embedded_text(summary: str, payload: Mapping[str, object], entry_type: str = "") -> str:
     """The summary, then ``question`` and ``reason`` of the payload if they are non-empty strings.
 
-    Before the summary of speech stands the title of its conversation, if there is one.
+    The title of its conversation, if there is one, precedes the summary of speech.
 
     Args:
         summary: The entry's summary.

@@ -23,7 +23,7 @@ from .palace.kinds import kind_of
 from .text import fold
 
 OVERHEARD: Final = 1.5
-"""The floor of a text that nobody remembered on purpose is so many times that of one that somebody did."""
+"""Factor of the floor for texts that were not remembered on purpose, relative to those that were."""
 
 DECIDED: Final = 0.7
 """The gate of a turn that decides something or states a preference is so many times that of others, because it was worth

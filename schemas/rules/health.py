@@ -92,7 +92,7 @@ class LegacyFigures:
 
 @dataclass(frozen=True, slots=True)
 class HealthVerdict:
-    """Score and band (None for "no data"), reasons, and the next step (empty if there is none)."""
+    """Score and band (None for "no data"), reasons, and the next step (empty if absent)."""
 
     score: float | None
     band: Band | None

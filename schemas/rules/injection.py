@@ -81,7 +81,7 @@ def findings(text: str) -> Iterator[InjectionFinding]:
 def techniques(text: str) -> Iterator[InjectionFinding]:
     """The findings of our own rules, each rule once, with the least disguised reading that matches.
 
-    A strong phrase blocks by itself; weak phrases block if those of two rules stand close together, and are otherwise
+    A strong phrase blocks by itself; weak phrases block if those of two rules are close together, and are otherwise
     only recorded.
     """
     if _is_letter_spaced(text):

@@ -151,11 +151,11 @@ def kept(lessons: Sequence[Lesson]) -> list[Lesson]:
 
 
 def as_yaml(lessons: Sequence[Lesson], *, whole: bool) -> str:
-    """``lessons.md``: a YAML list; empty if there is none.
+    """``lessons.md``: a YAML list; empty if absent.
 
     Args:
         lessons: In the order of the text.
-        whole: Whether text that the scanners block is shown; else a notice stands in its place.
+        whole: Whether text that the scanners block is shown; else a notice replaces it.
     """
     return "".join(_item(lesson, whole) for lesson in lessons)
 

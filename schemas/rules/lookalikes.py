@@ -69,7 +69,7 @@ def folded(text: str) -> str:
 
 
 def unspaced(text: str) -> str | None:
-    """``text`` with the blanks in letter-spaced passages removed; None if there are none.
+    """``text`` with the blanks in letter-spaced passages removed; None if absent.
 
     Two blanks inside such a passage separate words.
     """

@@ -151,7 +151,7 @@ def usd_of(payload: Mapping[str, Any]) -> float | None:
 
 
 def tokens_of(payload: Mapping[str, Any]) -> float | None:
-    """The number of tokens in a payload; None if there is none."""
+    """The number of tokens in a payload; None if absent."""
     for name in TOKEN_FIELDS:
         if (count := _number(payload.get(name))) is not None:
             return count

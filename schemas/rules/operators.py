@@ -1,6 +1,6 @@
 """Operator models and peer cards: slug, eligibility, checks of proposed facts, merging, and the text (contract §13).
 
-Invariant: every fact is the person's own statement: its quote stands in one of their turns. A key that new turns do
+Invariant: every fact is the person's own statement: its quote is part of one of their turns. A key that new turns do
 not mention keeps its fact. Pure.
 """
 
@@ -28,7 +28,7 @@ LEAST_SESSION_MS: Final = 5 * 60_000
 QUOTE_LEAST_CHARS: Final = 12
 FACT_KEYS: Final[tuple[str, ...]] = get_args(FactKey)
 ALL_KEYS: Final = ""
-"""Stands for every key of a person in what was forgotten."""
+"""Means every key of a person in a request to forget."""
 KEY_CHANGED: Final = "the journal names people by another key than the file subject.key: no consent can be recognised"
 KEY_CHANGED_FIX: Final = (
     "put back the file subject.key (a backup has it); if it is lost, `crew-journal operator replace-key` removes all models "

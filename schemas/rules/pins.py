@@ -34,7 +34,7 @@ def pins_text(pins: Sequence[PinnedEntry], *, whole: bool) -> str:
 
     Args:
         pins: The entries.
-        whole: Whether text that the scanners block is shown; else a notice stands in its place.
+        whole: Whether text that the scanners block is shown; else a notice replaces it.
     """
     return "".join(f"- {format_ms(pin.ts_ms)[:10]} {_safe(pin, whole)} ({pin.entry_id})\n" for pin in pins)
 

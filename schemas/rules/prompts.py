@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"(?<![.!?:;\n])[ (\"“„]+([^\W\d_a-z][\w’'-]+)")
 _KEYWORDS: Final = 3
 """Words up to which a text without a question mark is a list of keywords."""
 _OPENS: Final = 3
-"""Words within which the verb of a request stands ("and now please sort …")."""
+"""Number of words within which the verb of a request comes ("and now please sort …")."""
 _MOST_WORDS: Final = 24
 """Words of the longest prompt that may ask nothing; longer ones are not looked at."""
 

@@ -24,7 +24,7 @@ some 5 s."""
 
 @dataclass(frozen=True, slots=True)
 class ReferenceMemory:
-    """A text that somebody remembers, and what is asked about it.
+    """A remembered text and the prompts about it.
 
     Attributes:
         text: The text.

@@ -1,7 +1,7 @@
 """Which remembered notes are in an agent's memory block, and how they are written there.
 
-Why: who keeps forty notes expects the agent to know them without a question. Invariant: pure; the text never has more than
-the budget's tokens, each note is one line, and no note that the scanners block is in it.
+Why: an operator with forty notes expects the agent to know them without a question. Invariant: pure; the text never
+has more than the budget's tokens, each note is one line, and no note that the scanners block is in it.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ BRIEF_TAG: Final = "untrusted"
 BRIEF_CHARS: Final = 10_000
 """Characters of a brief text, some 2,500 tokens: what does not fit is counted. The first hit is always in it."""
 NEIGHBOUR: Final = "similar"
-"""Stands in the place of the confidence of a neighbour, which has none."""
+"""Replaces the confidence of a neighbour, which has no confidence."""
 NOTICE: Final = "[REDACTED: possible prompt injection, category={category} pattern={pattern}]"
 REDACTED_TYPE: Final = "redacted"
 """Replaces a type or an actor that a scanner blocks."""
@@ -66,7 +66,7 @@ class PromptHit:
         actor_id: Id of the actor: any text on one line.
         date: Its day, UTC, ``2026-11-21``; None to leave it out.
         confidence: Probability that it is relevant; the line then has this instead of the score.
-        repeats: How many entries it stands for.
+        repeats: The number of entries that it represents.
         standing: Why it does not count, ``superseded 2026-11-21 by j_1``; None if it counts.
         entry_id: Its id, for a brief line.
     """
@@ -158,7 +158,7 @@ def render(memories: Sequence[PromptHit], max_chars: int | None, nonce: str) -> 
 def line_of(index: int, memory: PromptHit) -> BlockLine:
     """``- [<type> • <who> • <date> (<age> ago) • score=<two decimals>] <summary>``; blocked text is replaced by a notice.
 
-    With a confidence, ``confidence=`` stands in the place of the score. ``<n> times`` and the standing of the entry
+    With a confidence, ``confidence=`` replaces the score. ``<n> times`` and the standing of the entry
     follow.
     """
     bad_who = _scanned_who(memory.agent_id, memory.actor_id)

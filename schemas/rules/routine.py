@@ -1,7 +1,7 @@
 """Whether a text only reports success or routine, so that its repetition teaches nothing (DESIGN §13).
 
-"The nightly backup finished without errors" recurs every night and is no rule. A text counts as routine if it has a word of
-success and none of a problem, a condition or an instruction; the lists (``routine.toml``) are English, German, French and
+"The nightly backup finished without errors" recurs every night but is not a rule. A text counts as routine if it has a word
+of success and none of a problem, a condition or an instruction; the lists (``routine.toml``) are English, German, French and
 Spanish. A text in another language never counts as routine: the rule is about noise, not about safety.
 
 Invariant: pure; the lists are data. A changed rule or list is a new ``VERSION``.

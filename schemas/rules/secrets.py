@@ -23,7 +23,7 @@ VERSION: Final = 2
 
 REDACTED: Final = "[redacted:"
 NOTICE: Final = REDACTED + " {kind}]"
-"""Stands in the place of a credential."""
+"""Replaces a credential."""
 LEAST_BYTES: Final = 15
 """Length of the shortest credential but passwords: ``xoxb-`` and ten characters."""
 _PIECES: Final = bytes(
@@ -146,7 +146,7 @@ def formats() -> tuple[Format, ...]:
 
 @cache
 def _needs() -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """The needs that stand before a credential, and those that are its beginning; without those that hold another one."""
+    """The needs that precede a credential, and those that are its beginning; without those that hold another one."""
     needs: tuple[set[str], set[str]] = (set(), set())
     for format_ in formats():
         needs["secret" not in format_.pattern.groupindex].update(format_.needs)

@@ -137,7 +137,7 @@ class Analyzer:
         return keys_
 
     def part_keys(self, word: str) -> list[int]:
-        """The term keys of the parts of a word as written; most words have none."""
+        """The term keys of the parts of a word as written; most words have no such key."""
         parts = parts_of(word)
         return [key for key in self.keys_of(list(parts)) if key] if parts else []
 

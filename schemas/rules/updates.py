@@ -54,7 +54,7 @@ _ALIKE_VALUE: Final = 0.5
 _NEAR_VALUE: Final = 0.35
 """The same, if the outdated words are a name or a number that the other gives as its value."""
 _ALIKE: Final = 0.6
-"""Cosine from which a common date is no coincidence."""
+"""Cosine from which a common date is not a coincidence."""
 UNRELATED_COSINE: Final = 0.15
 """Below this cosine, shared words are a coincidence (MiniLM: two random statements of one journal have .1 on average)."""
 _KNOWN: Final = ("en", "de", "fr")
@@ -360,11 +360,11 @@ class _Sentence:
     corrects: bool = False
 
     def has(self, patterns: Iterable[re.Pattern[str]]) -> bool:
-        """Whether a cue stands in it."""
+        """Whether it contains a cue."""
         return any(pattern.search(self.folded) for pattern in patterns)
 
     def within(self, patterns: Iterable[re.Pattern[str]]) -> bool:
-        """Whether a cue stands in the sentence that it is part of."""
+        """Whether the sentence that it is part of contains a cue."""
         return any(pattern.search(self.whole) for pattern in patterns)
 
     @property
@@ -746,7 +746,7 @@ def _asks(sentence: _Sentence) -> bool:
 
 
 def _in_past(sentence: _Sentence) -> bool:
-    """Whether a verb stands in the past: "we painted", but not "is played"."""
+    """Whether a verb is in the past: "we painted", but not "is played"."""
     tokens = sentence.tokens
     for at, token in enumerate(tokens):
         before = [token.folded for token in tokens[max(0, at - 3) : at]]
@@ -759,7 +759,7 @@ def _in_past(sentence: _Sentence) -> bool:
 
 
 def _is_own(new: _Sentence, start: int, pair: _Pair) -> bool:
-    """Whether what stands before a place is "I", or words of the older sentence, or one's favourite of something."""
+    """Whether the word before a place is "I", or words of the older sentence, or one's favourite of something."""
     before = _tokens(new.folded[:start], new.cues)
     if not before:
         return True
@@ -818,7 +818,7 @@ _PRESENT: Final = _list("present")
 
 
 def _quotes(sentence: _Sentence) -> bool:
-    """Whether a sentence reports what somebody said or what stands somewhere."""
+    """Whether a sentence reports what somebody said or what is written somewhere."""
     end = sentence.whole.find(sentence.folded) + len(sentence.folded)
     if any(pattern.search(sentence.whole[:end]) for pattern in sentence.cues.reports):
         return True  # behind the clause it names the source
@@ -828,7 +828,7 @@ def _quotes(sentence: _Sentence) -> bool:
 
 
 def _has_subject(sentence: _Sentence) -> bool:
-    """Whether a noun stands before the verb or before a colon, rather than "I" or "we"."""
+    """Whether a noun comes before the verb or before a colon, rather than "I" or "we"."""
     for token in sentence.tokens[_introduction_end(sentence.tokens) :]:
         if token.folded == ":":
             return True
@@ -842,7 +842,7 @@ def _has_subject(sentence: _Sentence) -> bool:
 def _topic(sentence: _Sentence, skipped: frozenset[int] = frozenset()) -> list[_Token]:
     """The words that say what a sentence is about.
 
-    They stand before the verb, or before a colon; after the verb if only a pronoun stands before it. Dates and times
+    They come before the verb, or before a colon; after the verb if only a pronoun comes before it. Dates and times
     are not part of it, numbers only behind a noun ("house 9").
     """
     tokens = [token for at, token in enumerate(sentence.tokens) if at not in skipped]
@@ -1125,7 +1125,7 @@ class _Context:
         ]
 
     def _same_subject(self, pair: _Pair, new_at: int, old_at: int) -> bool:
-        """Whether what stands before two places names one person: "I" of one speaker, or the same words."""
+        """Whether the words before two places name one person: "I" of one speaker, or the same words."""
         new_tokens = _tokens(pair.new.folded[:new_at], pair.new.cues)
         old_tokens = _tokens(pair.old.folded[:old_at], pair.old.cues)
         ours, others = (
@@ -1579,7 +1579,7 @@ class _Pair:
 
     @cached_property
     def one_value_differs(self) -> bool:
-        """Whether one value stands for another of its kind, and all other words that say something are the same.
+        """Whether one value replaces another of its kind, and all other words that say something are the same.
 
         A value is one word or a phrase; no adjective before a noun, and no time of day, season or environment, which say
         under what condition a value holds.
@@ -1680,7 +1680,7 @@ class _Pair:
     def changes_a_part(self, *, named: bool) -> bool:
         """Whether the older sentence has several items or attributes, most of which the newer one leaves unmentioned.
 
-        ``named``: whether the newer one names what it replaces, so that what stands beside it explains it.
+        ``named``: whether the newer one names what it replaces, so that the words beside it explain it.
         """
         if self.new.within(self.new.cues.rest):
             return True
@@ -1707,7 +1707,7 @@ class _Pair:
 
 
 def _is_item(item: Sequence[_Token]) -> bool:
-    """Whether words between commas are a further item or attribute, not a remark about what stands before them."""
+    """Whether words between commas are a further item or attribute, not a remark about the words before them."""
     if not item:
         return False
     words = [token for token in item if token.folded not in _DETERMINERS and token.folded not in _ITEM_ENDS]

@@ -1,4 +1,4 @@
-"""Tables of the knowledge graph, with history: entities and facts. An alias is an entity that stands for another one."""
+"""Tables of the knowledge graph, with history: entities and facts. An alias is an entity that names another one."""
 
 from __future__ import annotations
 

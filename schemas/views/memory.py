@@ -63,7 +63,7 @@ class RelationRow(NamedTuple):
 
 
 class SweepRow(NamedTuple):
-    """The last tick and the last finish of a sweep, NULL where there was none."""
+    """The last tick and the last finish of a sweep, NULL if it never happened."""
 
     workspace_id: str
     sweep: str

@@ -1,6 +1,6 @@
 """Tables of operator models and peer cards, of consent, names, own words, and forgotten keys.
 
-Invariant: there are profiles only of people who have opted in, and none from before, not even past ones.
+Invariant: profiles exist only of people who have opted in, and only from the time after.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def _cut(chosen: Chosen, frame: int, room: int, count: Count) -> Item | None:
 
 
 def rendered_line(item: Item) -> str:
-    """An item's line as it stands in its block."""
+    """An item's line as it appears in its block."""
     return f"{_body(item)}\n" if item.finding is None else rendered((item,))
 
 

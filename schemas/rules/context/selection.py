@@ -18,7 +18,7 @@ from ..salience import SalienceValues
 from .budget import MemoryKind, certain_of
 
 NEWER: Final = 0.5
-"""Share of the odds of an older memory that a newer one needs to stand above it. In the hits of updates_dev, the statement
+"""Share of the odds of an older memory that a newer one needs to come before it. In the hits of updates_dev, the statement
 that holds now is then above all that do not in .68 of the questions, by recall's order in .30; the mean reciprocal rank of
 an answer is .65 instead of .65, on locomo_dev .66 instead of .69. With .3 it is .75 of the questions, .63 and .62."""
 _LEAST: Final = 1e-9
@@ -149,10 +149,10 @@ def choose(items: Sequence[Item], sizes: dict[tuple[MemoryKind, str], int], fram
 
 
 def in_text_order(items: Sequence[Item]) -> tuple[Item, ...]:
-    """Items as they stand in the text: by kind, the best first, but newer ones above older ones that are no surer.
+    """Items in the order of the text: by kind, the best first, but newer ones above older ones that are at most as certain.
 
-    Of two items of a kind, a newer one stands above an older one if its odds are at least ``NEWER`` of the older one's.
-    What was replaced stands below what replaced it.
+    Of two items of a kind, a newer one comes before an older one if its odds are at least ``NEWER`` of the older one's.
+    A replaced item comes directly after its replacement.
     """
     placed: list[Item] = []
     for kind in MemoryKind:

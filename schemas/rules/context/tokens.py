@@ -37,7 +37,7 @@ def _of_line(line: str) -> int:
 
 
 def shortened(text: str, tokens: int, count: Count, mark: str = " …") -> str:
-    """The longest beginning of a text that has at most ``tokens`` tokens with the mark; empty if there is none."""
+    """The longest beginning of a text that has at most ``tokens`` tokens with the mark; empty if absent."""
     if count(text) <= tokens:
         return text
     low, high = 0, len(text)

@@ -1,6 +1,6 @@
 """Renders the layers of the palace (contract of the palace, §7): identity, essential story, recall, search, context.
 
-The palace's profile of the assembler: each drawer is a line that names its author and is scanned, and the lines stand
+The palace's profile of the assembler: each drawer is a line that names its author and is scanned, and the lines are
 between markers that no text can end.
 
 Invariant: no text except the identity exceeds its budget in characters, notes included and the frame (markers and the line

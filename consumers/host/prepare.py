@@ -28,7 +28,7 @@ class Parked:
 
     Attributes:
         projection: Name of the projection that refused it.
-        version: Its version; (projection, version, seq) names the parking for ever.
+        version: Its version; (projection, version, seq) names the parking permanently.
         message: The message as it came.
         reason: What is wrong with it, without its text.
     """

@@ -3,7 +3,7 @@
 ``services/endings.py`` has the same function: the two may not import each other, and ``schemas`` has no event loop.
 
 Why: ``asyncio.wait_for`` of Python 3.11, which nats-py uses, sometimes swallows a cancellation that arrives together with
-the answer; a caller that cancels once then waits for ever. Invariant: when ``end_task`` returns, the task is done.
+the answer; a caller that cancels once then never returns. Invariant: when ``end_task`` returns, the task is done.
 """
 
 from __future__ import annotations

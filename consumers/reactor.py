@@ -64,7 +64,7 @@ class ReactorContext:
     """The parts of a reactor; the caller closes them.
 
     Attributes:
-        client: A connection to the broker that reconnects for ever, to consume with.
+        client: A connection to the broker that reconnects without limit, to consume with.
         publisher: Publishes to JOURNAL.
         embedder: The active model, None if absent.
         embedding_dim: Dimensions that the journal has recorded of the active model, None if none are.

@@ -51,7 +51,7 @@ class PullConsumer:
     """Takes messages of a durable.
 
     Args:
-        client: A connection that reconnects for ever; not closed here.
+        client: A connection that reconnects without limit; not closed here.
         durable: What to consume; made if absent, brought up to date if different.
     """
 

@@ -62,7 +62,7 @@ class PullReactor(ABC):
     """A reactor on a durable; processes that use the same durable share the messages.
 
     Args:
-        client: A connection that reconnects for ever; not closed here.
+        client: A connection that reconnects without limit; not closed here.
         publisher: Publishes to JOURNAL; not closed here.
         durable: What it consumes.
         limits: Times.

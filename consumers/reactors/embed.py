@@ -71,7 +71,7 @@ class EmbedReactor(PullReactor):
     """The reactor; several with the same model share the load.
 
     Args:
-        client: A connection that reconnects for ever; not closed here.
+        client: A connection that reconnects without limit; not closed here.
         publisher: Publishes to JOURNAL; not closed here.
         embedder: The model; not closed here.
         clock: The time for ``status``.

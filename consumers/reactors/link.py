@@ -77,7 +77,7 @@ class LinkReactor(PullReactor):
     """The reactor; it searches the views, so it runs where they are.
 
     Args:
-        client: A connection that reconnects for ever; not closed here.
+        client: A connection that reconnects without limit; not closed here.
         publisher: Publishes to JOURNAL; not closed here.
         finder: Finds an entry's links.
         judge: Closed at the end; None if absent.

@@ -163,23 +163,23 @@ class PalaceIngestReactor(ViewsReactor):
 
     async def _replay(self, workspace_id: str, message: Msg) -> None:
         """File the exchanges of a workspace that are not filed yet."""
-        asked = PalaceIngestAsked.model_validate(from_json(message.data)["payload"])
+        request = PalaceIngestAsked.model_validate(from_json(message.data)["payload"])
         now_ms = to_ms(self._clock()) - self._limits.clocks_differ_ms
-        sessions = await asyncio.to_thread(turns_since, self._views, workspace_id, asked.since_seq or 0)
-        found = [one for turns in sessions for one in exchanges_of(turns, now_ms, self._limits.quiet_ms)]
-        for one in found:
-            self._done.pop(f"{workspace_id}/{one.head.entry_id}", None)
-        await self._file(workspace_id, [one for one in found if one.ended])
+        sessions = await asyncio.to_thread(turns_since, self._views, workspace_id, request.since_seq or 0)
+        exchanges = [exchange for turns in sessions for exchange in exchanges_of(turns, now_ms, self._limits.quiet_ms)]
+        for exchange in exchanges:
+            self._done.pop(f"{workspace_id}/{exchange.head.entry_id}", None)
+        await self._file(workspace_id, [exchange for exchange in exchanges if exchange.ended])
 
     async def _file(self, workspace_id: str, exchanges: Sequence[Exchange]) -> None:
-        new = [one for one in exchanges if f"{workspace_id}/{one.head.entry_id}" not in self._done]
+        new = [exchange for exchange in exchanges if f"{workspace_id}/{exchange.head.entry_id}" not in self._done]
         for at in range(0, len(new), EXCHANGES_AT_ONCE):
-            some = new[at : at + EXCHANGES_AT_ONCE]
-            self._running = len(some)
+            batch = new[at : at + EXCHANGES_AT_ONCE]
+            self._running = len(batch)
             await self.caught_up()
-            self._counts.update(await self._filing.file(workspace_id, some))
-            for one in some:
-                self._done[f"{workspace_id}/{one.head.entry_id}"] = None
+            self._counts.update(await self._filing.file(workspace_id, batch))
+            for exchange in batch:
+                self._done[f"{workspace_id}/{exchange.head.entry_id}"] = None
             while len(self._done) > DONE_KEPT:
                 self._done.popitem(last=False)
             self._running = 0

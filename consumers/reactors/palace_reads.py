@@ -110,12 +110,12 @@ def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Exc
 
 def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
     """The drawers of a workspace, with the vectors of a model."""
-    found = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
-    live = found.filter(found["live"])
+    drawers = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
+    live = drawers.filter(drawers["live"])
     with_vector = live.filter(live["vector"].is_valid())
     vectors = with_vector["vector"].combine_chunks()
     return Filed(
-        frozenset(found["entry_id"].to_pylist()),
+        frozenset(drawers["entry_id"].to_pylist()),
         frozenset(live["drawer_id"].to_pylist()),
         frozenset(live["text_hash"].to_pylist()),
         np.frombuffer(b"".join(vectors.to_pylist()), "<f4").reshape(len(vectors), -1) if len(vectors) else None,

@@ -18,8 +18,6 @@ from typing import Any, Final, Literal, Protocol, Union, get_args, get_origin, g
 
 import click
 
-from .completing import Complete
-
 _LINE: Final = 57
 """Characters of a command's help beside its name in 80 columns."""
 
@@ -84,16 +82,9 @@ class _Shared:
 
 
 class Command(click.Command):
-    """A command that calls a function."""
+    """A command that calls a function; ``parts`` are parameters of it that no annotation describes."""
 
     def __init__(self, name: str | None, *, parts: Mapping[str, OptionGroup] | None = None, **settings: Any) -> None:
-        """Make a command.
-
-        Args:
-            name: Its name.
-            parts: Parameters of the function that no annotation describes.
-            settings: Those of click.
-        """
         super().__init__(name, short_help=short_help(settings.get("help") or ""), **settings)
         self._given = parts or {}
 
@@ -140,19 +131,15 @@ def _part(name: str, found: inspect.Parameter) -> OptionGroup:
 def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) -> click.Parameter:
     """The parameter of click for a type: text, number, path, flag, one of some words, or a list of these.
 
-    Args:
-        name: Of the function's parameter.
-        kind: Its type; ``| None`` where absence has a meaning.
-        declared: Its names and settings.
-        default: None for none.
+    It is required if its type does not include None and there is no default.
     """
     settings, plain = dict(declared.settings), _without_none(kind)
     required = plain is kind and default is None
     several = get_origin(plain) is list
     if several:
         (plain,) = get_args(plain)
-    if complete := settings.pop("autocompletion", None):
-        settings["shell_complete"] = _completion(complete)
+    if (complete := settings.pop("autocompletion", None)) is not None:
+        settings["shell_complete"] = lambda _context, _parameter, incomplete: complete(incomplete)
     if plain is bool:
         settings["is_flag"] = True
     settings["type"] = _click_type(plain, settings)
@@ -184,10 +171,6 @@ def _without_none(kind: Any) -> Any:
         return kind
     (plain,) = (member for member in get_args(kind) if member is not NoneType)
     return plain
-
-
-def _completion(complete: Complete) -> Any:
-    return lambda _context, _parameter, incomplete: complete(incomplete)
 
 
 def short_help(text: str) -> str:

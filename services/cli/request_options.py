@@ -19,12 +19,7 @@ from .commands import Argument, Option, parameter
 from .completing import OF_FIELDS, Complete, among
 from .options import json_object
 
-_ALIASES: Final = {
-    "workspace_id": "-w",
-    "limit": "-n",
-    "k": "-k",
-    "memory_walk_depth": "--memory-walk-depth",
-}
+_ALIASES: Final = {"workspace_id": "-w", "limit": "-n", "k": "-k", "memory_walk_depth": "--memory-walk-depth"}
 """A second name of an option."""
 _REQUIRED_OPTIONS: Final = {
     "reason": "--reason",

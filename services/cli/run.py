@@ -26,6 +26,7 @@ from .output import JSON_FLAG, report_error, safe, say, show
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
+_SHOW_COMPLETION: Final = "Show completion for the current shell, to copy it or customize the installation."
 _COMPLETE: Final = "_CREW_JOURNAL_COMPLETE"
 """What a shell that asks for completions sets."""
 
@@ -49,11 +50,7 @@ def new_app() -> Group:
         params=[
             _switch("version", _print_version, "Print the version and exit."),
             _switch("install-completion", _install_completion, "Install completion for the current shell."),
-            _switch(
-                "show-completion",
-                _show_completion,
-                "Show completion for the current shell, to copy it or customize the installation.",
-            ),
+            _switch("show-completion", _show_completion, _SHOW_COMPLETION),
         ],
         help="Memory for crews of agents: an append-only journal, views folded from it, and recall.",
         context_settings={"help_option_names": ["-h", "--help"], "show_default": True},

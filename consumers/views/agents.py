@@ -35,16 +35,10 @@ class AgentsProjection:
 
 def _register_agent(event: EntryRecorded, agent: AgentRegistered, tx: FoldTransaction) -> None:
     known = tx.get(AGENTS, workspace_id=event.workspace_id, agent_id=agent.agent_id, until_seq=None)
+    fields = agent.model_dump(mode="json") | {"settings": json_text(agent.settings)}
     row = AgentRow(
         event.workspace_id,
-        agent.agent_id,
-        agent.name,
-        agent.role.value,
-        agent.crew_id,
-        agent.memory_enabled,
-        agent.memory_budget_chars,
-        agent.memory_walk_depth,
-        json_text(agent.settings),
+        **fields,
         registered_ms=known[0].registered_ms if known else event.published_ms,
         updated_ms=event.published_ms,
         since_seq=event.seq,
@@ -54,11 +48,10 @@ def _register_agent(event: EntryRecorded, agent: AgentRegistered, tx: FoldTransa
 
 def _register_crew(event: EntryRecorded, crew: CrewRegistered, tx: FoldTransaction) -> None:
     known = tx.get(CREWS, workspace_id=event.workspace_id, crew_id=crew.crew_id, until_seq=None)
+    fields = crew.model_dump(mode="json") | {"settings": json_text(crew.settings)}
     row = CrewRow(
         event.workspace_id,
-        crew.crew_id,
-        crew.name,
-        json_text(crew.settings),
+        **fields,
         registered_ms=known[0].registered_ms if known else event.published_ms,
         updated_ms=event.published_ms,
         since_seq=event.seq,

@@ -17,7 +17,7 @@ from ...schemas.operations import agents as ops
 from ...schemas.principal import Principal, Role
 from ...schemas.recorded_settings import AgentRole
 from ...schemas.views import AGENTS_PROJECTION
-from ...schemas.views.workspaces import AgentRow
+from ...schemas.views.workspaces import AgentRow, CrewRow
 from ..desk import Caller
 from ..node import Answers, Node
 from .documents.provision import Provision
@@ -158,10 +158,34 @@ class Agents:
         )
         self._last_change = max(self._last_change, decided.seq)
         members = await self._members(caller.workspace_id, crew.crew_id)
+        return ops.CrewAnswer(**crew.model_dump(), agents=members, seq=decided.seq)
+
+    async def get_crew(self, caller: Caller, asked: ops.CrewRequest) -> ops.CrewAnswer:
+        """A crew's settings.
+
+        Raises:
+            NotFound: If none is registered, or it is another's than the token's.
+        """
+        own = caller.administers or asked.crew_id == caller.principal.crew_id
+        known = await self._registry.crew(caller.workspace_id, asked.crew_id) if own else None
+        if known is None:
+            raise _no_crew(asked.crew_id)
+        return await self._crew_answer(known)
+
+    async def list_crews(self, caller: Caller, _asked: ops.CrewsRequest) -> ops.CrewsAnswer:
+        """The registered crews that the token may see."""
+        view_seq = self._registry.view_seq
+        rows = await self._registry.crews(caller.workspace_id)
+        own = caller.principal.crew_id
+        shown = [await self._crew_answer(row) for row in rows if caller.administers or row.crew_id == own]
+        return ops.CrewsAnswer(crews=tuple(shown), view_seq=view_seq)
+
+    async def _members(self, workspace_id: str, crew_id: str) -> tuple[str, ...]:
+        return tuple(row.agent_id for row in await self._registry.agents(workspace_id, crew_id))
+
+    async def _crew_answer(self, row: CrewRow) -> ops.CrewAnswer:
         members = await self._members(row.workspace_id, row.crew_id)
-        return ops.CrewAnswer(
-            **row._asdict() | {"settings": json.loads(row.settings)}, agents=members, seq=row.since_seq
-        )
+        return ops.CrewAnswer(**row._asdict() | {"settings": json.loads(row.settings)}, agents=members, seq=row.since_seq)
 
 
 def _agent_answer(row: AgentRow) -> ops.AgentAnswer:

@@ -28,7 +28,7 @@ from crew_journal.schemas.rules.reference_texts import reference_texts
 from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.evidence.judging import Figures, figures_of
 from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.records import EntryRecord
+from crew_journal.services.query.hot.records import HitRecord
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
 from crew_journal.services.query.recipes import Recipe, default_recipe
 from crew_journal.services.query.search import searched
@@ -186,10 +186,10 @@ def cases(journal: Set, recipe: Recipe | None = None, *, vectors: bool = True) -
     return all_cases
 
 
-def record_of(event: EntryRecorded) -> EntryRecord:
+def record_of(event: EntryRecorded) -> HitRecord:
     """An entry as a hit has it."""
     entry = event.entry
-    return EntryRecord(
+    return HitRecord(
         entry.id,
         entry.entry_type,
         entry.summary,

@@ -137,15 +137,15 @@ class Desk:
             CrewJournalError: What the handler raises.
         """
         check_access(operation.access, principal)
-        asked = parse(operation, raw)
-        caller = Caller.of(principal, getattr(asked, "workspace_id", None))
-        if operation.views and (min_seq := getattr(asked, "min_seq", None)):
+        request = parse(operation, raw)
+        caller = Caller.of(principal, getattr(request, "workspace_id", None))
+        if operation.views and (min_seq := getattr(request, "min_seq", None)):
             await self._views.wait_for(min_seq, self._wait_s, *operation.views)
         if operation.effect is not Effect.READS and (spender := SPENDER.get()) is not None:
             spender.admit()  # before anything is done: what is stored is not answered with an error
         if operation.needs_journal and self._require_journal is not None:
             self._require_journal(caller.workspace_id, operation.needs_journal)
-        answer: A = await self._handlers[operation.name](caller, asked)
+        answer: A = await self._handlers[operation.name](caller, request)
         return answer
 
 

@@ -120,8 +120,8 @@ def sync_text() -> str:
     """The module of the blocking client, made of the one for asyncio."""
     text = Path(__file__).with_name("client").joinpath("aio.py").read_text("utf-8")
     _, _, rest = text.partition('"""\n')
-    for one, other in _BLOCKING.items():
-        rest = rest.replace(one, other)
+    for asynchronous, blocking in _BLOCKING.items():
+        rest = rest.replace(asynchronous, blocking)
     head = '"""The blocking client. Generated from ``aio.py`` by ``make generate``; do not edit."""'
     return f"{head}\n\n# ruff: noqa: I001, UP028\n{rest}"
 
@@ -158,9 +158,9 @@ def _in_order(operation: Operation[Any, Any]) -> list[str]:
 def _docstring(operation: Operation[Any, Any]) -> Iterator[str]:
     head, _, rest = (operation.request.__doc__ or "").strip().partition("\n")
     yield f'    """{head}'
-    if said := " ".join(rest.split()):
+    if sentence := " ".join(rest.split()):
         yield ""
-        yield from textwrap.wrap(said, _WIDTH, initial_indent="    ", subsequent_indent="    ")
+        yield from textwrap.wrap(sentence, _WIDTH, initial_indent="    ", subsequent_indent="    ")
     if described := [(name, operation.request.model_fields[name].description) for name in _in_order(operation)]:
         yield ""
         yield "    Args:"
@@ -224,9 +224,9 @@ def _described(operation: Operation[Any, Any]) -> Iterator[str]:
     text = (operation.request.__doc__ or "").strip()
     head, _, rest = text.partition("\n")
     yield head
-    if said := " ".join(rest.split()):
+    if sentence := " ".join(rest.split()):
         yield ""
-        yield from textwrap.wrap(said, 120)
+        yield from textwrap.wrap(sentence, 120)
     yield ""
     yield f"- HTTP: `{operation.route}`"
     yield f"- Python: `{operation.name}()`"

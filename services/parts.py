@@ -84,9 +84,9 @@ class Parts:
 
         All are asked at once: while the broker is away, each part that asks it waits until its time is up.
         """
-        asked = names or tuple(self._parts)
-        found = await asyncio.gather(*(_figures_of(self._parts[name]) for name in asked))
-        return {name: figures for name, figures in zip(asked, found, strict=True) if figures is not None}
+        wanted = names or tuple(self._parts)
+        gathered = await asyncio.gather(*(_figures_of(self._parts[name]) for name in wanted))
+        return {name: figures for name, figures in zip(wanted, gathered, strict=True) if figures is not None}
 
 
 async def _figures_of(part: Part) -> Any:

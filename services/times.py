@@ -21,8 +21,8 @@ def span_of(text: str) -> timedelta | None:
     Raises:
         OverflowError: If it is too long.
     """
-    found = _SPAN.match(text)
-    return None if found is None else timedelta(**{UNITS[found[2]]: int(found[1])})
+    match = _SPAN.match(text)
+    return None if match is None else timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
 def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool = False) -> str:

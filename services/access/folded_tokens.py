@@ -57,10 +57,10 @@ def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
 
 def token_records(views: ViewReader, workspace_id: str | None) -> tuple[TokenRecord, ...]:
     """Every token of a workspace, or of all, oldest first, without secrets; blocking."""
-    found = (dict(zip(_FIELDS, row, strict=True)) for row in views.rows(_RECORDS, (workspace_id,)))
+    records = (dict(zip(_FIELDS, row, strict=True)) for row in views.rows(_RECORDS, (workspace_id,)))
     return tuple(
         TokenRecord.model_validate(
-            {**one, "may_publish": one["may_publish"].split(), "speaks_for": one["speaks_for"].splitlines()}
+            {**record, "may_publish": record["may_publish"].split(), "speaks_for": record["speaks_for"].splitlines()}
         )
-        for one in found
+        for record in records
     )

@@ -33,7 +33,7 @@ class NewToken:
 
 
 def token_created(
-    token_id: str, plaintext: str, workspace_id: str | None, asked: TokenRequest, now: datetime
+    token_id: str, plaintext: str, workspace_id: str | None, request: TokenRequest, now: datetime
 ) -> TokenCreated:
     """The fact that a token was made.
 
@@ -42,21 +42,21 @@ def token_created(
     Raises:
         InvalidQuery: If role, crew and agent do not fit together, a grant can never count, or it has expired already.
     """
-    role, agent_id = asked.role, asked.agent_id
-    others = len(asked.speaks_for) > len(persons_of(asked.speaks_for))
-    if role.administers and (asked.may_publish or others):
-        field = "may_publish" if asked.may_publish else "speaks_for"
+    role, agent_id = request.role, request.agent_id
+    others = len(request.speaks_for) > len(persons_of(request.speaks_for))
+    if role.administers and (request.may_publish or others):
+        field = "may_publish" if request.may_publish else "speaks_for"
         raise InvalidQuery(
             f"{role.value} tokens may publish all types and name all actors",
             hint=f"leave {field} out, or ask for role AGENT; speaks_for takes persons, like user:maria",
             field=field,
         )
-    for refused in filter(None, map(why_not_granted, asked.may_publish)):
+    for refused in filter(None, map(why_not_granted, request.may_publish)):
         raise InvalidQuery(refused, hint="name types that a token can be granted, like keeper.*", field="may_publish")
-    if asked.expires_at is not None and asked.expires_at <= now:
+    if request.expires_at is not None and request.expires_at <= now:
         raise InvalidQuery("expires_at is not in the future", hint="name a later time", field="expires_at")
-    if agent_id is None and asked.speaks_for and not role.administers:
-        kind, name = actor_of(asked.speaks_for[0])
+    if agent_id is None and request.speaks_for and not role.administers:
+        kind, name = actor_of(request.speaks_for[0])
         agent_id = name or kind
     try:
         payload = TokenCreated(
@@ -64,7 +64,7 @@ def token_created(
             sha256=token_hash(plaintext),
             workspace_id=workspace_id,
             agent_id=agent_id,
-            **asked.model_dump(include={"role", "crew_id", "label", "may_publish", "speaks_for", "expires_at"}),
+            **request.model_dump(include={"role", "crew_id", "label", "may_publish", "speaks_for", "expires_at"}),
         )
         payload.bearer()
     except ValidationError as error:
@@ -78,21 +78,21 @@ def token_created(
     return payload
 
 
-def workspace_for(principal: Principal, asked: TokenRequest) -> str | None:
+def workspace_for(principal: Principal, request: TokenRequest) -> str | None:
     """The workspace of a token that is asked for; None for all of them.
 
     Raises:
         NotAllowed: If the asker's role or workspace does not allow it.
         InvalidQuery: If both one and all workspaces are named.
     """
-    if asked.role is Role.OWNER and principal.role is not Role.OWNER:
+    if request.role is Role.OWNER and principal.role is not Role.OWNER:
         raise NotAllowed("only an OWNER makes OWNER tokens", hint="ask for role ADMIN, LEAD or AGENT", field="role")
-    if asked.all_workspaces and principal.workspace_id is not None:
+    if request.all_workspaces and principal.workspace_id is not None:
         raise NotAllowed(
             "only a token of all workspaces makes another", hint="leave all_workspaces out", field="all_workspaces"
         )
-    if asked.all_workspaces and asked.workspace_id:
+    if request.all_workspaces and request.workspace_id:
         raise InvalidQuery(
             "workspace_id and all_workspaces exclude each other", hint="give one of the two", field="all_workspaces"
         )
-    return None if asked.all_workspaces else principal.workspace(asked.workspace_id)
+    return None if request.all_workspaces else principal.workspace(request.workspace_id)

@@ -178,7 +178,7 @@ class TokenRegistry:
                 hint="try again; `crew-journal status` shows the view `tokens`",
             )
 
-    async def create(self, principal: Principal, asked: ops.TokenRequest) -> NewToken:
+    async def create(self, principal: Principal, request: ops.TokenRequest) -> NewToken:
         """Make a token and wait until it is valid; an ADMIN makes no OWNER.
 
         Raises:
@@ -188,10 +188,10 @@ class TokenRegistry:
             BrokerError: If the broker did not take the user; then the token is revoked again.
             ViewsBehind: If ``nats`` is asked for and the tokens have not been folded yet.
         """
-        role, nats = asked.role, asked.nats
-        workspace_id = workspace_for(principal, asked)
+        role, nats = request.role, request.nats
+        workspace_id = workspace_for(principal, request)
         plaintext, token_id = mint_token(), f"t_{uuid7_hex()}"
-        payload = token_created(token_id, plaintext, workspace_id, asked, self._clock())
+        payload = token_created(token_id, plaintext, workspace_id, request, self._clock())
         bound = payload.bearer()
         if nats:
             self._check_nats(bound)
@@ -311,9 +311,12 @@ class TokenRegistry:
         kind, payload = event.entry.entry_type, event.entry.payload
         try:
             if kind == TokenCreated.ENTRY_TYPE:
-                made = TokenCreated.model_validate(payload)
-                if event.workspace_id in (SYSTEM_WORKSPACE, made.workspace_id) and made.token_id not in self._hash_of:
-                    self._add(made.sha256, made.bearer())
+                token_created = TokenCreated.model_validate(payload)
+                if (
+                    event.workspace_id in (SYSTEM_WORKSPACE, token_created.workspace_id)
+                    and token_created.token_id not in self._hash_of
+                ):
+                    self._add(token_created.sha256, token_created.bearer())
                 return
             fact = (TokenRevoked if kind == TokenRevoked.ENTRY_TYPE else TokenNatsAllowed).model_validate(payload)
         except ValueError:  # pydantic's is one; the fold parks such a fact and says why
@@ -365,18 +368,18 @@ class Tokens:
     def __init__(self, node: Node) -> None:
         self._registry = node.use(TokenRegistry)
 
-    async def create(self, caller: Caller, asked: ops.TokenRequest) -> ops.TokenCreatedAnswer:
+    async def create(self, caller: Caller, request: ops.TokenRequest) -> ops.TokenCreatedAnswer:
         """Create a token; raises as ``TokenRegistry.create``."""
-        return (await self._registry.create(caller.principal, asked)).answer()
+        return (await self._registry.create(caller.principal, request)).answer()
 
-    async def list(self, caller: Caller, asked: ops.TokensRequest) -> ops.TokensAnswer:
+    async def list(self, caller: Caller, request: ops.TokensRequest) -> ops.TokensAnswer:
         """The tokens; raises as ``TokenRegistry.list``."""
-        return ops.TokensAnswer(tokens=await self._registry.list(caller.principal, asked.workspace_id))
+        return ops.TokensAnswer(tokens=await self._registry.list(caller.principal, request.workspace_id))
 
-    async def revoke(self, caller: Caller, asked: ops.RevokeTokenRequest) -> ops.TokenRevokedAnswer:
+    async def revoke(self, caller: Caller, request: ops.RevokeTokenRequest) -> ops.TokenRevokedAnswer:
         """Revoke a token; raises as ``TokenRegistry.revoke``."""
-        await self._registry.revoke(caller.principal, asked.token_id)
-        return ops.TokenRevokedAnswer(token_id=asked.token_id)
+        await self._registry.revoke(caller.principal, request.token_id)
+        return ops.TokenRevokedAnswer(token_id=request.token_id)
 
 
 ANSWERS: Final[Answers] = (

@@ -36,15 +36,15 @@ tokens = Group(help="Tokens: credentials of agents and people.")
 
 @workspaces.command("settings")
 def workspace_settings(
-    asked: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE)],
+    fields: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE)],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
-    scope = {"workspace_id": asked.pop("workspace_id", None)}
+    scope = {"workspace_id": fields.pop("workspace_id", None)}
     with client(where) as journal:
-        found = journal.configure_workspace(**asked, **scope) if asked else journal.workspace_settings(**scope)
-    show(found, json_output, print_fields)
+        answer = journal.configure_workspace(**fields, **scope) if fields else journal.workspace_settings(**scope)
+    show(answer, json_output, print_fields)
 
 
 @tokens.command("create")
@@ -64,17 +64,19 @@ def create_token(
         str | None, Option("--expires", help="When it expires: after 30m, 12h, 30d or 8w, or at an RFC 3339 time.")
     ] = None,
     *,
-    asked: Annotated[dict[str, Any], Fields(CREATE_TOKEN, without=("role", "may_publish", "speaks_for", "expires_at"))],
+    fields: Annotated[
+        dict[str, Any], Fields(CREATE_TOKEN, without=("role", "may_publish", "speaks_for", "expires_at"))
+    ],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Create a token and print it on stdout. It cannot be shown again."""
     speakers = tuple(map(speaker_of, _names(speaks_for)))
-    asked |= {"role": role.upper(), "may_publish": _names(may_publish), "speaks_for": speakers}
+    fields |= {"role": role.upper(), "may_publish": _names(may_publish), "speaks_for": speakers}
     if expires is not None:
-        asked["expires_at"] = expiry_of(expires, datetime.now(UTC))
+        fields["expires_at"] = expiry_of(expires, datetime.now(UTC))
     with client(where, create=True) as journal:
-        made = journal.create_token(**asked)
+        made = journal.create_token(**fields)
     show(made, json_output, _print_token)
 
 

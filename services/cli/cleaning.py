@@ -58,14 +58,16 @@ def clean(
 ) -> None:
     """List what is installed and kept on this machine, or remove what is named, with --yes."""
     folder = data_dir_of(data_dir)
-    known = {one.name: one for one in kept(folder)}
+    known = {item.name: item for item in kept(folder)}
     for name in names or ():
         if name not in known:
             raise click.BadParameter(f"{name} is not one of {', '.join(known) or 'nothing'}", param_hint="NAME")
     chosen = [known[name] for name in names] if names else list(known.values())
     if names and yes:
         _remove(chosen, folder)
-    rows = [{"name": one.name, "bytes": one.size, "what": one.what, "paths": [*map(str, one.paths)]} for one in chosen]
+    rows = [
+        {"name": item.name, "bytes": item.size, "what": item.what, "paths": [*map(str, item.paths)]} for item in chosen
+    ]
     removed = bool(names and yes)
     show({"kept": rows, "removed": removed}, json_output, _print)
     if names and not yes and not json_output:
@@ -77,7 +79,7 @@ def kept(data_dir: Path) -> Iterator[Kept]:
     settings = settings_from(data_dir=data_dir)
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "crew-journal"
     old = [path for path in data_dir.glob(f"{_VIEWS}.*") if path.name != f"{_VIEWS}.wal"]
-    found = (
+    items = (
         Kept("models", "model weights; `embedder install minilm` downloads them again", (settings.models_dir,)),
         Kept("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
         Kept("hooks", "how far hooks have read transcripts; turns are not recorded twice without it", (state,)),
@@ -97,33 +99,33 @@ def kept(data_dir: Path) -> Iterator[Kept]:
         ),
         Kept("journal", "the journal itself with its views and tokens: make a `backup` first", (data_dir,), True),
     )
-    for one in found:
-        paths = tuple(path for path in one.paths if path.exists())
-        if one.name == "journal" and not any((data_dir / sign).exists() for sign in SIGNS):
+    for item in items:
+        paths = tuple(path for path in item.paths if path.exists())
+        if item.name == "journal" and not any((data_dir / sign).exists() for sign in SIGNS):
             continue
         if paths:
-            yield Kept(one.name, one.what, paths, one.of_journal)
+            yield Kept(item.name, item.what, paths, item.of_journal)
 
 
 def _remove(chosen: list[Kept], data_dir: Path) -> None:
     from ..data_dir import is_owned
 
-    if any(one.of_journal for one in chosen) and is_owned(data_dir):
+    if any(kept_file.of_journal for kept_file in chosen) and is_owned(data_dir):
         raise DataDirBusy(f"`up` runs on {data_dir}", hint="stop it first")
-    for one in chosen:
-        say(f"removed {one.name}: {size_text(one.size)}")
-        for path in one.paths:
+    for kept_file in chosen:
+        say(f"removed {kept_file.name}: {size_text(kept_file.size)}")
+        for path in kept_file.paths:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _size(path: Path) -> int:
     if not path.is_dir():
         return path.lstat().st_size if path.exists() else 0
-    return sum(one.lstat().st_size for one in path.rglob("*") if one.is_file() and not one.is_symlink())
+    return sum(path.lstat().st_size for path in path.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def _print(answer: Mapping[str, Any]) -> None:
     if answer["removed"]:
         return
-    rows = [(one["name"], size_text(one["bytes"]), one["paths"][0], one["what"]) for one in answer["kept"]]
+    rows = [(item["name"], size_text(item["bytes"]), item["paths"][0], item["what"]) for item in answer["kept"]]
     print_table(("name", "size", "where", "what"), rows, right=("size",), empty="nothing is installed or kept")

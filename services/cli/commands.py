@@ -117,13 +117,13 @@ class Group(click.Group):
         return list(self.commands)
 
 
-def _part(name: str, found: inspect.Parameter) -> OptionGroup:
-    annotation = found.annotation
+def _part(name: str, parameter: inspect.Parameter) -> OptionGroup:
+    annotation = parameter.annotation
     if is_dataclass(annotation):
         return _Shared(annotation)  # type: ignore[arg-type]  # a class, not an instance
     mark = get_args(annotation)[1]
     if isinstance(mark, _Declared):
-        return _Single(name, annotation, None if found.default is found.empty else found.default)
+        return _Single(name, annotation, None if parameter.default is parameter.empty else parameter.default)
     part: OptionGroup = mark
     return part
 

@@ -28,7 +28,7 @@ EVAL_RECIPES: Final = ("robust", "dense")
 
 
 def compare(
-    one: Model,
+    model: Model,
     other: Model,
     eval_dir: Annotated[
         Path | None,
@@ -51,11 +51,11 @@ def compare(
     """Compare two models: how far they agree on logged queries or, with --eval, which one finds more relevant entries."""
     if eval_dir is not None:
         recipes = exam.recipes_named(recipe, "--recipe") if recipe else EVAL_RECIPES
-        show(_measured(eval_dir, (one, other), recipes, k, workspace), json_output, _print_measured)
+        show(_measured(eval_dir, (model, other), recipes, k, workspace), json_output, _print_measured)
         return
-    asked: dict[str, Any] = {"queries": queries, "k": k, "recipe": recipe, "workspace_id": workspace}
+    fields: dict[str, Any] = {"queries": queries, "k": k, "recipe": recipe, "workspace_id": workspace}
     with client(where, embedder="auto") as journal:
-        report = follow("compare", journal.compare_models(one, other, **asked))
+        report = follow("compare", journal.compare_models(model, other, **fields))
     show(report, json_output, _print_agreement)
 
 
@@ -65,9 +65,9 @@ def _measured(
     """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
     import asyncio
 
-    asked = exam_set.read_set(directory, workspace, "--eval")
-    exam.report_unanswerable(asked)
-    report: dict[str, Any] = {"directory": str(directory), **asked.as_dict(), "k": k, "models": {}}
+    questions = exam_set.read_set(directory, workspace, "--eval")
+    exam.report_unanswerable(questions)
+    report: dict[str, Any] = {"directory": str(directory), **questions.as_dict(), "k": k, "models": {}}
     active = _settings_of(models[0])
     with ExitStack() as stack:
         there = stack.enter_context(scratch_journal(**active))
@@ -80,7 +80,7 @@ def _measured(
             report["models"][name] = {
                 "vectors": filled["vectors"],
                 "embeddable": filled["embeddable"],
-                "recipes": {recipe: asyncio.run(exam.ask_all(there, asked, recipe, k))[0] for recipe in recipes},
+                "recipes": {recipe: asyncio.run(exam.ask_all(there, questions, recipe, k))[0] for recipe in recipes},
             }
     return report
 
@@ -97,11 +97,11 @@ def _print_measured(report: Mapping[str, Any]) -> None:
     say(counted(report["questions"], "question"))
     columns = ("model", "recipe", "vectors", f"recall@{report['k']}", "nDCG", "MRR", f"session@{exam.SESSION_K}")
     rows = []
-    for model, found in report["models"].items():
-        for recipe, measured in found["recipes"].items():
+    for model, figures_of_model in report["models"].items():
+        for recipe, measured in figures_of_model["recipes"].items():
             overall = measured["overall"]
             figures = [exam.figure(overall[name]) for name in ("recall", "ndcg", "mrr", "session_recall")]
-            rows.append((model, recipe, f"{found['vectors']}/{found['embeddable']}", *figures))
+            rows.append((model, recipe, f"{figures_of_model['vectors']}/{figures_of_model['embeddable']}", *figures))
     print_table(columns, rows, right=columns[2:])
 
 
@@ -119,5 +119,5 @@ def _print_agreement(report: Mapping[str, Any]) -> None:
     print_pairs(agreement.items())
     if report["most_different"]:
         print("\nanswered most differently")
-        rows = [(one["rank_biased_overlap"], one["query"]) for one in report["most_different"]]
+        rows = [(query["rank_biased_overlap"], query["query"]) for query in report["most_different"]]
         print_table(("overlap", "query"), rows, right=("overlap",))

@@ -50,7 +50,7 @@ def _workspaces() -> Iterable[str]:
 
     address = find(None, None, None)
     with httpx.Client(**address.arguments(), timeout=_TIMEOUT_S) as client:
-        return [one["workspace_id"] for one in client.get("/v1/workspaces").json()["workspaces"]]
+        return [workspace["workspace_id"] for workspace in client.get("/v1/workspaces").json()["workspaces"]]
 
 
 complete_recipe: Final = among(_recipes)

@@ -30,7 +30,7 @@ origins: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CliContext:
     """A journal: a service by its address, or a data directory; and the workspace to work in."""
 
     url: str | None = None
@@ -44,10 +44,10 @@ class Configuration:
     """What the file says; all of it may be absent."""
 
     context: str | None = None
-    contexts: dict[str, Context] = field(default_factory=dict)
+    contexts: dict[str, CliContext] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def named(self, name: str) -> Context:
+    def named(self, name: str) -> CliContext:
         """The context of that name.
 
         Raises:
@@ -83,23 +83,23 @@ def load() -> Configuration:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidQuery(f"{path} is not TOML: {error}", hint="correct it, or delete it") from None
     try:
-        contexts = {name: Context(**fields) for name, fields in read.pop("contexts", {}).items()}
-        found = Configuration(contexts=contexts, **read)
+        contexts = {name: CliContext(**fields) for name, fields in read.pop("contexts", {}).items()}
+        configuration = Configuration(contexts=contexts, **read)
     except (TypeError, AttributeError) as error:
         raise InvalidQuery(f"{path}: {error}", hint="it has `context`, [settings] and [contexts.NAME]") from None
-    if found.settings:
+    if configuration.settings:
         from ...schemas.settings import Settings
 
-        for name in found.settings.keys() - Settings.model_fields.keys():
+        for name in configuration.settings.keys() - Settings.model_fields.keys():
             raise InvalidQuery(f"{path}: there is no setting {name}", hint="`crew-journal config show` lists all")
-    return found
+    return configuration
 
 
 def save(configuration: Configuration) -> None:
     """Write the file, readable for its owner only; comments in it are lost."""
     lines = [f"context = {_toml(configuration.context)}"] if configuration.context else []
     tables: dict[str, Mapping[str, Any]] = {"settings": configuration.settings} if configuration.settings else {}
-    tables |= {f"contexts.{_toml(name)}": asdict(one) for name, one in configuration.contexts.items()}
+    tables |= {f"contexts.{_toml(name)}": asdict(context) for name, context in configuration.contexts.items()}
     for name, fields in tables.items():
         lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in fields.items() if value is not None)]
     write_private(config_file(), "\n".join(lines).lstrip("\n") + "\n")
@@ -110,11 +110,11 @@ def environment_elsewhere() -> dict[str, str]:
     from ...schemas.settings import Settings
 
     paths = [name for name, field in Settings.model_fields.items() if field.annotation in (Path, Path | None)]
-    found = dict(os.environ)
+    environment = dict(os.environ)
     for name in (FILE_VARIABLE, *(f"{PREFIX}{name.upper()}" for name in paths)):
-        if found.get(name):
-            found[name] = str(Path(found[name]).absolute())
-    return found
+        if environment.get(name):
+            environment[name] = str(Path(environment[name]).absolute())
+    return environment
 
 
 def _toml(value: Any) -> str:
@@ -135,17 +135,17 @@ def configured(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _additions(arguments: Sequence[str]) -> dict[str, str]:
-    found = load()
+    configuration = load()
     given: dict[str, tuple[str, str]] = {}
-    for name, value in found.settings.items():
+    for name, value in configuration.settings.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
         given[f"{PREFIX}{name.upper()}"] = text, "[settings] of the file"
-    chosen = os.environ.get(CONTEXT_VARIABLE) or found.context
+    chosen = os.environ.get(CONTEXT_VARIABLE) or configuration.context
     named = any(os.environ.get(name) for name in _NAMING_VARIABLES) or any(
         argument == option or argument.startswith(f"{option}=") for argument in arguments for option in _NAMING_OPTIONS
     )
     if chosen and not named and arguments[:1] != ["context"]:
-        for name, value in asdict(found.named(chosen)).items():
+        for name, value in asdict(configuration.named(chosen)).items():
             if value is not None:
                 given[f"{PREFIX}{name.upper()}"] = value, f"context {chosen}"
     added = {name: value for name, value in given.items() if name not in os.environ}

@@ -71,7 +71,7 @@ def _nested(program: str, events: tuple[str, ...]) -> _File:
                 for group in groups
                 if isinstance(group, dict) and _remove_our_hooks(group.get("hooks"), program) and not group["hooks"]
             ]
-            groups[:] = [group for group in groups if not any(group is one for one in emptied)]
+            groups[:] = [group for group in groups if not any(group is empty_group for empty_group in emptied)]
             if emptied and not groups:
                 _drop(config, "hooks", event)
 
@@ -142,28 +142,28 @@ def connect(
     command = [*isolated_python(), "-m", CLI_MODULE]
     changed: list[tuple[OtherFile, str, str]] = []
     for file in PROGRAMS[program]:
-        found = OtherFile(home or Path.home(), file.path)
-        before = _text(found)
-        config = _config(found.path, before)
+        other_file = OtherFile(home or Path.home(), file.path)
+        before = _text(other_file)
+        config = _config(other_file.path, before)
         unchanged = json.dumps(config)
         try:
             file.remove(config) if remove else file.add(config, command)
         except InvalidQuery as error:
-            raise InvalidQuery(f"{found.path}: {error.message}", hint=error.hint) from None
+            raise InvalidQuery(f"{other_file.path}: {error.message}", hint=error.hint) from None
         if json.dumps(config) != unchanged:
-            changed.append((found, before, _written(config, before)))
-    for found, before, after in changed:
+            changed.append((other_file, before, _written(config, before)))
+    for other_file, before, after in changed:
         old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-        say("".join(difflib.unified_diff(old, new, str(found.path), str(found.path))).rstrip())
+        say("".join(difflib.unified_diff(old, new, str(other_file.path), str(other_file.path))).rstrip())
     if changed and not yes and not click.confirm("Write this?", err=True):
         changed = []
-    for found, _before, after in changed:
-        found.replace(after.encode())
+    for other_file, _before, after in changed:
+        other_file.replace(after.encode())
     if changed or yes:
         _speak_for(None if remove else person or getpass.getuser(), program)
     if program == "codex" and not remove:
         say(f"for the tools, run: codex mcp add {_NAME} -- {shlex.join([*command, 'mcp', '--project', program])}")
-    answer = {"program": program, "written": [str(found.path) for found, _, _ in changed]}
+    answer = {"program": program, "written": [str(file.path) for file, _, _ in changed]}
     show(answer, json_output, lambda shown: print("\n".join(shown["written"]) or "nothing was written"))
 
 
@@ -177,15 +177,15 @@ def _speak_for(name: str | None, program: str) -> None:
         if known is None and name is None:
             return
         with CrewJournal(address.url, address.token) as journal:
-            made = None
+            person = None
             if name is not None:
                 if known is not None and person_of(known.name) == person_of(name):
                     return
                 created = journal.create_token(
                     "OWNER", all_workspaces=True, label=f"hooks of {program}", speaks_for=[f"{USER}:{name}"]
                 )
-                made = Person(name, created.token_id, created.token)
-            keep_person(address, program, made)
+                person = Person(name, created.token_id, created.token)
+            keep_person(address, program, person)
             if known is not None:
                 with suppress(NotFound):  # it is revoked already
                     journal.revoke_token(known.token_id)
@@ -199,12 +199,12 @@ def _speak_for(name: str | None, program: str) -> None:
         say(f"crew-journal operator consent {shlex.quote(name)} granted")
 
 
-def _text(found: OtherFile) -> str:
+def _text(other_file: OtherFile) -> str:
     try:
-        return (found.before or b"").decode()
+        return (other_file.before or b"").decode()
     except UnicodeDecodeError as error:
         raise InvalidQuery(
-            f"{found.path} is not UTF-8 (byte {error.start})", hint="mend or move the file, then connect again"
+            f"{other_file.path} is not UTF-8 (byte {error.start})", hint="mend or move the file, then connect again"
         ) from None
 
 
@@ -245,8 +245,8 @@ def _remove_our_hooks(hooks: Any, program: str) -> bool:
     if not isinstance(hooks, list):
         return False
     kept = [hook for hook in hooks if not _is_our_hook(hook, program)]
-    found, hooks[:] = len(kept) < len(hooks), kept
-    return found
+    removed, hooks[:] = len(kept) < len(hooks), kept
+    return removed
 
 
 def _is_our_hook(hook: Any, program: str) -> bool:
@@ -276,22 +276,22 @@ def _is_our_command(words: list[str]) -> bool:
 
 
 def _object_in(config: Config, name: str) -> Config:
-    found = config.setdefault(name, {})
-    if not isinstance(found, dict):
+    value = config.setdefault(name, {})
+    if not isinstance(value, dict):
         raise InvalidQuery(f"{name} is not a JSON object", hint="mend it, then connect again")
-    return found
+    return value
 
 
 def _list_in(config: Config, name: str) -> list[Any]:
-    found = config.setdefault(name, [])
-    if not isinstance(found, list):
+    value = config.setdefault(name, [])
+    if not isinstance(value, list):
         raise InvalidQuery(f"{name} is not a JSON array", hint="mend it, then connect again")
-    return found
+    return value
 
 
 def _lists_of(config: Config, name: str) -> list[tuple[str, list[Any]]]:
-    found = config.get(name)
-    return [(key, value) for key, value in found.items() if isinstance(value, list)] if isinstance(found, dict) else []
+    value = config.get(name)
+    return [(key, value) for key, value in value.items() if isinstance(value, list)] if isinstance(value, dict) else []
 
 
 def _drop(config: Config, name: str, key: str) -> None:

@@ -118,9 +118,9 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
         NotFound: If there is no journal and none may be made.
         Unavailable: If it does not start.
     """
-    found = resolve(where)
-    if found is not None:
-        yield found
+    target = resolve(where)
+    if target is not None:
+        yield target
         return
     folder = where.folder
     if not create and not any((folder / sign).exists() for sign in SIGNS):

@@ -14,7 +14,7 @@ import click
 
 from . import configuration
 from .commands import Argument, Group, Option
-from .configuration import CONTEXT_VARIABLE, Context, config_file, load, save
+from .configuration import CONTEXT_VARIABLE, CliContext, config_file, load, save
 from .options import Json
 from .output import print_table, say, show
 
@@ -44,32 +44,32 @@ def add(
         raise click.BadParameter("give either --url or --data-dir", param_hint="--url")
     if url is not None and not (token or "").strip():
         raise click.BadParameter("is needed with --url", param_hint="--token")
-    found = load()
+    configuration = load()
     folder = None if data_dir is None else str(data_dir.absolute())
-    found.contexts[name] = Context(url and url.rstrip("/"), token and token.strip(), folder, workspace)
-    found.context = found.context or name
-    save(found)
+    configuration.contexts[name] = CliContext(url and url.rstrip("/"), token and token.strip(), folder, workspace)
+    configuration.context = configuration.context or name
+    save(configuration)
     _show(json_output)
 
 
 @contexts.command("use")
 def use(name: Name, json_output: Json = False) -> None:
     """Let commands use a context from now on."""
-    found = load()
-    found.named(name)
-    found.context = name
-    save(found)
+    configuration = load()
+    configuration.named(name)
+    configuration.context = name
+    save(configuration)
     _show(json_output)
 
 
 @contexts.command("remove")
 def remove(name: Name, json_output: Json = False) -> None:
     """Remove a context; the journal itself is not touched."""
-    found = load()
-    found.named(name)
-    del found.contexts[name]
-    found.context = None if found.context == name else found.context
-    save(found)
+    configuration = load()
+    configuration.named(name)
+    del configuration.contexts[name]
+    configuration.context = None if configuration.context == name else configuration.context
+    save(configuration)
     _show(json_output)
 
 
@@ -80,26 +80,26 @@ def list_contexts(json_output: Json = False) -> None:
 
 
 def _show(json_output: bool) -> None:
-    found = load()
-    used = os.environ.get(CONTEXT_VARIABLE) or found.context
+    configuration = load()
+    used = os.environ.get(CONTEXT_VARIABLE) or configuration.context
     rows = [
         {
             "name": name,
             "used": name == used,
-            "url": one.url,
-            "data_dir": one.data_dir,
-            "workspace": one.workspace,
-            "token": _HIDDEN if one.token else None,
+            "url": context.url,
+            "data_dir": context.data_dir,
+            "workspace": context.workspace,
+            "token": _HIDDEN if context.token else None,
         }
-        for name, one in sorted(found.contexts.items())
+        for name, context in sorted(configuration.contexts.items())
     ]
     show({"file": str(config_file()), "contexts": rows}, json_output, _print_contexts)
 
 
 def _print_contexts(answer: Mapping[str, Any]) -> None:
     rows = [
-        ("*" if one["used"] else "", one["name"], one["workspace"], one["url"] or one["data_dir"])
-        for one in answer["contexts"]
+        ("*" if context["used"] else "", context["name"], context["workspace"], context["url"] or context["data_dir"])
+        for context in answer["contexts"]
     ]
     empty = "there are no contexts: `crew-journal context add NAME --url URL --token TOKEN` adds one"
     print_table(("", "name", "workspace", "journal"), rows, empty=empty)
@@ -129,5 +129,8 @@ def show_configuration(json_output: Json = False) -> None:
 
 
 def _print_configuration(answer: Mapping[str, Any]) -> None:
-    print_table(("setting", "from", "value"), [(one["name"], one["from"], one["value"]) for one in answer["settings"]])
+    print_table(
+        ("setting", "from", "value"),
+        [(setting["name"], setting["from"], setting["value"]) for setting in answer["settings"]],
+    )
     say(f"file: {answer['file']}{'' if answer['exists'] else ' (it does not exist)'}")

@@ -116,12 +116,12 @@ class MemoryDirectory:
 
     def search(self, query: str, limit: int) -> list[DirectoryHit]:
         """The best chunks."""
-        asked = query_of(query, self._analyzer, None, None, None)
-        found = search_chunks(list(self._index.owners.values()), asked, limit)
+        parsed_query = query_of(query, self._analyzer, None, None, None)
+        chunks_found = search_chunks(list(self._index.owners.values()), parsed_query, limit)
         hits = []
-        for hit in found.hits:
+        for hit in chunks_found.hits:
             text = hit.owner.text_of(hit.slot)
-            snippet = snippet_of(text.text, found.weights, self._analyzer, SNIPPET_CHARS)
+            snippet = snippet_of(text.text, chunks_found.weights, self._analyzer, SNIPPET_CHARS)
             label = hit.owner.document_of(hit.slot).label
             hits.append(DirectoryHit(label, snippet, -hit.score, self._source, text.first_line, text.breadcrumb))
         return hits

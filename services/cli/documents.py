@@ -15,8 +15,8 @@ def print_document(answer: Mapping[str, Any]) -> None:
     unwritten = "rendered from entries" if answer["content"] else "never written"
     state = "retracted" if answer["retracted"] else f"version {answer['seq']}" if answer["seq"] else unwritten
     say(safe(f"{answer['id']} of {answer['owner']}: {state}, {held}"))
-    if (found := answer["quarantined"]) is not None:
-        say(safe(f"warning: blocked for agents, {found['category']}/{found['pattern']}"))
+    if (finding := answer["quarantined"]) is not None:
+        say(safe(f"warning: blocked for agents, {finding['category']}/{finding['pattern']}"))
 
 
 def print_written(answer: Mapping[str, Any]) -> None:
@@ -48,10 +48,10 @@ def print_documents(answer: Mapping[str, Any]) -> None:
     """A table of documents, then their sums."""
     columns = ("owner", "document", "bytes", "of", "writes", "version", "written", "state")
     rows = []
-    for one in answer["documents"]:
-        state = "blocked" if one["quarantined"] else "retracted" if one["retracted"] else ""
-        numbers = (one["bytes"], one["cap_bytes"], one["writes"], one["seq"])
-        rows.append((one["owner"], one["id"], *numbers, one["updated_at"][:16] + "Z", state))
+    for document in answer["documents"]:
+        state = "blocked" if document["quarantined"] else "retracted" if document["retracted"] else ""
+        numbers = (document["bytes"], document["cap_bytes"], document["writes"], document["seq"])
+        rows.append((document["owner"], document["id"], *numbers, document["updated_at"][:16] + "Z", state))
     if rows:
         print_table(columns, rows, right=columns[2:6])
     say(f"{counted(len(rows), 'document')}, {counted(answer['bytes'], 'byte')}")
@@ -61,7 +61,7 @@ def print_stats(answer: Mapping[str, Any]) -> None:
     """A table of tiers, then their sums."""
     columns = ("owner", "tier", "documents", "retracted", "blocked", "bytes", "versions", "swept", "version_bytes")
     if answer["tiers"]:
-        print_table(columns, [[one[name] for name in columns] for one in answer["tiers"]], right=columns[2:])
+        print_table(columns, [[tier[name] for name in columns] for tier in answer["tiers"]], right=columns[2:])
     say(
         f"{counted(answer['documents'], 'document')}, {answer['bytes']} bytes; {counted(answer['versions'], 'version')}"
     )
@@ -72,16 +72,16 @@ def print_versions(answer: Mapping[str, Any]) -> None:
     columns = ("version", "written", "action", "bytes", "by", "source", "text", "reason")
     rows = [
         (
-            one["seq"],
-            one["at"][:19] + "Z",
-            one["action"],
-            one["bytes"],
-            one["actor_id"] or one["actor_type"],
-            one["source"],
-            "swept" if one["gone"] else "kept",
-            one["reason"],
+            version["seq"],
+            version["at"][:19] + "Z",
+            version["action"],
+            version["bytes"],
+            version["actor_id"] or version["actor_type"],
+            version["source"],
+            "swept" if version["gone"] else "kept",
+            version["reason"],
         )
-        for one in answer["versions"]
+        for version in answer["versions"]
     ]
     print_table(columns, rows, right=("version", "bytes"), empty=f"{safe(answer['id'])} was never written")
 

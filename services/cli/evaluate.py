@@ -73,8 +73,8 @@ def evaluate(
             "cannot be combined with --live: the vectors of the running journal are not changed", param_hint="--vectors"
         )
     chosen = exam.recipes_named(recipes, "--recipes")
-    asked = exam_set.read_set(directory, workspace)
-    exam.report_unanswerable(asked)
+    questions = exam_set.read_set(directory, workspace)
+    exam.report_unanswerable(questions)
     reports = []
     for seed in range(1, seeds + 1) if vectors < 1.0 else [0]:
         with ExitStack() as stack:
@@ -87,13 +87,13 @@ def evaluate(
                     exam_set.with_share_embedded(directory, source, vectors, seed)
                 there = stack.enter_context(scratch_journal(embedder=embedder))
                 last_seq = import_set(source, there, workspace)
-            reports.append(_measure(there, directory, asked, chosen, k, last_seq))
+            reports.append(_measure(there, directory, questions, chosen, k, last_seq))
     report = {**exam.averaged(reports), "vector_share": vectors, "seeds": len(reports)}
     show(report, json_output, _print_report)
 
 
 def _measure(
-    there: Target, directory: Path, asked: exam_set.ExamSet, recipes: Sequence[str], k: int, last_seq: int
+    there: Target, directory: Path, questions: exam_set.ExamSet, recipes: Sequence[str], k: int, last_seq: int
 ) -> dict[str, Any]:
     import asyncio
 
@@ -106,7 +106,7 @@ def _measure(
         say(f"{vectors.missing} vectors are missing: see `embedder status` of a journal with this embedder")
     report: dict[str, Any] = {
         "directory": str(directory),
-        **asked.as_dict(),
+        **questions.as_dict(),
         "k": k,
         "model": vectors.model,
         "embeddable": vectors.embeddable,
@@ -114,14 +114,14 @@ def _measure(
         "embedding_seconds": round(time.monotonic() - began, 1),
         "recipes": {},
     }
-    baseline: Sequence[exam.Answered] = ()
+    baseline: Sequence[exam.ExamAnswer] = ()
     for recipe in recipes:
-        found, answered = asyncio.run(exam.ask_all(there, asked, recipe, k))
+        measured, answered = asyncio.run(exam.ask_all(there, questions, recipe, k))
         if baseline:
-            gains = [one.recall(k) - other.recall(k) for one, other in zip(answered, baseline, strict=True)]
-            found["gain"] = exam.interval(gains, answered)
+            gains = [answer.recall(k) - other.recall(k) for answer, other in zip(answered, baseline, strict=True)]
+            measured["gain"] = exam.interval(gains, answered)
         baseline = baseline or answered
-        report["recipes"][recipe] = found
+        report["recipes"][recipe] = measured
     return report
 
 
@@ -134,18 +134,18 @@ def _print_report(report: Mapping[str, Any]) -> None:
     first = next(iter(report["recipes"]), "")
     columns = ("recipe", "category", "questions", *measures, *INJECTED.values(), "95 %", f"over {first}")
     rows = []
-    for recipe, found in report["recipes"].items():
-        for category, means in (("all", found["overall"]), *found["categories"].items()):
+    for recipe, measured in report["recipes"].items():
+        for category, means in (("all", measured["overall"]), *measured["categories"].items()):
             figures = [exam.figure(means[name]) for name in (*exam.FIGURES, *INJECTED)]
-            intervals = [_interval(found.get("interval")), _interval(found.get("gain"), signed=True)]
+            intervals = [_interval(measured.get("interval")), _interval(measured.get("gain"), signed=True)]
             rows.append(
                 (recipe, category, means["questions"], *figures, *(intervals if category == "all" else ("", "")))
             )
     print_table(columns, rows, right=columns[2:])
 
 
-def _interval(found: Mapping[str, float] | None, *, signed: bool = False) -> str:
-    if found is None:
+def _interval(interval: Mapping[str, float] | None, *, signed: bool = False) -> str:
+    if interval is None:
         return ""
     sign = "+" if signed else ""
-    return f"{found['mean']:+.3f} " * signed + f"[{found['low']:{sign}.3f}, {found['high']:{sign}.3f}]"
+    return f"{interval['mean']:+.3f} " * signed + f"[{interval['low']:{sign}.3f}, {interval['high']:{sign}.3f}]"

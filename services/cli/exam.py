@@ -37,7 +37,7 @@ Sessions = Mapping[str | None, Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ExamAnswer:
     """A question and what was recalled.
 
     Attributes:
@@ -93,17 +93,17 @@ def recipes_named(names: str, option: str) -> list[str]:
     return chosen
 
 
-def report_unanswerable(asked: ExamSet) -> None:
+def report_unanswerable(exam_set: ExamSet) -> None:
     """Print on stderr which questions no mean includes, and which can only be answered in part."""
     for questions, why in (
-        (asked.left_out, "left out of all means, because no entry answers them"),
-        (asked.partly, "with relevant entries that cannot be recalled, which count as not found"),
+        (exam_set.left_out, "left out of all means, because no entry answers them"),
+        (exam_set.partly, "with relevant entries that cannot be recalled, which count as not found"),
     ):
         if questions:
             say(f"questions {why}: {len(questions):,}: {listed(questions)}")
 
 
-async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[dict[str, Any], list[Answered]]:
+async def ask_all(there: Target, questions: ExamSet, recipe: str, k: int) -> tuple[dict[str, Any], list[ExamAnswer]]:
     """Ask every question with one recipe: ``k`` deep for the entries, and as deep as it goes for the sessions.
 
     Two requests, as a recipe's lanes may depend on ``k``, and ten entries often lie in fewer than five sessions. Two more in
@@ -117,10 +117,10 @@ async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[d
     gate = asyncio.Semaphore(ASKED_AT_ONCE)
     seconds = list[float]()
     async with async_client(there) as journal:
-        with progress_bar(recipe, len(asked.questions), unit="questions") as bar:
+        with progress_bar(recipe, len(questions.questions), unit="questions") as bar:
 
             async def ask(question: Question, depth: int, mode: Mode = "search", text: str | None = None) -> list[str]:
-                found = await journal.recall(
+                answer = await journal.recall(
                     text or question.query,
                     k=depth,
                     scope="own",
@@ -130,9 +130,9 @@ async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[d
                     asked_at=question.asked_at,
                     mode=mode,
                 )
-                return [hit.entry_id for hit in found.hits]
+                return [hit.entry_id for hit in answer.hits]
 
-            async def answer(question: Question, other: Question | None) -> Answered:
+            async def answer(question: Question, other: Question | None) -> ExamAnswer:
                 async with gate:
                     began = time.perf_counter()
                     ranked = await ask(question, k)
@@ -141,12 +141,12 @@ async def ask_all(there: Target, asked: ExamSet, recipe: str, k: int) -> tuple[d
                     injected = await ask(question, k, INJECT)
                     foreign = None if other is None else await ask(question, k, INJECT, other.query)
                 bar(len(seconds))
-                return Answered(question, ranked, deep, injected, foreign)
+                return ExamAnswer(question, ranked, deep, injected, foreign)
 
-            answered = await asyncio.gather(*map(answer, asked.questions, others_of(asked.questions)))
+            answered = await asyncio.gather(*map(answer, questions.questions, others_of(questions.questions)))
     figures = {
-        **scores(answered, k, asked.sessions),
-        "interval": interval([one.recall(k) for one in answered], answered),
+        **scores(answered, k, questions.sessions),
+        "interval": interval([answer.recall(k) for answer in answered], answered),
         "p50_ms": round(1_000 * statistics.median(seconds), 2) if seconds else None,
     }
     return figures, answered
@@ -157,28 +157,31 @@ def others_of(questions: Sequence[Question]) -> list[Question | None]:
     size = len(questions)
     return [
         next(
-            (other for n in range(1, size) if (other := questions[(at * 2 + n) % size]).agent_id != one.agent_id), None
+            (other for n in range(1, size) if (other := questions[(at * 2 + n) % size]).agent_id != question.agent_id),
+            None,
         )
-        for at, one in enumerate(questions)
+        for at, question in enumerate(questions)
     ]
 
 
-def interval(values: Sequence[float], answered: Sequence[Answered]) -> dict[str, float] | None:
+def interval(values: Sequence[float], answered: Sequence[ExamAnswer]) -> dict[str, float] | None:
     """The mean of a value for each question with its interval: cluster bootstrap over agents (conversations)."""
     from ..query.measures.intervals import cluster_bootstrap
 
-    found = cluster_bootstrap(values, [f"{one.question.workspace_id}/{one.question.agent_id}" for one in answered])
-    return None if found is None else found.as_dict()
+    interval = cluster_bootstrap(
+        values, [f"{answer.question.workspace_id}/{answer.question.agent_id}" for answer in answered]
+    )
+    return None if interval is None else interval.as_dict()
 
 
-def scores(answered: Sequence[Answered], k: int, sessions: Sessions) -> dict[str, Any]:
+def scores(answered: Sequence[ExamAnswer], k: int, sessions: Sessions) -> dict[str, Any]:
     """Means over all questions and over those of each category; None where there is nothing to take the mean of.
 
     Recall and nDCG are those of the first ``k``; session recall is the mean over the questions that a session answers.
     """
-    groups: dict[str, list[Answered]] = {}
-    for one in answered:
-        groups.setdefault(one.question.category, []).append(one)
+    groups: dict[str, list[ExamAnswer]] = {}
+    for answer in answered:
+        groups.setdefault(answer.question.category, []).append(answer)
     return {
         "overall": _means(answered, k, sessions),
         "categories": {name: _means(group, k, sessions) for name, group in sorted(groups.items())},
@@ -189,7 +192,7 @@ def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The mean of each number over reports of the same shape, of counts a whole one; other values are those of the first."""
     means = dict(reports[0])
     for name, value in reports[0].items():
-        values: list[Any] = [one[name] for one in reports]
+        values: list[Any] = [report[name] for report in reports]
         if isinstance(value, dict):
             means[name] = averaged(values)
         elif isinstance(value, int | float):
@@ -197,46 +200,46 @@ def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return means
 
 
-def _means(group: Sequence[Answered], k: int, sessions: Sessions) -> dict[str, Any]:
+def _means(group: Sequence[ExamAnswer], k: int, sessions: Sessions) -> dict[str, Any]:
     from ..query.measures.evaluation import ndcg_at, reciprocal_rank, session_recall_at
 
-    found: dict[str, list[float]] = {name: [] for name in FIGURES}
-    for one in group:
-        relevant = frozenset(one.question.relevant_ids)
-        found["recall"].append(one.recall(k))
-        found["recall_at_5"].append(one.recall(SHALLOW_K))
-        found["ndcg"].append(ndcg_at(one.ranked, relevant, k))
-        found["mrr"].append(reciprocal_rank(one.ranked, relevant))
-        session_of = sessions.get(one.question.workspace_id, {})
+    values: dict[str, list[float]] = {name: [] for name in FIGURES}
+    for answer in group:
+        relevant = frozenset(answer.question.relevant_ids)
+        values["recall"].append(answer.recall(k))
+        values["recall_at_5"].append(answer.recall(SHALLOW_K))
+        values["ndcg"].append(ndcg_at(answer.ranked, relevant, k))
+        values["mrr"].append(reciprocal_rank(answer.ranked, relevant))
+        session_of = sessions.get(answer.question.workspace_id, {})
         if not relevant.isdisjoint(session_of):
-            found["session_recall"].append(session_recall_at(one.deep, relevant, session_of, SESSION_K))
-    found |= precision_of(group)
-    means = {name: round(statistics.fmean(values), 4) if values else None for name, values in found.items()}
+            values["session_recall"].append(session_recall_at(answer.deep, relevant, session_of, SESSION_K))
+    values |= precision_of(group)
+    means = {name: round(statistics.fmean(values), 4) if values else None for name, values in values.items()}
     return {"questions": len(group), **means}
 
 
-def precision_of(group: Sequence[Answered]) -> dict[str, list[float]]:
+def precision_of(group: Sequence[ExamAnswer]) -> dict[str, list[float]]:
     """By question, in mode ``inject``: precision (where something is returned), recall, hits, and silence on a foreign one.
 
     ``wrongly_silent``: whether a question that recall answers gets nothing.
     """
-    found: dict[str, list[float]] = {
+    values: dict[str, list[float]] = {
         name: [] for name in ("precision", "inject_recall", "inject_hits", "silence", "wrongly_silent")
     }
-    for one in group:
-        if one.injected is None:
+    for answer in group:
+        if answer.injected is None:
             continue
-        relevant = frozenset(one.question.relevant_ids)
-        right = len(relevant.intersection(one.injected))
-        found["inject_recall"].append(right / len(relevant))
-        found["inject_hits"].append(len(one.injected))
-        if one.injected:
-            found["precision"].append(right / len(one.injected))
-        if one.foreign is not None:
-            found["silence"].append(float(not one.foreign))
-        if not relevant.isdisjoint(one.ranked):
-            found["wrongly_silent"].append(float(not one.injected))
-    return found
+        relevant = frozenset(answer.question.relevant_ids)
+        right = len(relevant.intersection(answer.injected))
+        values["inject_recall"].append(right / len(relevant))
+        values["inject_hits"].append(len(answer.injected))
+        if answer.injected:
+            values["precision"].append(right / len(answer.injected))
+        if answer.foreign is not None:
+            values["silence"].append(float(not answer.foreign))
+        if not relevant.isdisjoint(answer.ranked):
+            values["wrongly_silent"].append(float(not answer.injected))
+    return values
 
 
 def figure(value: float | None) -> str:

@@ -79,8 +79,8 @@ class ExamSet:
         """What a report says of it: how many questions take part, and which do not or not wholly."""
         return {
             "questions": len(self.questions),
-            "left_out": [asdict(one) for one in self.left_out],
-            "partly_answerable": [asdict(one) for one in self.partly],
+            "left_out": [asdict(question) for question in self.left_out],
+            "partly_answerable": [asdict(remark) for remark in self.partly],
         }
 
 
@@ -109,21 +109,21 @@ def read_set(directory: Path, workspace: str | None = None, option: str = "DIR")
             if not raw.strip():
                 continue
             try:
-                asked = _read_question(number, raw)
-                named = workspace or asked.workspace_id
-                homes = _homes(asked, agents, {_home(named)} if named else None)
+                question = _read_question(number, raw)
+                named = workspace or question.workspace_id
+                homes = _homes(question, agents, {_home(named)} if named else None)
             except ValueError as error:
                 raise click.BadParameter(
                     f"line {number} is not a valid question: {error}", param_hint=QUERIES_FILE
                 ) from None
             if not homes:
-                left_out.append(Remark(number, asked.qid, _why_missing(asked.relevant_ids, asked, named)))
+                left_out.append(Remark(number, question.qid, _why_missing(question.relevant_ids, question, named)))
                 continue
             (home,) = homes
-            questions.append(asked.model_copy(update={"workspace_id": home}))
-            missing = [i for i in asked.relevant_ids if agents.get(i, {}).get(home) != asked.agent_id]
+            questions.append(question.model_copy(update={"workspace_id": home}))
+            missing = [i for i in question.relevant_ids if agents.get(i, {}).get(home) != question.agent_id]
             if missing:
-                partly.append(Remark(number, asked.qid, _why_missing(missing, asked, home)))
+                partly.append(Remark(number, question.qid, _why_missing(missing, question, home)))
     if not questions:
         why = f"no question can be answered: {listed(left_out)}"
         if not left_out:
@@ -135,7 +135,7 @@ def read_set(directory: Path, workspace: str | None = None, option: str = "DIR")
 
 def listed(remarks: Sequence[Remark]) -> str:
     """The first of them with their lines, and how many more there are."""
-    return _first([f"line {one.line}: {one.why}" for one in remarks])
+    return _first([f"line {remark.line}: {remark.why}" for remark in remarks])
 
 
 def with_share_embedded(directory: Path, target: Path, share: float, seed: int) -> None:
@@ -168,7 +168,7 @@ def _lines(path: Path, workspace: str | None) -> Iterator[Line]:
     with path.open("rb") as file:
         for batch in read_batches(file, workspace=workspace):
             if batch.bad:
-                problems = [f"line {line.number}: {_text(one)}" for line in batch.bad for one in line.problems]
+                problems = [f"line {line.number}: {_text(problem)}" for line in batch.bad for problem in line.problems]
                 raise click.BadParameter(_first(problems), param_hint=ENTRIES_FILE)
             yield from batch.good
 
@@ -203,14 +203,14 @@ def _read_question(number: int, raw: bytes) -> Question:
         ValueError: Saying what is wrong with it.
     """
     try:
-        asked = Question.model_validate(json_object_of(number, raw))
+        question = Question.model_validate(json_object_of(number, raw))
     except InvalidEntry as error:
         raise ValueError(_text(error.problems[0]).removeprefix("entry ")) from None
     except ValidationError as error:
         problem = body_problems(error, Question)[0]
         raise ValueError(_text(problem)) from None
-    once = tuple(dict.fromkeys(asked.relevant_ids))
-    return asked.model_copy(update={"qid": asked.qid or str(number), "relevant_ids": once})
+    once = tuple(dict.fromkeys(question.relevant_ids))
+    return question.model_copy(update={"qid": question.qid or str(number), "relevant_ids": once})
 
 
 def _home(name: str | None) -> str | None:
@@ -218,30 +218,30 @@ def _home(name: str | None) -> str | None:
     return None if name in (None, "", DEFAULT_WORKSPACE) else name
 
 
-def _homes(asked: Question, agents: Agents, only: set[str | None] | None) -> set[str | None]:
+def _homes(question: Question, agents: Agents, only: set[str | None] | None) -> set[str | None]:
     """The workspace (``only`` these, if given) in which its agent has entries that answer it; empty if there is none.
 
     Raises:
         ValueError: If there are several, for a question is asked in one.
     """
-    found = {
+    homes_found = {
         home
-        for name in asked.relevant_ids
+        for name in question.relevant_ids
         for home, agent in agents.get(name, {}).items()
-        if agent == asked.agent_id and (only is None or home in only)
+        if agent == question.agent_id and (only is None or home in only)
     }
-    if len(found) > 1:
-        homes = " and ".join(sorted(home or DEFAULT_WORKSPACE for home in found))
+    if len(homes_found) > 1:
+        homes = " and ".join(sorted(home or DEFAULT_WORKSPACE for home in homes_found))
         raise ValueError(
-            f"the entries of {asked.agent_id} that answer it are in several workspaces ({homes}), and a question is asked "
+            f"the entries of {question.agent_id} that answer it are in several workspaces ({homes}), and a question is asked "
             "in one: name it as workspace_id"
         )
-    return found
+    return homes_found
 
 
-def _why_missing(names: Sequence[str], asked: Question, home: str | None) -> str:
+def _why_missing(names: Sequence[str], question: Question, home: str | None) -> str:
     if not names:
         return "relevant_ids is empty"
     first, *more = names
     which = f"{first} and {len(more):,} more are not entries" if more else f"{first} is not an entry"
-    return f"{which} of {asked.agent_id} in {ENTRIES_FILE}" + (f", workspace {home}" if home else "")
+    return f"{which} of {question.agent_id} in {ENTRIES_FILE}" + (f", workspace {home}" if home else "")

@@ -39,7 +39,7 @@ def export(
 ) -> None:
     """Write the entries of each workspace, or of one, to DIR/WORKSPACE.jsonl or .parquet, in the order of the journal."""
     with client(where) as journal:
-        names = [workspace] if workspace else [one.workspace_id for one in journal.workspaces().workspaces]
+        names = [workspace] if workspace else [workspace.workspace_id for workspace in journal.workspaces().workspaces]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = [_export(journal, name, folder / f"{name}.{format_}", archive) for name in names]
     show({"files": made}, json_output, _print)
@@ -62,10 +62,10 @@ def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> 
 def _fetch(journal: CrewJournal, workspace: str, kept: IO[bytes], archive: bool) -> list[tuple[int, int, int]]:
     """Keep every entry as JSON; returns the sequence of each, where it begins, and its bytes."""
     places, cursor = [], None
-    asked: dict[str, Any] = {"include_archive": True} if archive else {}
+    fields: dict[str, Any] = {"include_archive": True} if archive else {}
     with progress_bar(f"export {workspace}") as bar:
         while True:
-            page = plain(journal.list(workspace_id=workspace, limit=PAGE, cursor=cursor, **asked))
+            page = plain(journal.list(workspace_id=workspace, limit=PAGE, cursor=cursor, **fields))
             for entry in page["entries"]:
                 raw = json.dumps(entry, ensure_ascii=False).encode()
                 places.append((entry["seq"], kept.tell(), len(raw)))
@@ -128,5 +128,5 @@ def _row(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _print(answer: dict[str, Any]) -> None:
     columns = ("workspace", "entries", "bytes", "file")
-    print_table(columns, [[one[name] for name in columns] for one in answer["files"]], right=("entries", "bytes"))
-    print(counted(sum(one["entries"] for one in answer["files"]), "entry", "entries"))
+    print_table(columns, [[file[name] for name in columns] for file in answer["files"]], right=("entries", "bytes"))
+    print(counted(sum(file["entries"] for file in answer["files"]), "entry", "entries"))

@@ -136,14 +136,14 @@ def files_of(
     if path.is_dir():
         yield from _of_folder(path, wanted, left_out, hidden)
         return
-    one = file_at(path)
+    foreign_file = file_at(path)
     if archives:
-        with one.open() as file:
+        with foreign_file.open() as file:
             is_archive = file.read(4).startswith(_ARCHIVE)
         if is_archive:
             yield from _of_archive(path, wanted, left_out)
             return
-    yield one
+    yield foreign_file
 
 
 def file_at(path: Path, *, follow: bool = True) -> ForeignFile:
@@ -158,14 +158,14 @@ def file_at(path: Path, *, follow: bool = True) -> ForeignFile:
     """
     label = shown(str(path))
     try:
-        found = path.stat(follow_symlinks=follow)
+        status = path.stat(follow_symlinks=follow)
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{label} cannot be read: {_plain(error)}", hint="name a file or a folder") from None
-    if not stat.S_ISREG(found.st_mode):
-        what = "is a link, which is not followed" if stat.S_ISLNK(found.st_mode) else "is not a regular file"
+    if not stat.S_ISREG(status.st_mode):
+        what = "is a link, which is not followed" if stat.S_ISLNK(status.st_mode) else "is not a regular file"
         raise InvalidFile(f"{label} {what}", hint="copy its content to a file")
     opened = partial(_opened, path, 0 if follow else os.O_NOFOLLOW)
-    return ForeignFile(label, shown(path.name), found.st_size, opened, found.st_mtime)
+    return ForeignFile(label, shown(path.name), status.st_size, opened, status.st_mtime)
 
 
 def shown(name: str) -> str:
@@ -183,7 +183,7 @@ def _opened(path: Path, flags: int) -> IO[bytes]:
 
 
 def _of_folder(root: Path, wanted: Callable[[str], bool], left_out: LeftOut, hidden: bool) -> Iterator[ForeignFile]:
-    found: list[tuple[tuple[str, ...], Path]] = []
+    files: list[tuple[tuple[str, ...], Path]] = []
     seen = 0
     folders: list[tuple[str, ...]] = [()]
     while folders:
@@ -206,10 +206,10 @@ def _of_folder(root: Path, wanted: Callable[[str], bool], left_out: LeftOut, hid
             elif not wanted("/".join(inside)):
                 continue
             elif entry.is_file(follow_symlinks=False):
-                found.append((inside, Path(entry.path)))
+                files.append((inside, Path(entry.path)))
             else:
                 left_out(shown("/".join(inside)), LINKED if entry.is_symlink() else SPECIAL)
-    for inside, path in sorted(found):
+    for inside, path in sorted(files):
         yield replace(file_at(path, follow=False), inside=shown("/".join(inside)))
 
 
@@ -270,5 +270,5 @@ def _refuse_large_directory(label: str, file: IO[bytes]) -> None:
 
 
 def _plain(error: Exception) -> str:
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(said.split())[:200] or type(error).__name__
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split())[:200] or type(error).__name__

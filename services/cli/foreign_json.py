@@ -46,7 +46,7 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 
 
-class Fault(ValueError):
+class ShapeFault(ValueError):
     """What is wrong with a value.
 
     Args:
@@ -92,18 +92,19 @@ def misfit(value: Any, shape: Shape, at: str = "") -> str | None:
     if isinstance(shape, list):
         if not isinstance(value, list):
             return _says(value, _KINDS[list], at)
-        inner = ((f"{at}[{number}]", one, shape[0]) for number, one in enumerate(value))
-        return next((found for name, one, part in inner if (found := misfit(one, part, name)) is not None), None)
+        inner = ((f"{at}[{number}]", item, shape[0]) for number, item in enumerate(value))
+        return next((fault for name, item, part in inner if (fault := misfit(item, part, name)) is not None), None)
     if not isinstance(value, dict):
         return _says(value, _KINDS[dict], at)
     if isinstance(shape, Each):
-        named = ((name, one, shape.shape) for name, one in value.items())
+        named = ((name, item, shape.shape) for name, item in value.items())
     else:
         assert isinstance(shape, Mapping)
         named = ((name, value[name], part) for name, part in shape.items() if name in value)
     dot = "." if at else ""
     return next(
-        (found for name, one, part in named if (found := misfit(one, part, f"{at}{dot}{name[:64]}")) is not None), None
+        (fault for name, item, part in named if (fault := misfit(item, part, f"{at}{dot}{name[:64]}")) is not None),
+        None,
     )
 
 
@@ -127,11 +128,11 @@ def parse(text: str, *, mend: bool = False) -> Any:
     text = text.strip(_SPACE)
     value, end = _decoded(text, 0)
     if end != len(text):
-        raise Fault("more follows after the value", text.count("\n", 0, end) + 1)
+        raise ShapeFault("more follows after the value", text.count("\n", 0, end) + 1)
     return _mended(value) if mend and any(mark in text for mark in _SURROGATES) else value
 
 
-def values_of(file: ForeignFile, place: Place, shape: Shape = None) -> Iterator[Any]:
+def values_of(file: ForeignFile, place: ValuePlace, shape: Shape = None) -> Iterator[Any]:
     """The members of a document that is an array, the document itself if it is not, or the value of each line (JSONL).
 
     Args:
@@ -150,7 +151,7 @@ def values_of(file: ForeignFile, place: Place, shape: Shape = None) -> Iterator[
 
 
 def lines_of(
-    file: ForeignFile, place: Place, shape: Shape = None, *, torn: Callable[[], object] | None = None
+    file: ForeignFile, place: ValuePlace, shape: Shape = None, *, torn: Callable[[], object] | None = None
 ) -> Iterator[tuple[int, Any]]:
     """(number from 1, value) of each line that is not blank.
 
@@ -172,8 +173,8 @@ def lines_of(
                 continue
             try:
                 value = parse(raw.decode("utf-8-sig" if number == 1 else "utf-8"), mend=True)
-            except (Fault, UnicodeDecodeError) as error:
-                if torn is None or (isinstance(error, Fault) and error.beyond):
+            except (ShapeFault, UnicodeDecodeError) as error:
+                if torn is None or (isinstance(error, ShapeFault) and error.beyond):
                     raise _invalid(place.at, error) from None
                 torn()
                 continue
@@ -192,13 +193,13 @@ def bounded_lines(file: IO[bytes], limit: int) -> Iterator[bytes | None]:
 
 
 @dataclass(slots=True)
-class Place:
+class ValuePlace:
     """Where the value at hand is, for messages: ``export.zip:conversations.json, line 7``."""
 
     at: str = ""
 
 
-def fitting(value: Any, shape: Shape, place: Place) -> Any:
+def fitting(value: Any, shape: Shape, place: ValuePlace) -> Any:
     """The value, if it fits.
 
     Raises:
@@ -209,7 +210,7 @@ def fitting(value: Any, shape: Shape, place: Place) -> Any:
     return value
 
 
-def _invalid(at: str, error: Fault | UnicodeDecodeError) -> InvalidFile:
+def _invalid(at: str, error: ShapeFault | UnicodeDecodeError) -> InvalidFile:
     if isinstance(error, UnicodeDecodeError):
         return InvalidFile(f"{at} is not UTF-8 text", hint="write the file as UTF-8")
     return InvalidFile(f"{at} is not valid JSON: {error}", hint="export it again, or correct that line")
@@ -231,13 +232,13 @@ class _Text:
     def values(self) -> Iterator[tuple[int, Any]]:
         """(line of its beginning, value)."""
         if not self._past_space():
-            raise self._fault(Fault("the file is empty"))
+            raise self._fault(ShapeFault("the file is empty"))
         if self._peek() == "[" and not self._is_line():
             yield from self._members()
             return
         line, first = self._line, self._value()
         if not self._past_space() and isinstance(first, list):
-            yield from ((line, one) for one in first)
+            yield from ((line, value) for value in first)
             return
         yield line, first
         while self._past_space():
@@ -252,7 +253,7 @@ class _Text:
             return self._ended and self._held <= CHUNK_BYTES
         try:
             _decoded(self._text[self._at : end], 0)
-        except Fault:
+        except ShapeFault:
             return False
         return True
 
@@ -266,21 +267,21 @@ class _Text:
             yield line, self._value()
             mark = self._past_space()
             if mark not in (",", "]"):
-                raise self._fault(Fault("a comma is missing" if mark else "the list does not end"))
+                raise self._fault(ShapeFault("a comma is missing" if mark else "the list does not end"))
             if mark == ",":
                 self._step(self._at + 1)
                 mark = ""
                 self._past_space()
         self._step(self._at + 1)
         if self._past_space():
-            raise self._fault(Fault("more follows after the end of the list"))
+            raise self._fault(ShapeFault("more follows after the end of the list"))
 
     def _value(self) -> Any:
         while True:
             held = self._held
             try:
                 value, end = _decoded(self._text, self._at)
-            except Fault as fault:
+            except ShapeFault as fault:
                 if self._ended or not fault.unfinished:
                     raise self._fault(fault) from None
             else:
@@ -290,7 +291,7 @@ class _Text:
                     return _mended(value) if any(mark in source for mark in _SURROGATES) else value
                 held = end - self._at
             if held > MAX_VALUE_CHARS:
-                raise self._fault(Fault(f"a value is longer than {MAX_VALUE_CHARS:,} characters"))
+                raise self._fault(ShapeFault(f"a value is longer than {MAX_VALUE_CHARS:,} characters"))
             self._more(held)
 
     @property
@@ -338,30 +339,30 @@ class _Text:
         self._text = self._text[self._at :] + more
         self._at = 0
 
-    def _fault(self, fault: Fault) -> InvalidFile:
+    def _fault(self, fault: ShapeFault) -> InvalidFile:
         return _invalid(f"{self._label}, line {self._line + fault.line - 1},", fault)
 
 
 def _decoded(text: str, at: int) -> tuple[Any, int]:
     """The value that begins at a place, and where it ends."""
     if len(text) - at > MAX_PARTS and sum(text.count(mark, at) for mark in "[{,") > MAX_PARTS:
-        raise Fault(f"the value has more than {MAX_PARTS:,} members", beyond=True)
+        raise ShapeFault(f"the value has more than {MAX_PARTS:,} members", beyond=True)
     try:
         value, end = _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
         unfinished = error.pos >= len(text) - _NEAR_END or error.msg.startswith("Unterminated string")
-        raise Fault(error.msg, text.count("\n", at, error.pos) + 1, unfinished=unfinished) from None
+        raise ShapeFault(error.msg, text.count("\n", at, error.pos) + 1, unfinished=unfinished) from None
     except RecursionError:
-        raise Fault(_TOO_DEEP, beyond=True) from None
+        raise ShapeFault(_TOO_DEEP, beyond=True) from None
     if text.count("[", at, end) + text.count("{", at, end) > MAX_LEVELS and _levels(value) > MAX_LEVELS:
-        raise Fault(_TOO_DEEP, beyond=True)
+        raise ShapeFault(_TOO_DEEP, beyond=True)
     return value, end
 
 
 def _levels(value: Any) -> int:
     levels, here = 0, [value]
     while here and levels <= MAX_LEVELS:
-        inner = (part for one in here for part in (one.values() if isinstance(one, dict) else one))
+        inner = (part for part_ in here for part in (part_.values() if isinstance(part_, dict) else part_))
         here = [part for part in inner if isinstance(part, (dict, list))]
         levels += 1
     return levels
@@ -372,26 +373,26 @@ def _mended(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [_mended(one) for one in value]
+        return [_mended(item) for item in value]
     if isinstance(value, dict):
-        return {_mended(name): _mended(one) for name, one in value.items()}
+        return {_mended(name): _mended(item) for name, item in value.items()}
     return value
 
 
 def _constant(name: str) -> float:
-    raise Fault(f"JSON has no number {name}", beyond=True)
+    raise ShapeFault(f"JSON has no number {name}", beyond=True)
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise Fault("a number is beyond 1.8e308", beyond=True)
+        raise ShapeFault("a number is beyond 1.8e308", beyond=True)
     return number
 
 
 def _whole(digits: str) -> int:
     if len(digits) > _MOST_DIGITS or not -_BEYOND // 2 <= int(digits) < _BEYOND:
-        raise Fault("a whole number has more than 64 bits", beyond=True)
+        raise ShapeFault("a whole number has more than 64 bits", beyond=True)
     return int(digits)
 
 

@@ -21,13 +21,13 @@ METRICS = ("freshness", "coverage", "coherence", "efficiency", "reachability")
 def health(
     recompute: Annotated[bool, Option("--recompute", help="Measure it now (OWNER, ADMIN).")] = False,
     *,
-    asked: Annotated[dict[str, Any], Fields(HEALTH)],
+    fields: Annotated[dict[str, Any], Fields(HEALTH)],
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the health of the memory: five metrics, the score, why, and what to do."""
     with client(where, embedder="auto") as journal:
-        answer = journal.measure_health(**asked) if recompute else journal.health(**asked)
+        answer = journal.measure_health(**fields) if recompute else journal.health(**fields)
     show(answer, json_output, print_health)
 
 

@@ -57,9 +57,11 @@ class Filters:
 
     def given(self) -> dict[str, Any]:
         """Those that filter; times as RFC 3339."""
-        found = {name: value for name, value in asdict(self).items() if value}
+        filters = {name: value for name, value in asdict(self).items() if value}
         ends = {"since": False, "until": True}
-        return found | {name: moment_of(found[name], name, end=end) for name, end in ends.items() if name in found}
+        return filters | {
+            name: moment_of(filters[name], name, end=end) for name, end in ends.items() if name in filters
+        }
 
 
 def list_entries(
@@ -78,15 +80,15 @@ def list_entries(
     json_output: Json = False,
 ) -> None:
     """List entries, newest first. Filters are joined by AND; a repeated one means any of its values."""
-    asked = {**filters.given(), "min_seq": min_seq, "workspace_id": workspace}
+    fields = {**filters.given(), "min_seq": min_seq, "workspace_id": workspace}
     if archive:
-        asked["include_archive"] = True
+        fields["include_archive"] = True
     with client(where) as journal:
         if count:
-            show(journal.count(**asked), json_output, lambda answer: print(answer["count"]))
+            show(journal.count(**fields), json_output, lambda answer: print(answer["count"]))
             return
         while True:
-            page = plain(journal.list(**asked, limit=limit, cursor=cursor))
+            page = plain(journal.list(**fields, limit=limit, cursor=cursor))
             if json_output and not every:
                 emit(page)
                 return

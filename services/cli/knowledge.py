@@ -17,7 +17,7 @@ def print_facts(answer: Mapping[str, Any]) -> None:
     if answer.get("found_by") == "meaning":
         say(f"no entity has this name; {safe(answer['entity'])} is meant (similarity {answer['similarity']:.2f})")
     columns = ("subject", "predicate", "object", "valid_from", "valid_to", "asserted_by")
-    rows = [[one[name] or "-" for name in columns] for one in facts]
+    rows = [[fact[name] or "-" for name in columns] for fact in facts]
     print_table(columns, rows, empty="there are no such facts: `crew-journal kg add` records one")
     if answer["truncated"]:
         say(f"only {answer['count']} facts are shown")

@@ -20,8 +20,8 @@ def print_found(answer: _Answer) -> None:
     elif answer["episodes"]:
         _episodes(answer["episodes"])
     elif answer["procedures"]:
-        for one in answer["procedures"]:
-            _procedure(one)
+        for procedure in answer["procedures"]:
+            _procedure(procedure)
     else:
         say(f"no {answer['kind']} was found")
     if answer["truncated"]:
@@ -49,8 +49,8 @@ def print_written(answer: _Answer) -> None:
 
 def print_conflicts(answer: _Answer) -> None:
     """Facts that contradict each other, and facts to be verified."""
-    for one in answer["conflicts"]:
-        for fact_id, text in zip(one["fact_ids"], one["texts"], strict=True):
+    for conflict in answer["conflicts"]:
+        for fact_id, text in zip(conflict["fact_ids"], conflict["texts"], strict=True):
             print(safe(f"{fact_id}  {text}"))
         print()
     if answer["wanted"]:
@@ -83,33 +83,35 @@ def print_context(answer: _Answer) -> None:
 
 
 def _warn_of(conflicts: Iterable[_Answer]) -> None:
-    for one in conflicts:
-        say(safe(f"warning: these contradict each other: {' / '.join(one['texts'])}"))
+    for answer in conflicts:
+        say(safe(f"warning: these contradict each other: {' / '.join(answer['texts'])}"))
 
 
 def _facts(facts: Iterable[_Answer]) -> None:
     rows = [
         (
-            "-" if one["salience"] is None else f"{one['salience']:.2f}",
-            one["id"],
-            one["state"],
-            one["namespace"],
-            one["text"],
+            "-" if answer["salience"] is None else f"{answer['salience']:.2f}",
+            answer["id"],
+            answer["state"],
+            answer["namespace"],
+            answer["text"],
         )
-        for one in facts
+        for answer in facts
     ]
     print_table(("salience", "fact", "state", "namespace", "text"), rows, right=("salience",))
 
 
-def _fact(one: _Answer) -> None:
-    print_pairs((name, value) for name, value in one.items() if name not in ("salience", "parts"))
+def _fact(answer: _Answer) -> None:
+    print_pairs((name, value) for name, value in answer.items() if name not in ("salience", "parts"))
 
 
 def _episodes(episodes: Iterable[_Answer]) -> None:
-    rows = [(one["ts"][:19] + "Z", one["entry_id"], one["entry_type"], one["summary"]) for one in episodes]
+    rows = [
+        (answer["ts"][:19] + "Z", answer["entry_id"], answer["entry_type"], answer["summary"]) for answer in episodes
+    ]
     print_table(("time", "entry", "type", "summary"), rows)
 
 
-def _procedure(one: _Answer) -> None:
-    print_text(one["content"])
-    say(safe(f"{one['name']} of {one['owner']}: version {one['seq']}"))
+def _procedure(answer: _Answer) -> None:
+    print_text(answer["content"])
+    say(safe(f"{answer['name']} of {answer['owner']}: version {answer['seq']}"))

@@ -21,14 +21,14 @@ def _text_of(rule: Mapping[str, Any]) -> str:
 print_rules = listing(
     "rules",
     ("rule", "crew", "proven", "evidence", "days", "confidence", "text"),
-    lambda one: (
-        one["rule_id"],
-        one["crew_id"],
-        "yes" if one["promoted"] else "no",
-        len(one["evidence"]),
-        one["days"],
-        f"{one['confidence']:.2f}",
-        _text_of(one),
+    lambda rule: (
+        rule["rule_id"],
+        rule["crew_id"],
+        "yes" if rule["promoted"] else "no",
+        len(rule["evidence"]),
+        rule["days"],
+        f"{rule['confidence']:.2f}",
+        _text_of(rule),
     ),
     right=("evidence", "days", "confidence"),
     empty="there are no learned rules: `crew-journal consolidate run` looks for recurring entries, and"
@@ -37,7 +37,14 @@ print_rules = listing(
 print_proposals = listing(
     "proposals",
     ("proposal", "crew", "kind", "state", "evidence", "text"),
-    lambda one: (one["proposal_id"], one["crew_id"], one["kind"], one["state"], len(one["evidence"]), _text_of(one)),
+    lambda rule: (
+        rule["proposal_id"],
+        rule["crew_id"],
+        rule["kind"],
+        rule["state"],
+        len(rule["evidence"]),
+        _text_of(rule),
+    ),
     right=("evidence",),
     empty="there are no proposals: `crew-journal consolidate run` makes them of recurring entries",
 )
@@ -61,8 +68,15 @@ def print_explanation(answer: Mapping[str, Any]) -> None:
     print_table(
         ("entry", "type", "author", "day", "received", "summary"),
         [
-            (one["entry_id"], one["entry_type"], one["author"], one["ts"][:10], one["received_at"][:10], one["summary"])
-            for one in answer["entries"]
+            (
+                entry["entry_id"],
+                entry["entry_type"],
+                entry["author"],
+                entry["ts"][:10],
+                entry["received_at"][:10],
+                entry["summary"],
+            )
+            for entry in answer["entries"]
         ],
     )
     if answer["gone"]:

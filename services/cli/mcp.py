@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from ...schemas.errors import CrewJournalError, NotFound
-from ..client.find import Address, find
+from ..client.find import ServiceAddress, find
 from ..client.isolation import CLI_MODULE, isolated_python
 from ..client.mcp_proxy import Proxy, Unreachable
 from ..client.project import project_of
@@ -65,7 +65,7 @@ def mcp(
     named["notes"] = None if project is None else "false"  # the hooks of the program give its sessions the whole block
     starting = threading.Lock()
 
-    def address() -> Address:
+    def address() -> ServiceAddress:
         with starting:
             try:
                 return find(where.url, where.bearer, None if where.url else where.folder)

@@ -30,7 +30,7 @@ memory.command("block")(block)
 
 @memory.command("write")
 def write(
-    asked: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content", "source"))],
+    fields: Annotated[dict[str, Any], Fields(DOCUMENT_WRITE, without=("content", "source"))],
     content: Annotated[
         str | None,
         Argument(metavar="[CONTENT]", help="The text, - for stdin; -- before a text that begins with a hyphen."),
@@ -51,5 +51,5 @@ def write(
     elif content == "-":
         text = sys.stdin.read()
     with client(where) as journal:
-        answer = journal.document_write(content=text, **asked)
+        answer = journal.document_write(content=text, **fields)
     show(answer, json_output, print_written)

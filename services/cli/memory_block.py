@@ -27,7 +27,7 @@ _OF_THE_SERVICE: Final = ("query", "remembered_tokens", "as_of", "min_seq")
 
 
 def block(
-    asked: Annotated[dict[str, Any], Fields(MEMORY_BLOCK)],
+    fields: Annotated[dict[str, Any], Fields(MEMORY_BLOCK)],
     path: Annotated[
         Path | None,
         Option("--path", "-p", file_okay=False, help="Directory of a mirror, with .memory; no service is asked."),
@@ -48,16 +48,16 @@ def block(
     answer: Any
     if path is None:
         with client(where) as journal:
-            answer = journal.memory_block(**asked)
+            answer = journal.memory_block(**fields)
     else:
         for name in _OF_THE_SERVICE:
-            if name in asked:
+            if name in fields:
                 raise click.BadParameter("a directory cannot answer this", param_hint="--" + name.replace("_", "-"))
-        answer = block_of_directory(path, crew_dir or path / "crew", asked, lead=lead)
+        answer = block_of_directory(path, crew_dir or path / "crew", fields, lead=lead)
     show(answer, json_output, print_memory_block)
 
 
-def block_of_directory(path: Path, crew_dir: Path, asked: dict[str, Any], *, lead: bool) -> dict[str, Any]:
+def block_of_directory(path: Path, crew_dir: Path, fields: dict[str, Any], *, lead: bool) -> dict[str, Any]:
     """The block, with the fields of the service's answer.
 
     Raises:
@@ -71,26 +71,26 @@ def block_of_directory(path: Path, crew_dir: Path, asked: dict[str, Any], *, lea
     from ..memory.documents.owned import OwnedDocuments
     from ..memory.profiles import Opener
 
-    agent, crew = asked.get("agent_id"), asked.get("crew_id")
+    agent, crew = fields.get("agent_id"), fields.get("crew_id")
     if agent is None:
         raise click.BadParameter("name the agent of the directory", param_hint="--agent")
     if lead and crew is None:
         raise click.BadParameter("name the crew that it leads", param_hint="--crew")
-    workspace = asked.get("workspace_id") or DEFAULT_WORKSPACE
+    workspace = fields.get("workspace_id") or DEFAULT_WORKSPACE
     role = Role.LEAD if lead else Role.AGENT
     principal = Principal(token_id="directory", role=role, workspace_id=workspace, agent_id=agent, crew_id=crew)
     own = _documents(path, Scope.AGENT)
     of_crew = OwnedDocuments() if crew is None else _documents(crew_dir, Scope.CREW)
-    opener = asked.get("opener")
+    opener = fields.get("opener")
     opened = None if opener is None else Opener(opener, slug=opener)  # models and cards are not in directories
     state = BlockState(datetime.now(UTC).date(), None, frozenset(), own, of_crew, OwnedDocuments(), opener=opened)
     given = block_input(Caller.of(principal), state, agent, crew)
-    made = build_memory_block(given, asked.get("max_chars", BUDGET_DEFAULT))
+    block = build_memory_block(given, fields.get("max_chars", BUDGET_DEFAULT))
     sections = [
-        {name: getattr(one, name) for name in ("block", "name", "label", "chars", "cut", "blocked")}
-        for one in made.sections
+        {name: getattr(section, name) for name in ("block", "name", "label", "chars", "cut", "blocked")}
+        for section in block.sections
     ]
-    return {"text": made.text, "memory_enabled": True, "sections": sections, "usage": made.usage}
+    return {"text": block.text, "memory_enabled": True, "sections": sections, "usage": block.usage}
 
 
 def _documents(base: Path, scope: Scope) -> OwnedDocuments:
@@ -99,9 +99,9 @@ def _documents(base: Path, scope: Scope) -> OwnedDocuments:
     from ..memory.documents.owned import DocumentText, OwnedDocuments
     from .mirror.folder import FileRefused, Folder
 
-    folder, found = Folder(base, scope), OwnedDocuments()
+    folder, owned = Folder(base, scope), OwnedDocuments()
     if not folder.root.is_dir() or folder.root.is_symlink():
-        return found
+        return owned
     for label in sorted(folder.scan().files):
         tier, key = tier_of_label(label) or ("", None)
         try:
@@ -109,5 +109,5 @@ def _documents(base: Path, scope: Scope) -> OwnedDocuments:
         except FileRefused as error:
             say(f"{folder.path_of(label)}: {error}")
         else:
-            found.rows[tier, key] = DocumentText(text, finding_in(text), 0)
-    return found
+            owned.rows[tier, key] = DocumentText(text, finding_in(text), 0)
+    return owned

@@ -130,26 +130,26 @@ def loss_text(lost: Mapping[str, Any]) -> str:
 def first_difference(result: Mapping[str, Any]) -> str:
     """The first row that differs, in words."""
     view = next(view for view in result["projections"] if not view["equal"])
-    found = view.get("difference")
-    if not found:
+    difference = view.get("difference")
+    if not difference:
         return f"{view['projection']}, {view['live']['rows']} rows live and {view['fresh']['rows']} fresh"
-    key = ", ".join(f"{name} {value}" for name, value in found["key"].items())
-    column = f", column {found['column']}" if found.get("column") else ""
-    values = f" (live {found['live']}, fresh {found['fresh']})" if found.get("live") is not None else ""
-    return f"{view['projection']}, table {found['table']}, row {key}{column}: {found['kind']}{values}"
+    key = ", ".join(f"{name} {value}" for name, value in difference["key"].items())
+    column = f", column {difference['column']}" if difference.get("column") else ""
+    values = f" (live {difference['live']}, fresh {difference['fresh']})" if difference.get("live") is not None else ""
+    return f"{view['projection']}, table {difference['table']}, row {key}{column}: {difference['kind']}{values}"
 
 
 @dlq.command("retry")
 def dlq_retry(
     seqs: Seqs,
-    asked: Annotated[dict[str, Any], Fields(RETRY_DEAD_LETTER, without=("seq",))],
+    fields: Annotated[dict[str, Any], Fields(RETRY_DEAD_LETTER, without=("seq",))],
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Publish dead letters again, as new events; refused if only one view failed to fold the event."""
     with client(where) as journal:
-        _settle(seqs, lambda seq: journal.retry_dead_letter(seq, **asked), json_output)
+        _settle(seqs, lambda seq: journal.retry_dead_letter(seq, **fields), json_output)
 
 
 @dlq.command("discard")

@@ -20,11 +20,11 @@ _STATES: Final = {
 
 def print_operator(answer: Mapping[str, Any]) -> None:
     """A table of facts: where they are kept, and the words they rest on."""
-    profiles = [one for one in (answer["model"], *answer["cards"]) if one is not None]
+    profiles = [profile for profile in (answer["model"], *answer["cards"]) if profile is not None]
     rows = [
-        [one["agent_id"] or "all agents", fact["key"], fact["value"], fact["quote"], fact["entry_id"]]
-        for one in profiles
-        for fact in one["facts"]
+        [profile["agent_id"] or "all agents", fact["key"], fact["value"], fact["quote"], fact["entry_id"]]
+        for profile in profiles
+        for fact in profile["facts"]
     ]
     state = _STATES[answer["consent"]]
     print_table(("for", "key", "value", "quote", "entry"), rows, empty=state)
@@ -33,6 +33,6 @@ def print_operator(answer: Mapping[str, Any]) -> None:
 print_operators = listing(
     "operators",
     ("slug", "crew", "updated", "keys"),
-    lambda one: (one["slug"], one["crew_id"], one["updated_at"], ", ".join(one["keys"])),
+    lambda operator: (operator["slug"], operator["crew_id"], operator["updated_at"], ", ".join(operator["keys"])),
     empty="there are no operator models: reactors make them of what people say in conversations (docs/operator-models.md)",
 )

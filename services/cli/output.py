@@ -262,7 +262,7 @@ def report_error(error: BaseException, *, as_json: bool) -> None:
         }
         say(json.dumps({"error": body}))
         return
-    lines = [(f"{one['field']}: {one['problem']}", one["fix"]) for one in problems] or [(message, hint)]
+    lines = [(f"{problem['field']}: {problem['problem']}", problem["fix"]) for problem in problems] or [(message, hint)]
     for wrong, fix in lines:
         say(f"error: {safe(wrong)}")
         if fix:

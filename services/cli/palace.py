@@ -25,37 +25,44 @@ def print_drawer_hits(answer: Mapping[str, Any]) -> None:
 print_drawers = listing(
     "drawers",
     ("drawer", "wing", "room", "type", "author", "text"),
-    lambda one: (one["id"], one["wing"], one["room"], one["memory_type"], one["author"], one["content"]),
+    lambda drawer: (
+        drawer["id"],
+        drawer["wing"],
+        drawer["room"],
+        drawer["memory_type"],
+        drawer["author"],
+        drawer["content"],
+    ),
     empty=_EMPTY,
 )
 print_diary = listing(
     "entries",
     ("filed", "author", "text"),
-    lambda one: (one["filed_at"][:19] + "Z", one["author"], one["content"]),
+    lambda entry: (entry["filed_at"][:19] + "Z", entry["author"], entry["content"]),
     empty="the diary is empty: `crew-journal palace diary-write` writes into it",
 )
 print_drawer_counts = listing(
     "rooms",
     ("drawers", "wing", "room"),
-    lambda one: (one["count"], one["wing"], one["room"]),
+    lambda place: (place["count"], place["wing"], place["room"]),
     right=("drawers",),
     empty=_EMPTY,
 )
 
 
 print_wings = listing(
-    "wings", ("drawers", "wing"), lambda one: (one["count"], one["wing"]), right=("drawers",), empty=_EMPTY
+    "wings", ("drawers", "wing"), lambda place: (place["count"], place["wing"]), right=("drawers",), empty=_EMPTY
 )
 _NO_TUNNELS: Final = "there are no created tunnels: `crew-journal palace tunnel-create` makes one"
 print_explicit_tunnels = listing(
     "tunnels",
     ("tunnel", "strength", "from", "to", "label"),
-    lambda one: (
-        one["id"],
-        f"{one['strength']:.2f}",
-        f"{one['source_wing']}/{one['source_room']}",
-        f"{one['target_wing']}/{one['target_room']}",
-        one["label"] or "-",
+    lambda tunnel: (
+        tunnel["id"],
+        f"{tunnel['strength']:.2f}",
+        f"{tunnel['source_wing']}/{tunnel['source_room']}",
+        f"{tunnel['target_wing']}/{tunnel['target_room']}",
+        tunnel["label"] or "-",
     ),
     right=("strength",),
     empty=_NO_TUNNELS,
@@ -63,13 +70,13 @@ print_explicit_tunnels = listing(
 print_connections = listing(
     "connections",
     ("tunnel", "strength", "room", "drawers", "label", "text"),
-    lambda one: (
-        one["tunnel_id"],
-        f"{one['strength']:.2f}",
-        f"{one['wing']}/{one['room']}",
-        one["drawers"],
-        one["label"] or "-",
-        one["preview"],
+    lambda tunnel: (
+        tunnel["tunnel_id"],
+        f"{tunnel['strength']:.2f}",
+        f"{tunnel['wing']}/{tunnel['room']}",
+        tunnel["drawers"],
+        tunnel["label"] or "-",
+        tunnel["preview"],
     ),
     right=("strength", "drawers"),
     empty="the room has no created tunnels: `crew-journal palace tunnel-create` makes one",
@@ -77,12 +84,12 @@ print_connections = listing(
 print_reached = listing(
     "rooms",
     ("hops", "drawers", "room", "wings", "through"),
-    lambda one: (
-        one["hop"],
-        one["count"],
-        one["room"],
-        ", ".join(one["wings"]),
-        ", ".join(one["connected_via"]) or "-",
+    lambda tunnel: (
+        tunnel["hop"],
+        tunnel["count"],
+        tunnel["room"],
+        ", ".join(tunnel["wings"]),
+        ", ".join(tunnel["connected_via"]) or "-",
     ),
     right=("hops", "drawers"),
     empty=_EMPTY,
@@ -126,7 +133,7 @@ def print_graph(answer: Mapping[str, Any]) -> None:
 
 
 def _print_shared(rooms: Sequence[Mapping[str, Any]], empty: str) -> None:
-    rows = [(one["count"], one["room"], ", ".join(one["wings"])) for one in rooms]
+    rows = [(room["count"], room["room"], ", ".join(room["wings"])) for room in rooms]
     print_table(("drawers", "room", "wings"), rows, right=("drawers",), empty=empty)
 
 

@@ -55,13 +55,13 @@ def _dead_letters(answer: Mapping[str, Any]) -> None:
 
 def _graph(answer: Mapping[str, Any]) -> None:
     nodes = [
-        (one["depth"], one["id"], one["entry_type"], who_of(one), one["ts"][:10], one["summary"])
-        for one in answer["nodes"]
+        (node["depth"], node["id"], node["entry_type"], who_of(node), node["ts"][:10], node["summary"])
+        for node in answer["nodes"]
     ]
     print_table(("hops", "entry", "type", "who", "day", "summary"), nodes, right=("hops",))
     edges = [
-        (one["src"], one["relation"], one["dst"], f"{one['weight']:.2f}", one["state"], one["reason"] or "-")
-        for one in answer["edges"]
+        (edge["src"], edge["relation"], edge["dst"], f"{edge['weight']:.2f}", edge["state"], edge["reason"] or "-")
+        for edge in answer["edges"]
     ]
     columns = ("from", "relation", "to", "weight", "state", "reason")
     print_table(columns, edges, right=("weight",), empty="the entry has no relations: `crew-journal relate` adds one")
@@ -77,22 +77,22 @@ def print_registered(answer: Mapping[str, Any]) -> None:
 _agents = listing(
     "agents",
     ("agent_id", "name", "role", "crew_id", "memory"),
-    lambda one: (
-        *(one[name] or "-" for name in ("agent_id", "name", "role", "crew_id")),
-        "on" if one["memory_enabled"] else "off",
+    lambda agent: (
+        *(agent[name] or "-" for name in ("agent_id", "name", "role", "crew_id")),
+        "on" if agent["memory_enabled"] else "off",
     ),
     empty="there are no registered agents: `crew-journal agent create AGENT` registers one",
 )
 _crews = listing(
     "crews",
     ("crew_id", "name", "agents"),
-    lambda one: (one["crew_id"], one["name"] or "-", ", ".join(one["agents"]) or "-"),
+    lambda agent: (agent["crew_id"], agent["name"] or "-", ", ".join(agent["agents"]) or "-"),
     empty="there are no registered crews: `crew-journal crew create CREW` registers one",
 )
 _workspaces = listing(
     "workspaces",
     ("workspace", "entries", "agents", "crews", "last entry"),
-    lambda one: list(one.values())[:5],
+    lambda row: list(row.values())[:5],
     right=("entries", "agents", "crews"),
     empty="there are no workspaces: a first entry or token makes one",
 )
@@ -145,7 +145,13 @@ def _activated(answer: Mapping[str, Any]) -> None:
 _turns = listing(
     "turns",
     ("score", "when", "session", "speaker", "text"),
-    lambda one: (f"{one['score']:.2f}", f"{one['ts'][:16]}Z", one["session"] or "-", one["speaker"], one["text"]),
+    lambda agent: (
+        f"{agent['score']:.2f}",
+        f"{agent['ts'][:16]}Z",
+        agent["session"] or "-",
+        agent["speaker"],
+        agent["text"],
+    ),
     right=("score",),
     empty="no turn of a conversation was found",
 )
@@ -207,7 +213,7 @@ def _used(answer: Mapping[str, Any]) -> None:
 
 def _calibration(answer: Mapping[str, Any]) -> None:
     columns = ("floor", "hits", "used_kept", "used_share", "silent")
-    print_table(columns, [[_rounded(one[name]) for name in columns] for one in answer["floors"]], right=columns)
+    print_table(columns, [[_rounded(floor[name]) for name in columns] for floor in answer["floors"]], right=columns)
     say(
         f"{counted(answer['receipts'], 'receipt')}, {counted(answer['used'], 'hit')} reported as used, "
         f"{counted(answer['rendered'], 'hit')} only rendered"

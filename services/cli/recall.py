@@ -28,7 +28,7 @@ _EMPTY_BLOCK: Final = {
 
 
 def recall(
-    asked: Annotated[dict[str, Any], Fields(RENDER, without=("asked_at", "mode"))],
+    fields: Annotated[dict[str, Any], Fields(RENDER, without=("asked_at", "mode"))],
     brief: Annotated[
         bool, Option("--brief", help="Print the short text that a model gets: ids, dates, certainty, texts.")
     ] = False,
@@ -45,15 +45,15 @@ def recall(
     """Recall what was written about a question, best first."""
     if brief and render:
         raise click.BadParameter("does not go with --render", param_hint="--brief")
-    if "max_chars" in asked and not render:
+    if "max_chars" in fields and not render:
         raise click.BadParameter("goes with --render", param_hint="--max-chars")
-    if not 1 <= asked.get("k", 1) <= RECALL_K_MAX:
+    if not 1 <= fields.get("k", 1) <= RECALL_K_MAX:
         raise click.BadParameter(f"is an integer from 1 to {RECALL_K_MAX}", param_hint="-k")
     if mode is not None:
-        asked["mode"] = mode
+        fields["mode"] = mode
     with client(where, embedder=embedder or "auto") as journal:
         ask = journal.render if render else journal.recall_brief if brief else journal.recall
-        answer = ask(**asked)
+        answer = ask(**fields)
         if used and answer.receipt is not None:
             journal.used(answer.receipt)
     show(answer, json_output, print_render if render else print_brief if brief else print_recall)

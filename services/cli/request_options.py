@@ -139,7 +139,7 @@ def _is_switch(operation: Operation[Any, Any], name: str) -> bool:
 def is_object(operation: Operation[Any, Any], name: str) -> bool:
     """Whether a field is a JSON object, or several, which the command line reads as text."""
     kinds = _kinds(operation, name)
-    inner = [one for kind in kinds if get_origin(kind) is tuple for one in plain_types(get_args(kind)[0])]
+    inner = [inner_type for kind in kinds if get_origin(kind) is tuple for inner_type in plain_types(get_args(kind)[0])]
     return any(get_origin(kind) is dict or hasattr(kind, "model_fields") for kind in (*kinds, *inner))
 
 

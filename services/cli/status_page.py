@@ -68,12 +68,14 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 def _sweeps(sweeps: Sequence[Report]) -> Iterator[tuple[str, str]]:
     """What the last run of each sweep counted, the newest first; of many workspaces only some."""
-    newest = sorted((one for one in sweeps if one.get("finished_at")), key=lambda one: str(one["finished_at"]))[::-1]
-    for one in newest[:_SWEEPS]:
-        counts = ", ".join(f"{name} {count:,}" for name, count in (one.get("counts") or {}).items() if count)
-        error = f"; {one['error']}" if one.get("error") else ""
-        said = f"{one['workspace_id']}, {one['finished_at']}: {counts or 'nothing to do'}{error}"
-        yield f"sweep {one['sweep']}", said
+    newest = sorted(
+        (report for report in sweeps if report.get("finished_at")), key=lambda report: str(report["finished_at"])
+    )[::-1]
+    for sweep in newest[:_SWEEPS]:
+        counts = ", ".join(f"{name} {count:,}" for name, count in (sweep.get("counts") or {}).items() if count)
+        error = f"; {sweep['error']}" if sweep.get("error") else ""
+        text = f"{sweep['workspace_id']}, {sweep['finished_at']}: {counts or 'nothing to do'}{error}"
+        yield f"sweep {sweep['sweep']}", text
     if len(newest) > _SWEEPS:
         yield "sweeps", f"{len(newest) - _SWEEPS} more, of all workspaces: --json"
 

@@ -99,16 +99,16 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
     """
     import asyncio
 
-    asked = asyncio.Event()
+    event = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def on_signal() -> None:
-        if asked.is_set():
+        if event.is_set():
             try:
                 at_once()
             finally:
                 os._exit(FORCED)
-        asked.set()
+        event.set()
 
     terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 
@@ -117,13 +117,13 @@ def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Eve
         for descriptor in terminals:
             os.dup2(nowhere, descriptor)
         os.close(nowhere)
-        asked.set()
+        event.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
-    return asked
+    return event
 
 
 async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
@@ -138,9 +138,9 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
     configure_logging(settings.log_level, service=True)
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     broker = BrokerFiles.below(settings.data_dir)
-    asked = stop_on_signals(lambda: terminate_children(broker.config))
+    event = stop_on_signals(lambda: terminate_children(broker.config))
     runtime = Runtime(settings, log=say)
-    stopping = asyncio.create_task(asked.wait())
+    stopping = asyncio.create_task(event.wait())
     try:
         starting = asyncio.create_task(runtime.start())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)

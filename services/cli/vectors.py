@@ -64,17 +64,17 @@ def wait_for_model(journal: CrewJournal, model: str) -> dict[str, Any]:
     Raises:
         NotFound: If there is no such model.
     """
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
 
     def read() -> tuple[Vectors, bool]:
-        models = {one["model"]: one for one in plain(journal.embedding_models())["models"]}
+        models = {model["model"]: model for model in plain(journal.embedding_models())["models"]}
         if model not in models:
             raise NotFound(f"there is no model {model} here", hint=f"crew-journal embeddings add {model}")
-        found.update(models[model])
-        return Vectors(model, found["vectors"], found["embeddable"], found["missing"]), found["missing"] == 0
+        figures.update(models[model])
+        return Vectors(model, figures["vectors"], figures["embeddable"], figures["missing"]), figures["missing"] == 0
 
     _wait(model, read, PATIENCE_S)
-    return found
+    return figures
 
 
 def _wait(title: str, read: Callable[[], tuple[Vectors, bool]], patience_s: float) -> Vectors:

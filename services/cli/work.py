@@ -105,12 +105,12 @@ def ask_for_broker(where: Where) -> Broker:
         )
     with sync_client(there) as journal:
         answer, active = journal.broker(), plain(journal.embedder_status()).get("model")
-        known = {one.model: (one.dim, one.generation) for one in journal.embedding_models().models}
+        known = {model.model: (model.dim, model.generation) for model in journal.embedding_models().models}
     return Broker(answer.url, answer.user, answer.password, active, known)
 
 
 async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, as_json: bool) -> None:
-    asked = stop_on_signals()
+    event = stop_on_signals()
     async with AsyncExitStack() as stack:
         context = await _context(broker, settings, stack)
         running: list[Reactor] = []
@@ -129,7 +129,7 @@ async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, a
         if as_json:
             emit({"reactors": names, "nats": broker.url, "model": model})
         say(f"working: {', '.join(names)} at {broker.url}, model {model or 'none'} (Ctrl-C stops)")
-        await asked.wait()
+        await event.wait()
         say("stopping (press Ctrl-C again to stop at once)")
         for reactor in running:
             status = await reactor.status()

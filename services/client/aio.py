@@ -149,8 +149,8 @@ class AsyncCrewJournal(AsyncOperations):
         Raises:
             NotFound: If there is no such entry, or the token may not see it.
         """
-        given = params_of({"min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive})
-        return await self._ask(Request("GET", f"{entry_path(entry_id)}/entry", given), EntryAnswer)
+        params = params_of({"min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive})
+        return await self._ask(Request("GET", f"{entry_path(entry_id)}/entry", params), EntryAnswer)
 
     async def entries(
         self,

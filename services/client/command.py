@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from .find import Address, find
+from .find import ServiceAddress, find
 
 DEFAULT_PROGRAM: Final = "claude-code"
 
@@ -65,26 +65,28 @@ def _consent(verb: str, path: Path) -> int:
     return 0
 
 
-def _mcp(given: argparse.Namespace) -> int:
+def _mcp(namespace: argparse.Namespace) -> int:
     from ...schemas.errors import CrewJournalError
     from .mcp_proxy import Proxy, Unreachable
     from .project import project_of
 
-    agent, crew, workspace = given.agent, given.crew, given.workspace
-    if given.project:
+    agent, crew, workspace = namespace.agent, namespace.crew, namespace.workspace
+    if namespace.project:
         try:
-            named = project_of(Path.cwd(), given.project)
+            named = project_of(Path.cwd(), namespace.project)
         except CrewJournalError as error:
             print(f"error: {error}", file=sys.stderr)
             return error.exit_code
         agent, crew, workspace = agent or named.agent, crew or named.crew, workspace or named.workspace
-    role = "lead" if given.lead else None
-    query = {"tools": given.tools, "agent_id": agent, "crew_id": crew, "role": role, "workspace_id": workspace}
-    query["notes"] = "false" if given.project else None  # the hooks of the program give its sessions the whole block
+    role = "lead" if namespace.lead else None
+    query = {"tools": namespace.tools, "agent_id": agent, "crew_id": crew, "role": role, "workspace_id": workspace}
+    query["notes"] = (
+        "false" if namespace.project else None
+    )  # the hooks of the program give its sessions the whole block
 
-    def address() -> Address:
+    def address() -> ServiceAddress:
         try:
-            return find(given.url, given.token, None)
+            return find(namespace.url, namespace.token, None)
         except CrewJournalError as error:
             raise Unreachable(str(error)) from None
 

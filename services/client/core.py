@@ -180,13 +180,13 @@ def object_of(body: bytes) -> dict[str, Any]:
 
 def params_of(given: Mapping[str, object]) -> Params:
     """Keyword arguments as query parameters: None is left out, a sequence is repeated."""
-    found: list[tuple[str, str]] = []
+    params: list[tuple[str, str]] = []
     for name, value in given.items():
         if value is None:
             continue
         values = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-        found.extend((name, str(one).lower() if isinstance(one, bool) else str(one)) for one in values)
-    return found
+        params.extend((name, str(value).lower() if isinstance(value, bool) else str(value)) for value in values)
+    return params
 
 
 def present(given: Mapping[str, object]) -> dict[str, object]:

@@ -26,7 +26,7 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServiceAddress:
     """A service and a token.
 
     Attributes:
@@ -56,7 +56,7 @@ class Address:
         return {"base_url": self.url, "headers": headers, "trust_env": not self.is_loopback}
 
 
-def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | None) -> Address:
+def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | None) -> ServiceAddress:
     """The service that is meant.
 
     Raises:
@@ -78,7 +78,7 @@ def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | 
     parts = urlsplit(named)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidQuery("not a valid URL", hint="write it like http://127.0.0.1:9119", field="url")
-    return Address(named.rstrip("/"), token)
+    return ServiceAddress(named.rstrip("/"), token)
 
 
 def data_dir_of(named: str | os.PathLike[str] | None) -> Path:

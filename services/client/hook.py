@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 
 from ...schemas.errors import NotAllowed
 from ...schemas.rules.block_markers import EVERY_MARKER
-from .find import Address, find
+from .find import ServiceAddress, find
 from .person import is_typed, person_at
 from .project import Project, project_of
 
@@ -87,7 +87,7 @@ def _served(event: str, program: str, given: Mapping[str, Any]) -> dict[str, Any
     return _capture(service, given)
 
 
-def _address() -> Address:
+def _address() -> ServiceAddress:
     try:
         return find(None, None, None)
     except Exception as error:  # the errors of this package name what to do
@@ -112,7 +112,7 @@ def _injected(event: str, text: str) -> dict[str, Any]:
 class _Service:
     """Asks the service as the agent of the project, within the deadline."""
 
-    def __init__(self, address: Address, project: Project, program: str) -> None:
+    def __init__(self, address: ServiceAddress, project: Project, program: str) -> None:
         person = person_at(address, program)
         self._address = address if person is None else person.at(address)
         self._project = project
@@ -131,18 +131,18 @@ class _Service:
 
     def block(self) -> str:
         """The block of memory documents."""
-        asked = {"agent_id": self._project.agent, "crew_id": self._project.crew, "max_chars": BLOCK_CHARS}
+        params = {"agent_id": self._project.agent, "crew_id": self._project.crew, "max_chars": BLOCK_CHARS}
         if self._person is not None:
-            asked["opener"] = self._person
-        return str(self._ask("GET", f"/v1/memory/block?{urlencode(self._in_workspace(asked))}").get("text", ""))
+            params["opener"] = self._person
+        return str(self._ask("GET", f"/v1/memory/block?{urlencode(self._in_workspace(params))}").get("text", ""))
 
     def recalled(self, prompt: str) -> str:
         """What bears on a prompt."""
         if not prompt.strip():
             return ""
-        asked = {"query": prompt, "mode": "inject", "max_chars": RECALL_CHARS, "agent_id": self._project.agent}
-        asked |= {"crew_id": self._project.crew, "scope": "crew_shared"}
-        return str(self._ask("POST", "/v1/recall/render", self._in_workspace(asked)).get("text", ""))
+        body = {"query": prompt, "mode": "inject", "max_chars": RECALL_CHARS, "agent_id": self._project.agent}
+        body |= {"crew_id": self._project.crew, "scope": "crew_shared"}
+        return str(self._ask("POST", "/v1/recall/render", self._in_workspace(body)).get("text", ""))
 
     def publish(self, entries: list[dict[str, Any]]) -> None:
         """Append entries."""
@@ -199,7 +199,7 @@ def _capture(service: _Service, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _state_file(session: str) -> Path:
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "crew-journal" / _STATE
-    return folder / "".join(one if one.isalnum() or one in "-_" else "-" for one in session)[:128]
+    return folder / "".join(char if char.isalnum() or char in "-_" else "-" for char in session)[:128]
 
 
 def turns_of(line: bytes) -> Iterator[tuple[str, str, str, str | None]]:

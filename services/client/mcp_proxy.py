@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, Final
 from urllib.parse import urlencode, urlsplit
 
-from .find import Address
+from .find import ServiceAddress
 
 PATH: Final = "/mcp"
 CALLS_AT_ONCE: Final = 8
@@ -57,13 +57,13 @@ class Proxy:
         out: Where answers go.
     """
 
-    def __init__(self, address: Callable[[], Address], query: Mapping[str, str], out: BinaryIO) -> None:
+    def __init__(self, address: Callable[[], ServiceAddress], query: Mapping[str, str], out: BinaryIO) -> None:
         self._find = address
         self._path = f"{PATH}?{urlencode(query)}" if query else PATH
         self._out = out
         self._writing = threading.Lock()
         self._own = threading.local()
-        self._address: Address | None = None
+        self._address: ServiceAddress | None = None
         self._version: str | None = None
         self._up = True
         self._ended = threading.Event()
@@ -130,7 +130,7 @@ class Proxy:
                     raise Unreachable(f"the memory does not answer ({type(error).__name__})") from None
                 time.sleep(PAUSE_S)
 
-    def _post(self, address: Address, body: bytes, headers: dict[str, str]) -> Message | None:
+    def _post(self, address: ServiceAddress, body: bytes, headers: dict[str, str]) -> Message | None:
         connection = self._connection(address)
         headers["Authorization"] = f"Bearer {address.token}"
         connection.request("POST", self._path, body, headers)
@@ -150,7 +150,7 @@ class Proxy:
             raise Unreachable(". ".join(str(read[key]) for key in ("detail", "hint") if read.get(key)))
         return read
 
-    def _connection(self, address: Address) -> http.client.HTTPConnection:
+    def _connection(self, address: ServiceAddress) -> http.client.HTTPConnection:
         known: tuple[str, http.client.HTTPConnection] | None = getattr(self._own, "connection", None)
         if known is not None and known[0] == address.url:
             return known[1]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..data_dir import write_private
-from .find import Address
+from .find import ServiceAddress
 
 _FILE: Final = "persons.json"
 _OF_OTHERS: Final = 0o077
@@ -34,12 +34,12 @@ class Person:
     token_id: str
     token: str = field(repr=False)
 
-    def at(self, address: Address) -> Address:
+    def at(self, address: ServiceAddress) -> ServiceAddress:
         """The same service, with the person's token."""
         return replace(address, token=self.token)
 
 
-def person_at(address: Address, program: str) -> Person | None:
+def person_at(address: ServiceAddress, program: str) -> Person | None:
     """Whose prompts a program's hooks submit to a service; None if ``connect`` kept no token for it."""
     kept = _read().get(_key(address, program))
     try:
@@ -48,7 +48,7 @@ def person_at(address: Address, program: str) -> Person | None:
         return None
 
 
-def keep_person(address: Address, program: str, person: Person | None) -> None:
+def keep_person(address: ServiceAddress, program: str, person: Person | None) -> None:
     """Keep whose prompts a program's hooks submit to a service; None removes it.
 
     Raises:
@@ -70,7 +70,7 @@ def is_typed(text: str) -> bool:
     return _TAG.search(text) is None
 
 
-def _key(address: Address, program: str) -> str:
+def _key(address: ServiceAddress, program: str) -> str:
     return f"{hashlib.sha256(address.token.encode()).hexdigest()}/{program}"
 
 
@@ -83,6 +83,6 @@ def _read() -> dict[str, Any]:
         about = os.fstat(file.fileno())
         if os.name == "posix" and (about.st_uid != os.getuid() or about.st_mode & _OF_OTHERS):
             return {}  # others may have written or read it
-        found = json.load(file)
-        return found if isinstance(found, dict) else {}
+        value = json.load(file)
+        return value if isinstance(value, dict) else {}
     return {}

@@ -96,16 +96,16 @@ def _settings_of(root: Path) -> dict[str, str]:
 
 def _names_in(content: bytes) -> dict[str, str]:
     try:
-        found = json.loads(content)
+        body = json.loads(content)
     except (ValueError, RecursionError):
         return {}
-    return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+    return {key: value for key, value in body.items() if isinstance(value, str)} if isinstance(body, dict) else {}
 
 
 def _origin(root: Path) -> str | None:
     config = small_file((root / ".git" / "config").resolve(), _CONFIG_BYTES) or b""
-    found = _ORIGIN.search(config.decode("utf-8", "replace"))
-    return None if found is None else crew_of_remote(found[1].strip('"'))
+    match = _ORIGIN.search(config.decode("utf-8", "replace"))
+    return None if match is None else crew_of_remote(match[1].strip('"'))
 
 
 def crew_of_remote(url: str) -> str | None:
@@ -114,8 +114,8 @@ def crew_of_remote(url: str) -> str | None:
     A hyphen of the host is doubled and a dot becomes a hyphen. If the path has characters that ids do not have, or the name
     would be too long, or if there is no host, a hash of host and path follows after ``___``.
     """
-    found = _URL.match(url) or ("://" not in url and not url.startswith((".", "/")) and _SCP.match(url)) or None
-    host, path = (found["host"].lower(), found["path"]) if found else ("", url.partition("://")[2] or url)
+    match = _URL.match(url) or ("://" not in url and not url.startswith((".", "/")) and _SCP.match(url)) or None
+    host, path = (match["host"].lower(), match["path"]) if match else ("", url.partition("://")[2] or url)
     parts = [part for part in path.removesuffix("/").removesuffix(".git").split("/") if part]
     if not parts:
         return None

@@ -13,12 +13,12 @@ from ..data_dir import small_file
 def root_of(folder: Path) -> Path:
     """The repository's main folder, else the folder itself."""
     here = folder.absolute()
-    for one in (here, *here.parents):
-        git = one / ".git"
+    for parent in (here, *here.parents):
+        git = parent / ".git"
         if git.is_dir():
-            return one
+            return parent
         if git.is_file():
-            return _main_folder(git) or one
+            return _main_folder(git) or parent
     return here
 
 

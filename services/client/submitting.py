@@ -94,7 +94,7 @@ def places_from(first: int) -> Iterator[None]:
     """
 
     def among_all(text: str) -> str:
-        return _PLACE.sub(lambda found: f"entries[{first + int(found[1])}]", text)
+        return _PLACE.sub(lambda match: f"entries[{first + int(match[1])}]", text)
 
     try:
         yield
@@ -103,7 +103,8 @@ def places_from(first: int) -> Iterator[None]:
         error.field = error.field and among_all(error.field)
         if isinstance(error, InvalidEntry):
             error.problems = tuple(
-                FieldProblem(among_all(one.field), among_all(one.problem), one.fix) for one in error.problems
+                FieldProblem(among_all(problem.field), among_all(problem.problem), problem.fix)
+                for problem in error.problems
             )
         raise
 

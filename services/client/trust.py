@@ -142,8 +142,10 @@ def trust(path: Path) -> Trusted:
         InvalidQuery: If the folder has both, and neither is trusted.
         NotAllowed: If it cannot be read, or the consent cannot be kept.
     """
-    found = _found(path)
-    chosen = _only([one for one in found if not _is_trusted(one)] or found[:1], path, "trust")
+    settings_files = _found(path)
+    chosen = _only(
+        [trusted for trusted in settings_files if not _is_trusted(trusted)] or settings_files[:1], path, "trust"
+    )
     content = _token_hash(chosen.path) if chosen.kind == "journal" else _settings_hash(chosen.path)
     _keep(Consent(_place(chosen.path), os.path.realpath(chosen.path), content))
     return chosen
@@ -169,26 +171,26 @@ def _found(path: Path) -> list[Trusted]:
     return [Trusted(kinds[place.name], place) for place in places if os.path.lexists(place)]
 
 
-def _only(found: list[Trusted], path: Path, verb: str) -> Trusted:
-    if not found:
+def _only(candidates: list[Trusted], path: Path, verb: str) -> Trusted:
+    if not candidates:
         raise NotFound(
             f"there is neither a journal ({JOURNAL_FOLDER}) nor a settings file ({SETTINGS_FILE}) in {_shown(path)}",
             hint="name the folder that has one; a journal at another place is named with --data-dir and needs no trust",
         )
-    if len(found) > 1:
-        commands = " or ".join(f"`{_command(verb, one.path)}`" for one in found)
+    if len(candidates) > 1:
+        commands = " or ".join(f"`{_command(verb, trusted.path)}`" for trusted in candidates)
         raise InvalidQuery(
             f"there are a journal and settings in {_shown(path)}", hint=f"look at both, then run {commands}"
         )
-    return found[0]
+    return candidates[0]
 
 
-def _is_trusted(one: Trusted) -> bool:
+def _is_trusted(trusted: Trusted) -> bool:
     try:
-        if one.kind == "journal":
-            check_journal(one.path)
+        if trusted.kind == "journal":
+            check_journal(trusted.path)
             return True
-        return trusted_settings(one.path) is not None
+        return trusted_settings(trusted.path) is not None
     except NotAllowed:
         return False
 
@@ -211,7 +213,7 @@ def _holds_nothing(data_dir: Path) -> bool:
         return False
     try:
         with os.scandir(data_dir) as entries:
-            return all(one.name in _START_FILES and one.is_file(follow_symlinks=False) for one in entries)
+            return all(entry.name in _START_FILES and entry.is_file(follow_symlinks=False) for entry in entries)
     except OSError:
         return False
 

@@ -21,7 +21,7 @@ from .openapi import document
 from .operations import operation_routes
 from .ports import AppServices
 from .problems import EXCEPTION_HANDLERS
-from .route import Described
+from .route import RouteDescription
 from .routes_admin import ADMIN_ROUTES
 from .routes_journal import JOURNAL_ROUTES
 from .routes_mcp import MCP_ROUTES
@@ -47,8 +47,8 @@ class _Router(Router):
         if route is None:
             await super().app(scope, receive, send)
             return
-        _, found = route.matches(scope)
-        scope.update(found)
+        _, matched = route.matches(scope)
+        scope.update(matched)
         await route.handle(scope, receive, send)
 
 
@@ -61,7 +61,12 @@ class App(Starlette):
     """
 
     def __init__(self, services: AppServices, pages: Sequence[BaseRoute] = ()) -> None:
-        self._described: tuple[Described, ...] = (*JOURNAL_ROUTES, *operation_routes(), *ADMIN_ROUTES, *STATUS_ROUTES)
+        self._described: tuple[RouteDescription, ...] = (
+            *JOURNAL_ROUTES,
+            *operation_routes(),
+            *ADMIN_ROUTES,
+            *STATUS_ROUTES,
+        )
         metrics = HttpMetrics()
         super().__init__(
             routes=[

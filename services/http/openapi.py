@@ -18,7 +18,7 @@ from ...schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
 from ..query.entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
 
 if TYPE_CHECKING:
-    from .route import Described, Description
+    from .route import Description, RouteDescription
 
 JsonSchema = dict[str, Any]
 
@@ -76,15 +76,15 @@ def parameters(
     *groups: dict[str, tuple[str, JsonSchema]], filters: bool = False, path: Iterable[str] = ()
 ) -> dict[str, Any]:
     """A route's ``parameters``: those of the path, the filters, and groups of query parameters."""
-    found: list[JsonSchema] = [parameter(name, "", _TEXT, place="path") for name in path]
+    json_schemas: list[JsonSchema] = [parameter(name, "", _TEXT, place="path") for name in path]
     if filters:
         for name, description in FILTER_PARAMETERS.items():
             many = name in LIST_PARAMETERS
             schema: JsonSchema = {"type": "array", "items": _TEXT} if many else _TEXT
-            found.append(parameter(name, description, schema))
+            json_schemas.append(parameter(name, description, schema))
     for group in groups:
-        found.extend(parameter(name, description, schema) for name, (description, schema) in group.items())
-    return {"parameters": found}
+        json_schemas.extend(parameter(name, description, schema) for name, (description, schema) in group.items())
+    return {"parameters": json_schemas}
 
 
 def parameter(
@@ -114,12 +114,12 @@ ANY_OBJECT: Final[dict[str, Any]] = {
 """``responses`` of a route that answers figures by name."""
 
 
-def document(routes: Iterable[Described], *, title: str, version: str, summary: str) -> dict[str, Any]:
+def document(routes: Iterable[RouteDescription], *, title: str, version: str, summary: str) -> dict[str, Any]:
     """The whole OpenAPI description."""
     bearer = {"type": "http", "scheme": "bearer", "description": "A token: cj_ and 43 characters."}
     paths: dict[str, Any] = {}
     for route in routes:
-        found = {
+        operation_object = {
             "tags": [route.tag],
             "summary": route.summary,
             "description": route.description,
@@ -128,8 +128,8 @@ def document(routes: Iterable[Described], *, title: str, version: str, summary: 
             "responses": {**_made(route.answers), **problems(*route.errors)},
         }
         if route.open is None:
-            found["security"] = [{"HTTPBearer": []}]
-        paths.setdefault(route.path, {})[route.method.lower()] = found
+            operation_object["security"] = [{"HTTPBearer": []}]
+        paths.setdefault(route.path, {})[route.method.lower()] = operation_object
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version, "summary": summary},
@@ -147,8 +147,8 @@ def submission_schema() -> JsonSchema:
     entry = entry_json_schema()
     definitions = entry.pop("$defs", {})
     del entry["$schema"]  # the dialect of OpenAPI 3.1, too
-    one = _inline(entry, definitions)
-    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1, "maxItems": MAX_BATCH}]}
+    entry_schema = _inline(entry, definitions)
+    return {"anyOf": [entry_schema, {"type": "array", "items": entry_schema, "minItems": 1, "maxItems": MAX_BATCH}]}
 
 
 def _inline(schema: Any, definitions: dict[str, JsonSchema]) -> Any:

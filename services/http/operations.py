@@ -25,25 +25,25 @@ from ...schemas.principal import Principal
 from ..desk import for_effect
 from .bodies import answer, read_fields
 from .openapi import answered, inlined, json_body, parameter
-from .route import Described, services_of
+from .route import RouteDescription, services_of
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}\Z", re.ASCII)
 _STATUSES: Final = {Effect.CREATES: HTTPStatus.CREATED, Effect.STARTS: HTTPStatus.ACCEPTED}
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-def operation_routes() -> list[Described]:
+def operation_routes() -> list[RouteDescription]:
     """A route for each operation."""
     return [_route(operation) for operation in ALL]
 
 
-def _route(operation: Operation[Any, Any]) -> Described:
+def _route(operation: Operation[Any, Any]) -> RouteDescription:
     async def serve(request: Request, principal: Principal) -> Response:
         services = services_of(request)
         raw = await given(request, operation, services.limits.body_bytes)
         return answer(await services.desk.run(operation, principal, raw), _status(operation))
 
-    return Described(
+    return RouteDescription(
         route=operation.route,
         name=operation.name,
         tag=_tag(operation.path),
@@ -67,8 +67,8 @@ def _tag(path: str) -> str:
 
 def _description(operation: Operation[Any, Any]) -> str:
     rest = (operation.request.__doc__ or "").partition("\n")[2]
-    said = " ".join(rest.split())
-    return f"{said} For: {operation.access.value}.".strip()
+    text = " ".join(rest.split())
+    return f"{text} For: {operation.access.value}.".strip()
 
 
 async def given(request: Request, operation: Operation[Any, Any], limit: int) -> dict[str, Any]:
@@ -113,10 +113,12 @@ async def _body(request: Request, operation: Operation[Any, Any], limit: int) ->
 
 def readers(model: type[AskedFor]) -> Mapping[str, Callable[[str], Any]]:
     """How the text of each field is read; what it is not stays text, and validation says so."""
-    found = _KINDS.get(model)
-    if found is None:
-        found = _KINDS[model] = {name: _reader(field.annotation) for name, field in model.model_fields.items()}
-    return found
+    readers_of_model = _KINDS.get(model)
+    if readers_of_model is None:
+        readers_of_model = _KINDS[model] = {
+            name: _reader(field.annotation) for name, field in model.model_fields.items()
+        }
+    return readers_of_model
 
 
 _KINDS: Final[dict[type[AskedFor], Mapping[str, Callable[[str], Any]]]] = {}

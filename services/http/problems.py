@@ -80,11 +80,11 @@ async def _framework(request: Request, error: Exception) -> Response:
 
 def _methods(request: Request) -> list[str]:
     """Every method of the path: the framework names those of the first route that has it."""
-    found: set[str] = set()
+    methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):
-            found |= route.methods or set()
-    return sorted(found)
+            methods |= route.methods or set()
+    return sorted(methods)
 
 
 EXCEPTION_HANDLERS: Final = {CrewJournalError: _ours, HTTPException: _framework}

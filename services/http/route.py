@@ -27,7 +27,7 @@ OpenEndpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class RouteDescription:
     """One route.
 
     Attributes:

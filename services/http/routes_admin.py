@@ -20,7 +20,7 @@ from ..desk import check_access
 from .bodies import answer, read_model
 from .lines import LINES, lines
 from .openapi import ANY_OBJECT, inlined, json_body
-from .route import Described, services_of
+from .route import RouteDescription, services_of
 
 log = structlog.get_logger(__name__)
 
@@ -49,9 +49,9 @@ async def rebuild(request: Request, principal: Principal) -> Response:
     """Build views beside the live ones, then swap."""
     check_access(Access.NODE_OWNER, principal)
     services = services_of(request)
-    asked = await read_model(request, RebuildRequest, services.limits.body_bytes)
-    log.info("admin.rebuild", token_id=principal.token_id, accept_loss=asked.accept_loss)
-    records = services.operations.rebuild(asked.projections, accept_loss=asked.accept_loss, actor=principal.token_id)
+    body = await read_model(request, RebuildRequest, services.limits.body_bytes)
+    log.info("admin.rebuild", token_id=principal.token_id, accept_loss=body.accept_loss)
+    records = services.operations.rebuild(body.projections, accept_loss=body.accept_loss, actor=principal.token_id)
     return lines(request, records)
 
 
@@ -86,16 +86,16 @@ async def compare(request: Request, principal: Principal) -> Response:
     """How far two models agree."""
     check_access(Access.ADMINISTRATOR, principal)
     services = services_of(request)
-    asked = await read_model(request, CompareRequest, services.limits.body_bytes)
-    workspace = principal.workspace(asked.workspace_id)
+    body = await read_model(request, CompareRequest, services.limits.body_bytes)
+    workspace = principal.workspace(body.workspace_id)
     records = await services.models.compare(
-        workspace, (asked.one, asked.other), queries=asked.queries, k=asked.k, recipe=asked.recipe
+        workspace, (body.one, body.other), queries=body.queries, k=body.k, recipe=body.recipe
     )
     return lines(request, records)
 
 
 ADMIN_ROUTES: Final = (
-    Described(
+    RouteDescription(
         route="POST /v1/admin/rebuild",
         name="rebuild",
         tag="admin",
@@ -107,7 +107,7 @@ ADMIN_ROUTES: Final = (
         errors=(413, 422),
         extra=json_body(inlined(RebuildRequest.model_json_schema()), required=False),
     ),
-    Described(
+    RouteDescription(
         route="POST /v1/admin/salvage",
         name="salvage",
         tag="admin",
@@ -117,7 +117,7 @@ ADMIN_ROUTES: Final = (
         serve=salvage,
         answers={"200": LINES},
     ),
-    Described(
+    RouteDescription(
         route="POST /v1/admin/backup",
         name="backup",
         tag="admin",
@@ -127,7 +127,7 @@ ADMIN_ROUTES: Final = (
         serve=backup,
         answers={"200": LINES},
     ),
-    Described(
+    RouteDescription(
         route="POST /v1/admin/verify",
         name="verify",
         tag="admin",
@@ -136,7 +136,7 @@ ADMIN_ROUTES: Final = (
         serve=verify,
         answers={"200": LINES},
     ),
-    Described(
+    RouteDescription(
         route="GET /v1/admin/embedder",
         name="embedder_status",
         tag="admin",
@@ -145,7 +145,7 @@ ADMIN_ROUTES: Final = (
         serve=embedder,
         answers=ANY_OBJECT,
     ),
-    Described(
+    RouteDescription(
         route="POST /v1/admin/embeddings/compare",
         name="compare_models",
         tag="admin",

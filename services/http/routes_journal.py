@@ -34,7 +34,7 @@ from .openapi import (
     submission_schema,
 )
 from .params import Params, whole_number
-from .route import Described, services_of
+from .route import RouteDescription, services_of
 from .sse import SSE_TYPE, frames
 from .streaming import Stream
 
@@ -118,14 +118,14 @@ async def stream(request: Request, principal: Principal) -> Response:
 async def get(request: Request, principal: Principal) -> Response:
     """One entry."""
     params = Params(request, _GET)
-    found = await services_of(request).queries.get(
+    stored = await services_of(request).queries.get(
         principal,
         request.path_params["entry_id"],
         workspace=params.text("workspace_id"),
         min_seq=params.whole("min_seq"),
         include_archive=params.truth("include_archive", absent=True),
     )
-    return answer({**found.entry.record, "view_seq": found.view_seq})
+    return answer({**stored.entry.record, "view_seq": stored.view_seq})
 
 
 _ONE: Final = (
@@ -133,7 +133,7 @@ _ONE: Final = (
     "routes as well; `/v1/journal/{entry_id}/entry` finds every id."
 )
 JOURNAL_ROUTES: Final = (
-    Described(
+    RouteDescription(
         route="POST /v1/journal",
         name="append",
         tag="journal",
@@ -145,7 +145,7 @@ JOURNAL_ROUTES: Final = (
         errors=(409, 413, 422),
         extra=lambda: json_body(submission_schema(), required=True, example=_EXAMPLE),
     ),
-    Described(
+    RouteDescription(
         route="GET /v1/journal",
         name="list_entries",
         tag="journal",
@@ -157,7 +157,7 @@ JOURNAL_ROUTES: Final = (
         errors=(404,),
         extra=parameters(COMMON, PAGING, ARCHIVE, filters=True),
     ),
-    Described(
+    RouteDescription(
         route="GET /v1/journal/count",
         name="count",
         tag="journal",
@@ -168,7 +168,7 @@ JOURNAL_ROUTES: Final = (
         errors=(404,),
         extra=parameters(COMMON, PAGING, ARCHIVE, filters=True),
     ),
-    Described(
+    RouteDescription(
         route="GET /v1/journal/stream",
         name="stream",
         tag="journal",
@@ -179,7 +179,7 @@ JOURNAL_ROUTES: Final = (
         errors=(429,),
         extra=parameters(WORKSPACE, LAST_EVENT_ID, filters=True),
     ),
-    Described(
+    RouteDescription(
         route="GET /v1/journal/{entry_id}",
         name="get_entry",
         tag="journal",
@@ -190,7 +190,7 @@ JOURNAL_ROUTES: Final = (
         errors=(404,),
         extra=parameters(COMMON, ARCHIVE, path=("entry_id",)),
     ),
-    Described(
+    RouteDescription(
         route="GET /v1/journal/{entry_id}/entry",
         name="get",
         tag="journal",

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from ...schemas.errors import InvalidQuery, NotAuthenticated
 from ...schemas.ids import is_id
 from ...schemas.operations.toolsets import DEFAULT_TOOLSETS, tools_of
-from ..mcp.calls import Connection, acting_as
+from ..mcp.calls import ToolConnection, acting_as
 from ..mcp.server import PATH
 from .bodies import answer
 from .problems import error_response, trace_id_of
@@ -46,28 +46,28 @@ class McpEndpoint:
         await services_of(request).mcp.serve(connection, scope, receive, send)
 
 
-def _connection(request: Request) -> Connection:
+def _connection(request: Request) -> ToolConnection:
     principal = principal_of(request)
-    asked = request.query_params
-    for name in asked:
+    params = request.query_params
+    for name in params:
         if name not in PARAMETERS:
             raise InvalidQuery(
                 f"no parameter {name[:64]!r} here", hint=f"known are {', '.join(PARAMETERS)}", field=name
             )
-    toolsets = tuple(dict.fromkeys((asked.get("tools") or ",".join(DEFAULT_TOOLSETS)).split(",")))
+    toolsets = tuple(dict.fromkeys((params.get("tools") or ",".join(DEFAULT_TOOLSETS)).split(",")))
     tools_of(toolsets)
-    agent, crew, workspace = (asked.get(name) or None for name in ("agent_id", "crew_id", "workspace_id"))
-    role = asked.get("role") or "agent"
+    agent, crew, workspace = (params.get(name) or None for name in ("agent_id", "crew_id", "workspace_id"))
+    role = params.get("role") or "agent"
     if role not in ("agent", "lead"):
         raise InvalidQuery("role is not valid", hint="use agent or lead", field="role")
-    notes = asked.get("notes") or "true"
+    notes = params.get("notes") or "true"
     if notes not in ("true", "false"):
         raise InvalidQuery("notes is not valid", hint="use true or false", field="notes")
     if workspace is not None:
         principal.workspace(workspace)  # refused here, so that no call of the connection names another workspace
     caller = acting_as(principal, agent, crew, workspace, leads=role == "lead")
     call_id = request.headers.get(CALL_ID)
-    return Connection(
+    return ToolConnection(
         caller,
         toolsets,
         workspace if principal.role.administers else None,

@@ -94,13 +94,13 @@ async def list_memories(stores: MemoryStores, caller: Caller, request: Request) 
     if not (prefix.startswith("/") and prefix.endswith("/")):
         raise InvalidQuery("path_prefix must start and end with /", hint="use /notes/", field="path_prefix")
     store, after, limit = request.path_params["store"], _cursor(params), _limit(params, full=full)
-    paths = [one for one in await stores.paths(caller, store, prefix, params.whole("depth") or 0) if one > after]
+    paths = [path for path in await stores.paths(caller, store, prefix, params.whole("depth") or 0) if path > after]
     page = paths[:limit]
-    found = await stores.at_paths(caller, store, page)
+    rows = await stores.at_paths(caller, store, page)
     items = [
-        {"type": "memory_prefix", "path": path} if path.endswith("/") else _memory(found[path], store, full=full)
+        {"type": "memory_prefix", "path": path} if path.endswith("/") else _memory(rows[path], store, full=full)
         for path in page
-        if path.endswith("/") or path in found
+        if path.endswith("/") or path in rows
     ]
     return _page(items, page[-1] if len(paths) > limit else None)
 
@@ -108,8 +108,8 @@ async def list_memories(stores: MemoryStores, caller: Caller, request: Request) 
 async def create_memory(stores: MemoryStores, caller: Caller, request: Request) -> dict[str, Any]:
     """Create a memory."""
     full, store = _full(_params(request, "view"), default="basic"), request.path_params["store"]
-    asked = await read_model(request, _Create, services_of(request).limits.body_bytes)
-    return _memory(await stores.create(caller, store, asked.path, asked.content or ""), store, full=full)
+    body = await read_model(request, _Create, services_of(request).limits.body_bytes)
+    return _memory(await stores.create(caller, store, body.path, body.content or ""), store, full=full)
 
 
 async def get_memory(stores: MemoryStores, caller: Caller, request: Request) -> dict[str, Any]:
@@ -121,10 +121,10 @@ async def get_memory(stores: MemoryStores, caller: Caller, request: Request) -> 
 async def update_memory(stores: MemoryStores, caller: Caller, request: Request) -> dict[str, Any]:
     """Change a memory."""
     full, store = _full(_params(request, "view"), default="basic"), request.path_params["store"]
-    asked = await read_model(request, _Update, services_of(request).limits.body_bytes)
-    sha256 = None if asked.precondition is None else asked.precondition.content_sha256
+    body = await read_model(request, _Update, services_of(request).limits.body_bytes)
+    sha256 = None if body.precondition is None else body.precondition.content_sha256
     memory = request.path_params["memory"]
-    return _memory(await stores.update(caller, store, memory, asked.content, asked.path, sha256), store, full=full)
+    return _memory(await stores.update(caller, store, memory, body.content, body.path, sha256), store, full=full)
 
 
 async def delete_memory(stores: MemoryStores, caller: Caller, request: Request) -> dict[str, Any]:
@@ -158,9 +158,9 @@ async def list_versions(stores: MemoryStores, caller: Caller, request: Request) 
     )
     full = _full(params, default="basic")
     limit, store = _limit(params, full=full), request.path_params["store"]
-    found = await stores.versions(caller, store, wanted, limit + 1, full=full)
-    more = str(found[limit - 1].row.seq) if len(found) > limit else None
-    return _page([_version(one, store) for one in found[:limit]], more)
+    versions = await stores.versions(caller, store, wanted, limit + 1, full=full)
+    more = str(versions[limit - 1].row.seq) if len(versions) > limit else None
+    return _page([_version(version, store) for version in versions[:limit]], more)
 
 
 async def get_version(stores: MemoryStores, caller: Caller, request: Request) -> dict[str, Any]:
@@ -257,15 +257,15 @@ def _full(params: Params, *, default: str) -> bool:
 
 
 def _times(params: Params) -> tuple[int, int]:
-    found = [0, 2**62]
+    bounds = [0, 2**62]
     for at, name in enumerate(_TIMES):
         if (text := params.text(name)) is not None:
             try:
-                found[at] = to_ms(parse_ts(text))
+                bounds[at] = to_ms(parse_ts(text))
             except ValueError:
                 hint = "use RFC 3339 with an offset, 2026-05-14T09:30:00Z"
                 raise InvalidQuery(f"{name} is not a time", hint=hint, field=name) from None
-    return found[0], found[1]
+    return bounds[0], bounds[1]
 
 
 def _endpoint(work: _Work) -> Callable[[Request], Awaitable[Response]]:

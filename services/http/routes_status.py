@@ -17,7 +17,7 @@ from .docs_page import POLICY, render_docs
 from .metrics import METRICS_TYPE, HttpMetrics
 from .openapi import ANY_OBJECT, WORKSPACE, known_names, parameters
 from .params import Params
-from .route import Described, services_of
+from .route import RouteDescription, services_of
 
 _STATUS: Final = known_names(WORKSPACE)
 _TEXT: Final[dict[str, Any]] = {
@@ -50,8 +50,8 @@ async def readyz(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """Figures for Prometheus."""
     services = services_of(request)
-    shown: HttpMetrics = request.app.state.metrics
-    text = shown.render(await services.status.gauges(), services.tail.watchers)
+    http_metrics: HttpMetrics = request.app.state.metrics
+    text = http_metrics.render(await services.status.gauges(), services.tail.watchers)
     return Response(text, media_type=METRICS_TYPE)
 
 
@@ -66,7 +66,7 @@ async def openapi(request: Request) -> Response:
 
 
 STATUS_ROUTES: Final = (
-    Described(
+    RouteDescription(
         route="GET /v1/status",
         name="status",
         tag="status",
@@ -77,7 +77,7 @@ STATUS_ROUTES: Final = (
         answers=ANY_OBJECT,
         extra=parameters(WORKSPACE),
     ),
-    Described(
+    RouteDescription(
         route="GET /healthz",
         name="healthz",
         tag="status",
@@ -85,7 +85,7 @@ STATUS_ROUTES: Final = (
         open=healthz,
         answers=ANY_OBJECT,
     ),
-    Described(
+    RouteDescription(
         route="GET /readyz",
         name="readyz",
         tag="status",
@@ -93,7 +93,7 @@ STATUS_ROUTES: Final = (
         open=readyz,
         answers=_READY,
     ),
-    Described(
+    RouteDescription(
         route="GET /metrics",
         name="metrics",
         tag="status",
@@ -103,7 +103,7 @@ STATUS_ROUTES: Final = (
     ),
 )
 HIDDEN_ROUTES: Final = (
-    Described(route="GET /docs", name="docs", tag="status", summary="Every route on one page", open=docs),
-    Described(route="GET /openapi.json", name="openapi", tag="status", summary="This description", open=openapi),
+    RouteDescription(route="GET /docs", name="docs", tag="status", summary="Every route on one page", open=docs),
+    RouteDescription(route="GET /openapi.json", name="openapi", tag="status", summary="This description", open=openapi),
 )
 """Not in the description."""

@@ -71,7 +71,11 @@ class HttpServer(Part):
     @property
     def connections(self) -> list[BoundedProtocol]:
         """Connections open now."""
-        return [one for one in self._server.server_state.connections if isinstance(one, BoundedProtocol)]
+        return [
+            connection
+            for connection in self._server.server_state.connections
+            if isinstance(connection, BoundedProtocol)
+        ]
 
     @property
     def tasks(self) -> int:

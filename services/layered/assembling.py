@@ -29,7 +29,7 @@ from ...schemas.timestamps import format_ms
 from ..desk import Caller
 from ..node import Answers, Node
 from .facts import shown_conflicts
-from .memories import Asked, Gathered, Memories
+from .memories import Gathered, Memories, MemoryQuery
 from .state import LayeredState
 from .tokenizer import tokenizer_of
 
@@ -57,7 +57,7 @@ class Assembling:
         """Totals since the start: contexts, and in them conflicts, stale facts and drops."""
         return dict(self._counts)
 
-    async def assemble(self, caller: Caller, asked: ContextRequest) -> ContextAnswer:
+    async def assemble(self, caller: Caller, request: ContextRequest) -> ContextAnswer:
         """Assemble a context.
 
         Raises:
@@ -65,64 +65,70 @@ class Assembling:
             NotAllowed: If AGENT or LEAD names another agent or crew.
             NotFound: If there is no such workspace, agent or crew.
         """
-        now_ms = self._moments.ms(asked.now)
+        now_ms = self._moments.ms(request.now)
         view_seq = self._views.view_seq(*CONTEXT_ASSEMBLE.views)
         choices = await self._choices.of(caller.workspace_id)
-        query = asked.query or asked.prompt.strip()[:RECALL_QUERY_MAX_CHARS]
-        budget = _budget(asked, choices.budget)
-        wanted = Asked(caller, asked, query if query.strip() else "-", choices, now_ms, budget.total)
+        query = request.query or request.prompt.strip()[:RECALL_QUERY_MAX_CHARS]
+        budget = _budget(request, choices.budget)
+        wanted = MemoryQuery(caller, request, query if query.strip() else "-", choices, now_ms, budget.total)
         gathered = await self._memories.gather(wanted)
-        phase = asked.phase or phase_of(asked.step, asked.max_steps)
-        given = ContextInput(
-            asked.prompt,
-            asked.system,
+        phase = request.phase or phase_of(request.step, request.max_steps)
+        context_input = ContextInput(
+            request.prompt,
+            request.system,
             gathered.items,
-            asked.tools,
-            [Message(at, one.role, one.content) for at, one in enumerate(asked.conversation)],
+            request.tools,
+            [Message(at, turn.role, turn.content) for at, turn in enumerate(request.conversation)],
             gathered.drops,
         )
 
         def assembled() -> tuple[Context, list[FactConflict], tuple[str, ...]]:
-            made = self._assembled(given, budget, phase)
-            return made, *self._doubts(caller, gathered, made, now_ms)
+            context = self._assembled(context_input, budget, phase)
+            return context, *self._doubts(caller, gathered, context, now_ms)
 
         made, conflicts, stale = await asyncio.to_thread(assembled)
         self._counts["assembled"] += 1
         self._counts["conflicts"] += len(conflicts)
         self._counts["stale"] += len(stale)
         self._counts["dropped"] += sum(drop.action == "dropped" for drop in made.drops)
-        receipt = self._recorded(wanted, gathered, made) if asked.record else None
+        receipt = self._recorded(wanted, gathered, made) if request.record else None
         return _answer(made, gathered, phase, self._tokenizer.name, conflicts, stale, now_ms, receipt, view_seq)
 
-    def _assembled(self, given: ContextInput, budget: Budget, phase: Phase) -> Context:
+    def _assembled(self, context_input: ContextInput, budget: Budget, phase: Phase) -> Context:
         try:
-            return assemble_context(given, budget, phase, self._tokenizer.count)
+            return assemble_context(context_input, budget, phase, self._tokenizer.count)
         except ValueError as error:
             hint = "system: shorten it, or raise budget_tokens"
             raise InvalidQuery(str(error), hint=hint, field="system") from None
 
     def _doubts(
-        self, caller: Caller, gathered: Gathered, made: Context, now_ms: int
+        self, caller: Caller, gathered: Gathered, context: Context, now_ms: int
     ) -> tuple[list[FactConflict], tuple[str, ...]]:
         """Conflicts of facts in the context, and those of its facts that are not fresh."""
-        inside = {item.id for item in made.items if item.source == "fact"}
+        inside = {item.id for item in context.items if item.source == "fact"}
         if not inside:
             return [], ()
         with self._indexes.lock:
             index = self._indexes.fresh(caller.workspace_id)
-            found = [one for one in index.conflicts(now_ms) if one.first in inside or one.second in inside]
-            conflicts = shown_conflicts(index, found, None)
+            doubted = [
+                conflict
+                for conflict in index.conflicts(now_ms)
+                if conflict.first in inside or conflict.second in inside
+            ]
+            conflicts = shown_conflicts(index, doubted, None)
         stale = sorted(
-            one.fact.row.fact_id
-            for one in gathered.facts
-            if one.fact.row.fact_id in inside and one.fact.holds(now_ms) and state_of(one.fresh) is not Freshness.FRESH
+            fact.fact.row.fact_id
+            for fact in gathered.facts
+            if fact.fact.row.fact_id in inside
+            and fact.fact.holds(now_ms)
+            and state_of(fact.fresh) is not Freshness.FRESH
         )
         return conflicts, tuple(stale)
 
-    def _recorded(self, asked: Asked, gathered: Gathered, made: Context) -> str | None:
+    def _recorded(self, query: MemoryQuery, gathered: Gathered, context: Context) -> str | None:
         inside = [
             item
-            for item in made.items
+            for item in context.items
             if item.id in gathered.entry_ids
             and item.finding is None
             and not (item.turn and item.certainty in (None, WEAK))  # it only fills what was left
@@ -132,22 +138,22 @@ class Assembling:
             return None
         entries = tuple(dict.fromkeys(gathered.entry_ids[item.id] for item in best))
         searched = MemorySearched(
-            query=asked.query,
+            query=query.query,
             scope="workspace",
             recipe=RECIPE,
             hit_ids=entries,
             scores=tuple(item.salience for item in best)[: len(entries)],
             rendered=entries,
-            asked_by=asked.caller.principal.token_id,
+            asked_by=query.caller.principal.token_id,
         )
-        return self._record(asked.caller.principal, asked.caller.workspace_id, searched)
+        return self._record(query.caller.principal, query.caller.workspace_id, searched)
 
 
-def _budget(asked: ContextRequest, budget: Budget) -> Budget:
-    total = budget.total if asked.budget_tokens is None else asked.budget_tokens
+def _budget(request: ContextRequest, budget: Budget) -> Budget:
+    total = budget.total if request.budget_tokens is None else request.budget_tokens
     system = min(budget.system, budget.system * total // budget.total)  # a smaller budget reserves the same share
-    if asked.system_tokens is not None:
-        system = asked.system_tokens
+    if request.system_tokens is not None:
+        system = request.system_tokens
     try:
         return Budget(total, system)
     except ValueError as error:
@@ -156,7 +162,7 @@ def _budget(asked: ContextRequest, budget: Budget) -> Budget:
 
 
 def _answer(
-    made: Context,
+    context: Context,
     gathered: Gathered,
     phase: Phase,
     tokenizer: str,
@@ -168,15 +174,15 @@ def _answer(
 ) -> ContextAnswer:
     recall = gathered.recall
     fields = {
-        "system": made.system,
-        "memory": made.memory,
-        "prompt": made.prompt,
-        "tools": made.tools,
-        "conversation": made.conversation,
-        "items": made.items,
-        "drops": made.drops,
-        "tokens": made.tokens,
-        "allocation": asdict(made.allocation),
+        "system": context.system,
+        "memory": context.memory,
+        "prompt": context.prompt,
+        "tools": context.tools,
+        "conversation": context.conversation,
+        "items": context.items,
+        "drops": context.drops,
+        "tokens": context.tokens,
+        "allocation": asdict(context.allocation),
         "phase": phase,
         "tokenizer": tokenizer,
         "conflicts": conflicts,

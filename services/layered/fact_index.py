@@ -136,8 +136,8 @@ class FactIndex:
             _CHANGED, {"ws": workspace_id, "seq": self.seq}
         ):
             row = FactRow(*rest)
-            said = f"{subject} {row.predicate} {object_} {row.text or ''}"
-            counts = Counter([*self._analyzer.terms(said), *self._analyzer.further_terms(said)])
+            text = f"{subject} {row.predicate} {object_} {row.text or ''}"
+            counts = Counter([*self._analyzer.terms(text), *self._analyzer.further_terms(text)])
             self._put(KnownFact(row, subject, subject_root, object_, object_root, counts, counts.total()))
             self._conflicts = None
         self.seq = seq
@@ -170,16 +170,16 @@ class FactIndex:
 
         With ``ended``, also those that have ended.
         """
-        found = self._vectors.like(vector)
+        similarities = self._vectors.like(vector)
         for fact_id, share in self._by_words(text).items():
-            found[fact_id] = max(share, found.get(fact_id, 0.0))
+            similarities[fact_id] = max(share, similarities.get(fact_id, 0.0))
         holding = [
             FoundFact(fact, similarity)
-            for fact_id, similarity in found.items()
+            for fact_id, similarity in similarities.items()
             if namespace in (None, (fact := self._facts[fact_id]).row.namespace)
             and (fact.began(now_ms) if ended else fact.holds(now_ms))
         ]
-        return sorted(holding, key=lambda one: (-one.similarity, one.fact.row.fact_id))[:limit]
+        return sorted(holding, key=lambda hit: (-hit.similarity, hit.fact.row.fact_id))[:limit]
 
     def _by_words(self, text: str) -> dict[str, float]:
         """Fact → its BM25 score as a share of the best possible one."""
@@ -264,6 +264,6 @@ class FactIndexes:
         if index.version != (version := self._version):
             index.refresh(self._views, workspace_id)
             index.version = version
-            while len(self._indexes) > 1 and sum(one.nbytes for one in self._indexes.values()) > self._budget:
+            while len(self._indexes) > 1 and sum(index.nbytes for index in self._indexes.values()) > self._budget:
                 self._indexes.popitem(last=False)
         return index

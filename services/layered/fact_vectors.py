@@ -51,8 +51,8 @@ class FactVectors:
             self._matrix, self._seq = None if model is None else VectorMatrix(model), 0
         if self._matrix is not None:
             added = self._added if self._seq else []  # else all are read
-            asked = {"ws": workspace_id, "model": model, "seq": self._seq, "added": added}
-            for text_hash, vector, seq in views.rows(_MADE, asked):
+            params = {"ws": workspace_id, "model": model, "seq": self._seq, "added": added}
+            for text_hash, vector, seq in views.rows(_MADE, params):
                 self._seq = max(self._seq, seq)
                 for place in self._places.get(text_hash, ()):
                     self._matrix.put(place, vector, seq)

@@ -61,7 +61,7 @@ def ranked(
     decays: bool,
 ) -> list[RankedFact]:
     """Facts with their similarity, most salient first, then by id."""
-    found = []
+    ranked_facts = []
     for fact, similarity in facts:
         row = fact.row
         verified_ms = row.verified_ms or row.asserted_ms
@@ -71,8 +71,8 @@ def ranked(
             similarity, verified_ms, used.last_ms, row.confidence, used.count, fresh if decays else None
         )
         parts = parts_of(memory, weights, now_ms)
-        found.append(RankedFact(fact, used, fresh, parts, salience(parts, weights)))
-    return sorted(found, key=lambda one: (-one.salience, one.fact.row.fact_id))
+        ranked_facts.append(RankedFact(fact, used, fresh, parts, salience(parts, weights)))
+    return sorted(ranked_facts, key=lambda fact: (-fact.salience, fact.fact.row.fact_id))
 
 
 class LayeredFacts:
@@ -88,28 +88,30 @@ class LayeredFacts:
         self._uses = state.uses
         self._moments = state.moments
 
-    async def write(self, caller: Caller, asked: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
+    async def write(self, caller: Caller, request: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
         """Assert a fact, or verify it if it is known; returns once it can be read."""
-        said = KgAddRequest(
-            subject=asked.subject or "",
-            predicate=asked.predicate,
-            object=asked.object or "",
-            valid_from=asked.valid_from,
-            valid_to=asked.valid_to,
-            confidence=asked.confidence,
-            source_closet=asked.source_drawer_id,
-            source_entry_id=asked.source_entry_id,
+        request_ = KgAddRequest(
+            subject=request.subject or "",
+            predicate=request.predicate,
+            object=request.object or "",
+            valid_from=request.valid_from,
+            valid_to=request.valid_to,
+            confidence=request.confidence,
+            source_closet=request.source_drawer_id,
+            source_entry_id=request.source_entry_id,
         )
-        also = Layered(asked.namespace, asked.text, asked.fact_type, asked.half_life_hours, asked.single_valued)
-        added = await self._graph.add(caller, said, also)
+        also = Layered(
+            request.namespace, request.text, request.fact_type, request.half_life_hours, request.single_valued
+        )
+        added = await self._graph.add(caller, request_, also)
         seq = added.seq
         if not added.added:
-            confidence = asked.confidence if "confidence" in asked.model_fields_set else None
+            confidence = request.confidence if "confidence" in request.model_fields_set else None
             verified = FactVerified(fact_id=added.triple_id, confidence=confidence)
             seq = (await self._record(caller, added.triple_id, verified, "verified")).seq
         visible = await self._node.shows(seq, FACTS_PROJECTION)
-        found = await self.conflicts(caller, ops.FactConflictsRequest())
-        own = tuple(one for one in found.conflicts if added.triple_id in one.fact_ids)
+        answer = await self.conflicts(caller, ops.FactConflictsRequest())
+        own = tuple(fact_conflict for fact_conflict in answer.conflicts if added.triple_id in fact_conflict.fact_ids)
         return ops.LayeredWriteAnswer(
             kind="fact", id=added.triple_id, added=added.added, seq=seq, conflicts=own, visible=visible
         )
@@ -124,17 +126,19 @@ class LayeredFacts:
         fact = await asyncio.to_thread(self._get, workspace_id, fact_id)
         if fact is None:
             raise NotFound(f"no fact {fact_id[:64]}", hint="take the id from `layered query fact`")
-        [one] = await self._ranked(workspace_id, [(fact, 0.0)], now_ms)
-        return _shown(one).model_copy(update={"salience": None, "parts": None})
+        [fact_read] = await self._ranked(workspace_id, [(fact, 0.0)], now_ms)
+        return _shown(fact_read).model_copy(update={"salience": None, "parts": None})
 
-    async def query(self, caller: Caller, asked: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
+    async def query(self, caller: Caller, request: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
         """Facts that hold, by salience; with a text those that are like it in words or in meaning."""
-        now_ms = self._moments.ms(asked.now)
+        now_ms = self._moments.ms(request.now)
         view_seq = self._views.view_seq(FACTS_PROJECTION, IMPORTANCE_PROJECTION)
-        facts = await self.candidates(caller.workspace_id, asked.text, asked.namespace, now_ms)
-        found = await self._ranked(caller.workspace_id, facts, now_ms)
-        shown = tuple(_shown(one) for one in found[: asked.limit])
-        return ops.LayeredQueryAnswer(kind="fact", facts=shown, truncated=len(found) > asked.limit, view_seq=view_seq)
+        facts = await self.candidates(caller.workspace_id, request.text, request.namespace, now_ms)
+        ranked_facts = await self._ranked(caller.workspace_id, facts, now_ms)
+        shown = tuple(_shown(fact) for fact in ranked_facts[: request.limit])
+        return ops.LayeredQueryAnswer(
+            kind="fact", facts=shown, truncated=len(ranked_facts) > request.limit, view_seq=view_seq
+        )
 
     async def candidates(
         self, workspace_id: str, text: str | None, namespace: str | None, now_ms: int, *, ended: bool = False
@@ -175,8 +179,8 @@ class LayeredFacts:
             index = self._indexes.fresh(workspace_id)
             if text is None:
                 return [(fact, 0.0) for fact in index.all(namespace) if fact.holds(now_ms)]
-            found = index.search(text, vector, namespace, now_ms, CANDIDATES, ended=ended)
-            return [(one.fact, one.similarity) for one in found]
+            hits = index.search(text, vector, namespace, now_ms, CANDIDATES, ended=ended)
+            return [(hit.fact, hit.similarity) for hit in hits]
 
     async def _ranked(
         self, workspace_id: str, facts: Sequence[tuple[KnownFact, float]], now_ms: int
@@ -184,37 +188,41 @@ class LayeredFacts:
         choices = await self._choices.of(workspace_id)
         return ranked(facts, await self._uses.of(workspace_id), choices.weights, now_ms, decays=choices.decays)
 
-    async def verify(self, caller: Caller, asked: ops.FactVerifyRequest) -> ops.FactVerifyAnswer:
+    async def verify(self, caller: Caller, request: ops.FactVerifyRequest) -> ops.FactVerifyAnswer:
         """Record that a fact holds; returns once it can be read.
 
         Raises:
             NotFound: If there is no such fact.
         """
-        await self.read(caller, asked.fact_id)
-        said = FactVerified(fact_id=asked.fact_id, confidence=asked.confidence, note=asked.note)
-        return await self._changed(caller, asked.fact_id, said, "verified")
+        await self.read(caller, request.fact_id)
+        fact_verified = FactVerified(fact_id=request.fact_id, confidence=request.confidence, note=request.note)
+        return await self._changed(caller, request.fact_id, fact_verified, "verified")
 
-    async def request_verification(self, caller: Caller, asked: ops.FactVerificationRequest) -> ops.FactVerifyAnswer:
+    async def request_verification(self, caller: Caller, request: ops.FactVerificationRequest) -> ops.FactVerifyAnswer:
         """Record that a verification is wanted; returns once it can be read.
 
         Raises:
             NotFound: If there is no such fact.
         """
-        await self.read(caller, asked.fact_id)
-        said = VerificationRequested(fact_ids=(asked.fact_id,), cause="asked", note=asked.note)
-        return await self._changed(caller, asked.fact_id, said, "to be verified")
+        await self.read(caller, request.fact_id)
+        verification_requested = VerificationRequested(fact_ids=(request.fact_id,), cause="asked", note=request.note)
+        return await self._changed(caller, request.fact_id, verification_requested, "to be verified")
 
-    async def conflicts(self, caller: Caller, asked: ops.FactConflictsRequest) -> ops.FactConflictsAnswer:
+    async def conflicts(self, caller: Caller, request: ops.FactConflictsRequest) -> ops.FactConflictsAnswer:
         """Conflicts among the facts that hold, and facts whose verification is wanted."""
         view_seq = self._views.view_seq(FACTS_PROJECTION)
-        now_ms = self._moments.ms(asked.now)
-        found, asked_for = await asyncio.to_thread(self._conflicts, caller.workspace_id, now_ms, asked.namespace)
+        now_ms = self._moments.ms(request.now)
+        found_conflicts, asked_for = await asyncio.to_thread(
+            self._conflicts, caller.workspace_id, now_ms, request.namespace
+        )
         wanted = await self._ranked(caller.workspace_id, [(fact, 0.0) for fact in asked_for], now_ms)
-        wanted.sort(key=lambda one: (one.fact.row.verify_asked_ms or 0, one.fact.row.fact_id))
-        return ops.FactConflictsAnswer(conflicts=tuple(found), wanted=tuple(map(_shown, wanted)), view_seq=view_seq)
+        wanted.sort(key=lambda ranked_fact: (ranked_fact.fact.row.verify_asked_ms or 0, ranked_fact.fact.row.fact_id))
+        return ops.FactConflictsAnswer(
+            conflicts=tuple(found_conflicts), wanted=tuple(map(_shown, wanted)), view_seq=view_seq
+        )
 
-    async def _changed(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> ops.FactVerifyAnswer:
-        decided = await self._record(caller, fact_id, said, what)
+    async def _changed(self, caller: Caller, fact_id: str, payload: ControlPayload, what: str) -> ops.FactVerifyAnswer:
+        decided = await self._record(caller, fact_id, payload, what)
         fact = await self.read(caller, fact_id)
         return ops.FactVerifyAnswer(fact=fact, seq=decided.seq, visible=decided.visible)
 
@@ -228,25 +236,29 @@ class LayeredFacts:
         """Conflicts among facts that hold, and facts that hold and are to be verified."""
         with self._indexes.lock:
             index = self._indexes.fresh(workspace_id)
-            found = shown_conflicts(index, index.conflicts(now_ms), namespace)
-            return found, [fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)]
+            fact_conflicts = shown_conflicts(index, index.conflicts(now_ms), namespace)
+            return fact_conflicts, [
+                fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)
+            ]
 
-    async def _record(self, caller: Caller, fact_id: str, said: ControlPayload, what: str) -> Decided:
-        return await self._node.decide(caller, said, f"fact {fact_id} {what}", FACTS_PROJECTION, **caller.author_fields)
+    async def _record(self, caller: Caller, fact_id: str, payload: ControlPayload, what: str) -> Decided:
+        return await self._node.decide(
+            caller, payload, f"fact {fact_id} {what}", FACTS_PROJECTION, **caller.author_fields
+        )
 
 
-def shown_conflicts(index: FactIndex, found: Iterable[Conflict], namespace: str | None) -> list[ops.FactConflict]:
+def shown_conflicts(index: FactIndex, conflicts: Iterable[Conflict], namespace: str | None) -> list[ops.FactConflict]:
     """Conflicts as an answer, with the texts of their facts."""
     shown = []
-    for conflict in found:
-        one, other = index.get(conflict.first), index.get(conflict.second)
-        if one is not None and other is not None and namespace in (None, conflict.namespace):
+    for conflict in conflicts:
+        first, second = index.get(conflict.first), index.get(conflict.second)
+        if first is not None and second is not None and namespace in (None, conflict.namespace):
             shown.append(
                 ops.FactConflict(
                     fact_ids=(conflict.first, conflict.second),
-                    texts=(one.text, other.text),
+                    texts=(first.text, second.text),
                     namespace=conflict.namespace,
-                    subject=one.subject,
+                    subject=first.subject,
                     kind=conflict.kind,
                 )
             )
@@ -259,22 +271,22 @@ def _quoted(fact: KnownFact) -> str:
     return fact.row.fact_id if finding_in(text) is not None else f'"{cut_to(text, CONTRADICTED_CHARS)}"'
 
 
-def _shown(one: RankedFact) -> ops.LayeredFact:
-    row = one.fact.row
+def _shown(fact: RankedFact) -> ops.LayeredFact:
+    row = fact.fact.row
     return ops.LayeredFact(
-        **fact_fields(row, one.fact.subject, one.fact.object),
+        **fact_fields(row, fact.fact.subject, fact.fact.object),
         namespace=row.namespace,
-        text=one.fact.text,
+        text=fact.fact.text,
         fact_type=row.fact_type,
         half_life_hours=row.half_life_hours,
         single_valued=row.single_valued,
         last_verified_at=None if row.verified_ms is None else format_ms(row.verified_ms),
         verification_wanted=None if row.verify_asked_ms is None else format_ms(row.verify_asked_ms),
-        freshness=one.fresh,
-        state=state_of(one.fresh).value,
-        uses=one.uses.count,
-        salience=one.salience,
-        parts=ops.SalienceParts.model_validate(one.parts, from_attributes=True),
+        freshness=fact.fresh,
+        state=state_of(fact.fresh).value,
+        uses=fact.uses.count,
+        salience=fact.salience,
+        parts=ops.SalienceParts.model_validate(fact.parts, from_attributes=True),
     )
 
 

@@ -102,7 +102,7 @@ class _Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MemoryQuery:
     """A request with derived values.
 
     Attributes:
@@ -138,71 +138,76 @@ class Memories:
         self._terms: Callable[[str], frozenset[int]] = lru_cache(8_192)(lambda text: frozenset(analyzer.terms(text)))
         node.ends.callback(self._identity.close)
 
-    async def gather(self, asked: Asked) -> Gathered:
+    async def gather(self, query: MemoryQuery) -> Gathered:
         """All candidates of a context."""
-        check_own(asked.caller, asked.request)
+        check_own(query.caller, query.request)
         (known, recalled, drawers, documents, working) = await asyncio.gather(
             self._facts.candidates(
-                asked.caller.workspace_id, asked.query, asked.request.namespace, asked.now_ms, ended=True
+                query.caller.workspace_id, query.query, query.request.namespace, query.now_ms, ended=True
             ),
-            self._recalled(asked),
-            self._of_palace(asked),
-            self._of_documents(asked),
-            self._working(asked),
+            self._recalled(query),
+            self._of_palace(query),
+            self._of_documents(query),
+            self._working(query),
         )
         hits, answer = recalled
-        of_run = {one.item.id for one in working}
-        candidates = [*working, *(one for one in hits if one.item.id not in of_run), *drawers, *documents]
-        uses = await self._uses.of(asked.caller.workspace_id)
-        made = Gathered(recall=answer)
-        said = []
-        for one in candidates:
-            said.append(Said(_weighed(one, uses.get(one.entry_id or "", NEVER), asked), one.text or one.item.text))
-            if one.entry_id is not None:
-                made.entry_ids[one.item.id] = one.entry_id
-        choices = asked.choices
-        made.facts = ranked(known, uses, choices.weights, asked.now_ms, decays=choices.decays)
-        contradicted = await self._facts.contradictions(asked.caller.workspace_id, asked.now_ms)
-        for item, fact in _of_facts(made.facts, contradicted, asked.now_ms):
-            said.append(Said(item, fact.fact.text))
-            made.entry_ids[item.id] = fact.fact.row.entry_id
-        found = await asyncio.to_thread(distinct, said, self._analyzer)
-        made.items = found.items
-        made.drops = [_left_out(one, f"it repeats {other}") for one, other in found.repeated]
-        return made
+        of_run = {candidate.item.id for candidate in working}
+        candidates = [*working, *(hit for hit in hits if hit.item.id not in of_run), *drawers, *documents]
+        uses = await self._uses.of(query.caller.workspace_id)
+        gathered = Gathered(recall=answer)
+        texts = []
+        for candidate in candidates:
+            texts.append(
+                Said(
+                    _weighed(candidate, uses.get(candidate.entry_id or "", NEVER), query),
+                    candidate.text or candidate.item.text,
+                )
+            )
+            if candidate.entry_id is not None:
+                gathered.entry_ids[candidate.item.id] = candidate.entry_id
+        choices = query.choices
+        gathered.facts = ranked(known, uses, choices.weights, query.now_ms, decays=choices.decays)
+        contradicted = await self._facts.contradictions(query.caller.workspace_id, query.now_ms)
+        for item, fact in _of_facts(gathered.facts, contradicted, query.now_ms):
+            texts.append(Said(item, fact.fact.text))
+            gathered.entry_ids[item.id] = fact.fact.row.entry_id
+        distinct_items = await asyncio.to_thread(distinct, texts, self._analyzer)
+        gathered.items = distinct_items.items
+        gathered.drops = [_left_out(item, f"it repeats {other}") for item, other in distinct_items.repeated]
+        return gathered
 
-    async def _recalled(self, asked: Asked) -> tuple[list[_Candidate], RecallAnswer]:
+    async def _recalled(self, query: MemoryQuery) -> tuple[list[_Candidate], RecallAnswer]:
         request = RecallRequest(
-            query=asked.query,
+            query=query.query,
             k=RECALLED_LEAST,
-            asked_at=format_ms(asked.now_ms),
-            agent_id=asked.request.agent_id,
-            crew_id=asked.request.crew_id,
-            workspace_id=asked.caller.workspace_id,
+            asked_at=format_ms(query.now_ms),
+            agent_id=query.request.agent_id,
+            crew_id=query.request.crew_id,
+            workspace_id=query.caller.workspace_id,
         )
-        most = min(RECALLED_MOST, max(RECALLED_LEAST, asked.tokens // HIT_TOKENS))
-        answered = await self._recall.answer(asked.caller.principal, request, most)
-        return list(_of_hits(answered.response.hits, answered.near, asked.now_ms)), answered.response
+        most = min(RECALLED_MOST, max(RECALLED_LEAST, query.tokens // HIT_TOKENS))
+        answered = await self._recall.answer(query.caller.principal, request, most)
+        return list(_of_hits(answered.response.hits, answered.near, query.now_ms)), answered.response
 
-    async def _of_palace(self, asked: Asked) -> list[_Candidate]:
-        workspace_id = asked.caller.workspace_id
+    async def _of_palace(self, query: MemoryQuery) -> list[_Candidate]:
+        workspace_id = query.caller.workspace_id
         identity = await self._identity.of(workspace_id)
-        found, _model = await self._search.search(workspace_id, asked.query, DRAWERS_FOUND)
+        hits, _model = await self._search.search(workspace_id, query.query, DRAWERS_FOUND)
         uses = await self._search.uses(workspace_id)
-        best = sorted(found, key=lambda one: (-one.similarity, one.drawer.drawer_id))
+        best = sorted(hits, key=lambda hit: (-hit.similarity, hit.drawer.drawer_id))
         made = [
-            _of_drawer(one.drawer, one.content, one.similarity, place, uses.get(one.drawer.entry_id, UNREAD))
-            for place, one in enumerate(best, 1)
+            _of_drawer(hit.drawer, hit.content, hit.similarity, place, uses.get(hit.drawer.entry_id, UNREAD))
+            for place, hit in enumerate(best, 1)
         ]
-        if identity is not None and self._terms(asked.query) & self._terms(identity.content):
+        if identity is not None and self._terms(query.query) & self._terms(identity.content):
             text = f"Identity, set by {identity.author}: {identity.content.strip()}"
             item = Item(MemoryKind.SEMANTIC, "identity", text, 0.0, source="identity", finding=_finding(text))
-            made.append(_Candidate(item, Remembered(1.0, asked.now_ms, confidence=1.0)))
+            made.append(_Candidate(item, Remembered(1.0, query.now_ms, confidence=1.0)))
         return made
 
-    async def _of_documents(self, asked: Asked) -> list[_Candidate]:
+    async def _of_documents(self, query: MemoryQuery) -> list[_Candidate]:
         """Paragraphs of the memory documents of agent, crew and workspace, and their procedures."""
-        caller, request = asked.caller, asked.request
+        caller, request = query.caller, query.request
         agent_id = request.agent_id or caller.principal.agent_id
         crew_id = request.crew_id or caller.principal.crew_id
         if agent_id is not None:
@@ -214,46 +219,50 @@ class Memories:
             owner_of(Scope.CREW, crew_id) if crew_id else None,
             owner_of(Scope.WORKSPACE, None),
         ]
-        today = from_ms(asked.now_ms).astimezone(UTC).date()
-        wanted = self._terms(asked.query)
-        made: list[_Candidate] = []
+        today = from_ms(query.now_ms).astimezone(UTC).date()
+        wanted = self._terms(query.query)
+        candidates: list[_Candidate] = []
         for owner in filter(None, owners):
             owned = await self._documents.of(caller.workspace_id, owner, today)
-            made += self._paragraphs(owner, owned, wanted, asked.now_ms)
-        in_turn = sorted(made, key=lambda one: -one.memory.relevance)
-        return [_in_turn(one, place) for place, one in enumerate(in_turn, 1)]
+            candidates += self._paragraphs(owner, owned, wanted, query.now_ms)
+        in_turn = sorted(candidates, key=lambda candidate: -candidate.memory.relevance)
+        return [_in_turn(document, place) for place, document in enumerate(in_turn, 1)]
 
     def _paragraphs(
         self, owner: str, owned: OwnedDocuments, wanted: frozenset[int], now_ms: int
     ) -> Iterator[_Candidate]:
         for tier, key in _documents_of(owned, format_ms(now_ms)[:_DATE_CHARS]):
-            found = owned.get(tier, key)
-            if found is None:
+            document = owned.get(tier, key)
+            if document is None:
                 continue
             label = f"{owner}/{TIERS[tier].label_of(key)}"
             kind = {"daily": MemoryKind.EPISODIC, "procedures": MemoryKind.PROCEDURAL}.get(tier, MemoryKind.SEMANTIC)
             updated_ms = to_ms(datetime.fromisoformat(key).replace(tzinfo=UTC)) if tier == "daily" and key else now_ms
-            texts = [found.content] if tier == "procedures" or found.finding else _PARAGRAPH.split(found.content)
+            texts = (
+                [document.content] if tier == "procedures" or document.finding else _PARAGRAPH.split(document.content)
+            )
             for number, text in enumerate(filter(str.strip, texts), 1):
                 named = f"{key} {text}" if tier == "procedures" else text
                 relevance = 1.0 if tier == "pins" else _shared(wanted, self._terms(named))
                 shown = f"{key}:\n{text.strip()}" if tier == "procedures" else text.strip()
-                item = Item(kind, f"{label}#{number}", shown, 0.0, None, "document", found.finding)
+                item = Item(kind, f"{label}#{number}", shown, 0.0, None, "document", document.finding)
                 confidence = 1.0 if tier == "pins" else None
                 yield _Candidate(item, Remembered(relevance, updated_ms, confidence=confidence), text=shown)
 
-    async def _working(self, asked: Asked) -> list[_Candidate]:
-        if asked.request.run_id is None:
+    async def _working(self, query: MemoryQuery) -> list[_Candidate]:
+        if query.request.run_id is None:
             return []
-        read = await self._runs.working(asked.caller, asked.request.run_id)
-        wanted = self._terms(asked.query)
-        return [self._of_run(one, wanted) for one in read.working]
+        read = await self._runs.working(query.caller, query.request.run_id)
+        wanted = self._terms(query.query)
+        return [self._of_run(episode, wanted) for episode in read.working]
 
-    def _of_run(self, one: Episode, wanted: frozenset[int]) -> _Candidate:
-        text = f"{one.ts[:16]} {one.entry_type}: {one_line(one.summary)}"
-        relevance = _shared(wanted, self._terms(one.summary))
-        item = Item(MemoryKind.WORKING, one.entry_id, text, 0.0, finding=_finding(text))
-        return _Candidate(item, Remembered(relevance, to_ms(parse_ts(one.ts))), one.entry_id, one_line(one.summary))
+    def _of_run(self, episode: Episode, wanted: frozenset[int]) -> _Candidate:
+        text = f"{episode.ts[:16]} {episode.entry_type}: {one_line(episode.summary)}"
+        relevance = _shared(wanted, self._terms(episode.summary))
+        item = Item(MemoryKind.WORKING, episode.entry_id, text, 0.0, finding=_finding(text))
+        return _Candidate(
+            item, Remembered(relevance, to_ms(parse_ts(episode.ts))), episode.entry_id, one_line(episode.summary)
+        )
 
 
 def _documents_of(owned: OwnedDocuments, today: str) -> Iterator[tuple[str, str | None]]:
@@ -283,11 +292,11 @@ def _of_hits(hits: Sequence[RecallHit], near: frozenset[str], now_ms: int) -> It
 
 
 def _of_hit(hit: RecallHit, relevance: float | None, turn: int, now_ms: int) -> _Candidate:
-    said = one_line(hit.summary)
+    summary = one_line(hit.summary)
     ts_ms = to_ms(parse_ts(hit.ts))
     at_ms = ts_ms if hit.valid_at is None else to_ms(parse_ts(hit.valid_at))
     since, until, contradicted_by = _times_of(hit, at_ms, now_ms)
-    text = f"{hit.ts[:_DATE_CHARS]} {one_line(_speaker(hit))}: {said}"
+    text = f"{hit.ts[:_DATE_CHARS]} {one_line(_speaker(hit))}: {summary}"
     item = Item(
         MemoryKind.EPISODIC,
         hit.entry_id,
@@ -303,7 +312,7 @@ def _of_hit(hit: RecallHit, relevance: float | None, turn: int, now_ms: int) -> 
         until=until,
         contradicted_by=contradicted_by,
     )
-    return _Candidate(item, Remembered(relevance or 0.0, ts_ms), hit.entry_id, said)
+    return _Candidate(item, Remembered(relevance or 0.0, ts_ms), hit.entry_id, summary)
 
 
 def _sure(hit: RecallHit) -> float:
@@ -336,12 +345,12 @@ def _said_later(standing: Standing) -> str:
 def relevances(confidences: Sequence[float]) -> list[float]:
     """Falling relevances of hits, best first: at each the highest confidence from there on, less a step for each rank."""
     highest = 0.0
-    found = []
+    values = []
     for value in reversed(confidences):
         highest = max(highest, value)
-        found.append(highest)
-    found.reverse()
-    return [max(0.0, value - rank * _RANK_STEP) for rank, value in enumerate(found)]
+        values.append(highest)
+    values.reverse()
+    return [max(0.0, value - rank * _RANK_STEP) for rank, value in enumerate(values)]
 
 
 def _of_drawer(drawer: HotDrawer, content: str, similarity: float, place: int, uses: DrawerUses) -> _Candidate:
@@ -368,36 +377,36 @@ def _of_facts(
 ) -> Iterator[tuple[Item, RankedFact]]:
     """Facts as items; one that has ended is below the newest of its subject and predicate that holds."""
     holding: dict[tuple[str, str], RankedFact] = {}
-    for one in facts:
-        if one.fact.holds(now_ms):
-            other = holding.setdefault(one.fact.slot, one)
-            holding[one.fact.slot] = max(other, one, key=lambda fact: (fact.fact.since_ms, fact.fact.row.fact_id))
-    by_similarity = sorted(facts, key=lambda one: (-one.parts.relevance, -one.salience, one.fact.row.fact_id))
-    for place, one in enumerate(by_similarity, 1):
-        row, similarity = one.fact.row, one.parts.relevance
-        holds = one.fact.holds(now_ms)
-        by = None if holds else holding.get(one.fact.slot)
-        state = state_of(one.fresh)
+    for fact in facts:
+        if fact.fact.holds(now_ms):
+            other = holding.setdefault(fact.fact.slot, fact)
+            holding[fact.fact.slot] = max(other, fact, key=lambda fact: (fact.fact.since_ms, fact.fact.row.fact_id))
+    by_similarity = sorted(facts, key=lambda fact: (-fact.parts.relevance, -fact.salience, fact.fact.row.fact_id))
+    for place, fact in enumerate(by_similarity, 1):
+        row, similarity = fact.fact.row, fact.parts.relevance
+        holds = fact.fact.holds(now_ms)
+        by = None if holds else holding.get(fact.fact.slot)
+        state = state_of(fact.fresh)
         note = "" if state is Freshness.FRESH or not holds else f" ({state.value.replace('_', ' ')})"
-        text = one_line(one.fact.text) + note
+        text = one_line(fact.fact.text) + note
         item = Item(
             MemoryKind.SEMANTIC,
             row.fact_id,
             text,
-            one.salience,
-            one.parts,
+            fact.salience,
+            fact.parts,
             "fact",
             _finding(text),
             certainty=confidence_word(similarity),
             turn=_turn_of(similarity, place) if holds else place,
             confidence=similarity,
-            at_ms=one.fact.since_ms,
+            at_ms=fact.fact.since_ms,
             below=None if by is None else by.fact.row.fact_id,
             since=None if row.from_ms is None else format_ms(row.from_ms)[:_DATE_CHARS],
             until=None if row.to_ms is None else format_ms(row.to_ms)[:_DATE_CHARS],
             contradicted_by=contradicted.get(row.fact_id),
         )
-        yield item, one
+        yield item, fact
 
 
 def _turn_of(relevance: float, place: int) -> int:
@@ -405,22 +414,22 @@ def _turn_of(relevance: float, place: int) -> int:
     return 0 if place <= COMPETING or relevance >= SURE else place
 
 
-def _in_turn(one: _Candidate, place: int) -> _Candidate:
-    relevance = one.memory.relevance
+def _in_turn(candidate: _Candidate, place: int) -> _Candidate:
+    relevance = candidate.memory.relevance
     turn = _turn_of(relevance, place) if relevance > 0.0 else DOCUMENTS_TURN + place
-    return replace(one, item=replace(one.item, turn=turn))
+    return replace(candidate, item=replace(candidate.item, turn=turn))
 
 
 def _left_out(item: Item, reason: str) -> Drop:
     return Drop("memory", item.id, reason, "dropped", 0, item.kind.value, item.salience)
 
 
-def _weighed(one: _Candidate, used: Uses, asked: Asked) -> Item:
-    memory = one.memory
+def _weighed(candidate: _Candidate, used: Uses, query: MemoryQuery) -> Item:
+    memory = candidate.memory
     if used.count > memory.uses:
         memory = replace(memory, uses=used.count, used_ms=used.last_ms)
-    parts = parts_of(memory, asked.choices.weights, asked.now_ms)
-    item, value = one.item, salience(parts, asked.choices.weights)
+    parts = parts_of(memory, query.choices.weights, query.now_ms)
+    item, value = candidate.item, salience(parts, query.choices.weights)
     return replace(item, salience=value, parts=parts)
 
 

@@ -29,21 +29,21 @@ class Procedures:
     def __init__(self, node: Node) -> None:
         self._documents = node.use(JournalDocuments)
 
-    async def write(self, caller: Caller, asked: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
+    async def write(self, caller: Caller, request: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
         """Write a version; raises as ``JournalDocuments.write``."""
         given = WriteDocumentRequest(
             tier=TIER,
-            key=asked.name,
+            key=request.name,
             mode="replace",
-            content=asked.content or "",
-            scope=asked.scope,
-            agent_id=asked.agent_id,
-            crew_id=asked.crew_id,
+            content=request.content or "",
+            scope=request.scope,
+            agent_id=request.agent_id,
+            crew_id=request.crew_id,
         )
         written = await self._documents.write(caller, given)
         return ops.LayeredWriteAnswer(kind="procedure", id=written.id, added=True, seq=written.seq)
 
-    async def read(self, caller: Caller, asked: ops.LayeredReadRequest) -> ops.LayeredReadAnswer:
+    async def read(self, caller: Caller, request: ops.LayeredReadRequest) -> ops.LayeredReadAnswer:
         """A procedure by its name.
 
         Raises:
@@ -51,42 +51,44 @@ class Procedures:
         """
         given = ReadDocumentRequest(
             tier=TIER,
-            key=asked.name,
-            version=asked.version,
-            scope=asked.scope,
-            agent_id=asked.agent_id,
-            crew_id=asked.crew_id,
+            key=request.name,
+            version=request.version,
+            scope=request.scope,
+            agent_id=request.agent_id,
+            crew_id=request.crew_id,
         )
-        found = await self._documents.read(caller, given)
-        if not found.content:
+        document = await self._documents.read(caller, given)
+        if not document.content:
             hint = "list them with `layered query procedure`; scope says whose it is"
-            raise NotFound(f"no procedure {asked.name[:64]!r}", hint=hint)
-        return ops.LayeredReadAnswer(kind="procedure", procedure=_shown(found), view_seq=found.view_seq)
+            raise NotFound(f"no procedure {request.name[:64]!r}", hint=hint)
+        return ops.LayeredReadAnswer(kind="procedure", procedure=_shown(document), view_seq=document.view_seq)
 
-    async def query(self, caller: Caller, asked: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
+    async def query(self, caller: Caller, query: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
         """Procedures whose name contains the text, by owner and name."""
-        wanted = DocumentsRequest(tier=TIER, agent_id=asked.agent_id, crew_id=asked.crew_id)
+        wanted = DocumentsRequest(tier=TIER, agent_id=query.agent_id, crew_id=query.crew_id)
         listed = await self._documents.reading.list(caller, wanted)
-        part = (asked.text or "").casefold()
-        named = [one for one in listed.documents if one.bytes and part in (one.key or "").casefold()]
+        part = (query.text or "").casefold()
+        named = [
+            document for document in listed.documents if document.bytes and part in (document.key or "").casefold()
+        ]
         shown = []
-        for one in named[: asked.limit]:
-            scope, owner = scope_of(one.owner)
+        for document in named[: query.limit]:
+            scope, owner = scope_of(document.owner)
             request = ReadDocumentRequest(
                 tier=TIER,
-                key=one.key,
+                key=document.key,
                 scope=scope.value,
                 agent_id=owner if scope is Scope.AGENT else None,
                 crew_id=owner if scope is Scope.CREW else None,
             )
             shown.append(_shown(await self._documents.read(caller, request)))
-        more = len(named) > asked.limit
+        more = len(named) > query.limit
         return ops.LayeredQueryAnswer(
             kind="procedure", procedures=tuple(shown), truncated=more, view_seq=listed.view_seq
         )
 
 
-def _shown(found: DocumentAnswer) -> ops.Procedure:
+def _shown(answer: DocumentAnswer) -> ops.Procedure:
     return ops.Procedure(
-        name=found.key or "", owner=found.owner, content=found.content, seq=found.seq, updated_at=found.updated_at
+        name=answer.key or "", owner=answer.owner, content=answer.content, seq=answer.seq, updated_at=answer.updated_at
     )

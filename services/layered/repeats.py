@@ -125,26 +125,26 @@ class _Known:
         return self.texts[text]
 
 
-def distinct(said: Sequence[Said], analyzer: Analyzer) -> Distinct:
+def distinct(memories: Sequence[Said], analyzer: Analyzer) -> Distinct:
     """Leave out repeats.
 
     Args:
-        said: The memories.
+        memories: The memories.
         analyzer: Turns texts into terms.
     """
-    order = sorted(range(len(said)), key=lambda at: _precedence(said[at].item))
-    parts = [_parts(one) for one in said]
+    order = sorted(range(len(memories)), key=lambda at: _precedence(memories[at].item))
+    parts = [_parts(memory) for memory in memories]
     known = _Known.among({part: _words_of(part) for some in parts for part in some}, analyzer)
-    items: list[Item | None] = [one.item for one in said]
+    items: list[Item | None] = [memory.item for memory in memories]
     repeated: list[tuple[Item, str]] = []
     moved: dict[int, int] = {}
     for at in order:
-        found = [None if (place := known.find(part)) is None else moved.get(place, place) for part in parts[at]]
-        same = {place for place in found if place is not None}
-        if same and None not in found:
+        places = [None if (place := known.find(part)) is None else moved.get(place, place) for part in parts[at]]
+        same = {place for place in places if place is not None}
+        if same and None not in places:
             place = min(same)
-            for one in same:
-                items[one] = _as_strong(_item(items, one), _item(items, at))
+            for other in same:
+                items[other] = _as_strong(_item(items, other), _item(items, at))
             repeated.append((_item(items, at), _item(items, place).id))
             items[at] = None
             continue
@@ -154,33 +154,33 @@ def distinct(said: Sequence[Said], analyzer: Analyzer) -> Distinct:
                 items[at] = _as_strong(_item(items, at), entry)
                 repeated.append((entry, _item(items, at).id))
                 items[place], moved[place] = None, at
-        for part, place_found in zip(parts[at], found, strict=True):
+        for part, place_found in zip(parts[at], places, strict=True):
             if place_found is None:
                 known.keep(part, at)
-    return Distinct([one for one in items if one is not None], repeated)
+    return Distinct([item for item in items if item is not None], repeated)
 
 
 def _item(items: Sequence[Item | None], at: int) -> Item:
-    found = items[at]
-    assert found is not None
-    return found
+    item = items[at]
+    assert item is not None
+    return item
 
 
 def _precedence(item: Item) -> tuple[int, bool, int, str]:
     return _PRECEDENCE[item.source], item.until is not None, -(item.at_ms or 0), item.id
 
 
-def _parts(one: Said) -> list[str]:
+def _parts(memory: Said) -> list[str]:
     """The turns of a drawer, or the one text, without the names of speakers and without marks of lists."""
-    if one.item.source != "drawer":
-        return [_unlisted(one.text)]
-    texts = _TURNS.split(one.text) if "\n" in one.text else [one.text]
+    if memory.item.source != "drawer":
+        return [_unlisted(memory.text)]
+    texts = _TURNS.split(memory.text) if "\n" in memory.text else [memory.text]
     return [part for text in texts if (part := _unlisted(_SPEAKER.sub("", text.strip(), count=1)))]
 
 
 def _unlisted(text: str) -> str:
-    found = _BULLET.match(text)
-    return text if found is None else text[found.end() :]
+    match = _BULLET.match(text)
+    return text if match is None else text[match.end() :]
 
 
 def _as_strong(item: Item, other: Item) -> Item:

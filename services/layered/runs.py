@@ -30,12 +30,14 @@ class Runs:
     def __init__(self, node: Node) -> None:
         self._queries = node.queries
 
-    async def episodes(self, caller: Caller, asked: LayeredQueryRequest, since_ms: int | None) -> LayeredQueryAnswer:
+    async def episodes(self, caller: Caller, request: LayeredQueryRequest, since_ms: int | None) -> LayeredQueryAnswer:
         """Episodes by run and type, newest first."""
-        filters = EntryFilters(run_id=asked.run_id, types=asked.types, since_ms=since_ms)
-        page = await self._queries.list(caller.principal, filters, workspace=caller.workspace_id, limit=asked.limit + 1)
-        shown = tuple(_episode(entry, asked.run_id) for entry in page.entries[: asked.limit])
-        more = len(page.entries) > asked.limit
+        filters = EntryFilters(run_id=request.run_id, types=request.types, since_ms=since_ms)
+        page = await self._queries.list(
+            caller.principal, filters, workspace=caller.workspace_id, limit=request.limit + 1
+        )
+        shown = tuple(_episode(entry, request.run_id) for entry in page.entries[: request.limit])
+        more = len(page.entries) > request.limit
         return LayeredQueryAnswer(kind="episode", episodes=shown, truncated=more, view_seq=page.view_seq)
 
     async def working(self, caller: Caller, run_id: str) -> LayeredReadAnswer:

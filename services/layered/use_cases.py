@@ -24,28 +24,28 @@ class Layered:
         self._runs = node.use(Runs)
         self._state = node.use(LayeredState)
 
-    async def write(self, caller: Caller, asked: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
+    async def write(self, caller: Caller, request: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
         """Write a fact or a procedure."""
-        return await (self._facts if asked.kind == "fact" else self._procedures).write(caller, asked)
+        return await (self._facts if request.kind == "fact" else self._procedures).write(caller, request)
 
-    async def read(self, caller: Caller, asked: ops.LayeredReadRequest) -> ops.LayeredReadAnswer:
+    async def read(self, caller: Caller, request: ops.LayeredReadRequest) -> ops.LayeredReadAnswer:
         """Read a fact, a procedure, or the working memory of a run."""
-        if asked.kind == "procedure":
-            return await self._procedures.read(caller, asked)
-        if asked.kind == "working":
-            return await self._runs.working(caller, asked.name)
-        fact = await self._facts.read(caller, asked.name)
+        if request.kind == "procedure":
+            return await self._procedures.read(caller, request)
+        if request.kind == "working":
+            return await self._runs.working(caller, request.name)
+        fact = await self._facts.read(caller, request.name)
         return ops.LayeredReadAnswer(kind="fact", fact=fact, view_seq=self._views.view_seq(FACTS_PROJECTION))
 
-    async def query(self, caller: Caller, asked: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
+    async def query(self, caller: Caller, request: ops.LayeredQueryRequest) -> ops.LayeredQueryAnswer:
         """Query episodes, facts or procedures."""
-        if asked.kind == "procedure":
-            return await self._procedures.query(caller, asked)
-        if asked.kind == "fact":
-            return await self._facts.query(caller, asked)
+        if request.kind == "procedure":
+            return await self._procedures.query(caller, request)
+        if request.kind == "fact":
+            return await self._facts.query(caller, request)
         choices = await self._state.choices.of(caller.workspace_id)
         return await self._runs.episodes(
-            caller, asked, since_of(choices.episodic_ttl_hours, self._state.moments.ms(asked.now))
+            caller, request, since_of(choices.episodic_ttl_hours, self._state.moments.ms(request.now))
         )
 
 

@@ -12,7 +12,7 @@ from ...schemas.principal import Principal, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ToolConnection:
     """The caller of tools, and its tools.
 
     Attributes:
@@ -80,7 +80,7 @@ class Call:
         workspace_id: The workspace that the call named, by an argument or by its URL; None if it named none.
     """
 
-    connection: Connection
+    connection: ToolConnection
     workspace_id: str | None
     tool: str
     arguments: Mapping[str, Any]

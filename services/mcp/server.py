@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..endings import end_task
 from ..parts import Part
-from .calls import Connection
+from .calls import ToolConnection
 from .tools import Tools
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class McpServer(Part):
         """Wait until every call so far is recorded."""
         await self._tools.recorded()
 
-    async def serve(self, connection: Connection, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, connection: ToolConnection, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         manager = self._manager or await self._open()
         scope[_CONNECTION] = connection
@@ -111,17 +111,17 @@ def _server(tools: Tools) -> Server[Any]:
     async def list_tools(ctx: Any, _params: Any) -> types.ListToolsResult:
         listed = [
             types.Tool(
-                name=one.name,
-                description=one.description,
-                input_schema=dict(one.input_schema),
+                name=entry.name,
+                description=entry.description,
+                input_schema=dict(entry.input_schema),
                 annotations=types.ToolAnnotations(
-                    read_only_hint=one.reads,
-                    destructive_hint=one.destroys,
-                    idempotent_hint=one.repeatable,
+                    read_only_hint=entry.reads,
+                    destructive_hint=entry.destroys,
+                    idempotent_hint=entry.repeatable,
                     open_world_hint=False,
                 ),
             )
-            for one in tools.listed(ctx.request.scope[_CONNECTION])
+            for entry in tools.listed(ctx.request.scope[_CONNECTION])
         ]
         return types.ListToolsResult(tools=listed)
 

@@ -25,7 +25,7 @@ from ...schemas.rules.block_markers import REMEMBERED as REMEMBERED_MARKER
 from ..desk import Desk, check_access
 from ..problem import log_unexpected
 from .audit import Audit
-from .calls import Call, Connection, Outcome
+from .calls import Call, Outcome, ToolConnection
 
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
 _WRITE_IDS: Final = ("entry_id", "write_id")
@@ -37,7 +37,7 @@ CALLERS_KEPT: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ListedTool:
     """A tool as it is listed."""
 
     name: str
@@ -67,16 +67,16 @@ class Tools:
         """Wait until every call so far is recorded."""
         await self._audit.recorded()
 
-    def listed(self, connection: Connection) -> Sequence[Described]:
+    def listed(self, connection: ToolConnection) -> Sequence[ListedTool]:
         """The tools that the token may call and that can work now."""
         writes = self._can_write()
-        found = []
+        tools = []
         for tool, operation in self._tools(connection):
             if _permitted(operation, connection.principal) and (writes or operation.effect is Effect.READS):
-                found.append(_described(tool, operation, connection))
-        return found
+                tools.append(_described(tool, operation, connection))
+        return tools
 
-    async def notes(self, connection: Connection) -> str:
+    async def notes(self, connection: ToolConnection) -> str:
         """The remembered notes of an agent's memory block, with their markers; empty for another caller or without any."""
         principal = connection.principal
         if not connection.notes or principal.agent_id is None or MEMORY_BLOCK.name not in self._desk.bound:
@@ -86,11 +86,11 @@ class Tools:
         except CrewJournalError:
             return ""  # a session begins without notes too: its calls say what is wrong
         begin, end = f"[{REMEMBERED_MARKER}]\n", f"[END {REMEMBERED_MARKER}]\n"
-        _, found, rest = block.text.partition(begin)
+        _, marker, rest = block.text.partition(begin)
         inner, closed, _ = rest.partition(end)
-        return f"{found}{inner}{closed}"
+        return f"{marker}{inner}{closed}"
 
-    async def call(self, connection: Connection, name: str, arguments: Mapping[str, Any]) -> Outcome:
+    async def call(self, connection: ToolConnection, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call a tool; a failure is an outcome, too."""
         began = time.perf_counter()
         tool: Tool | None = None
@@ -119,7 +119,7 @@ class Tools:
         self._audit.record(Call(connection, workspace, tool.name if tool else name[:64], arguments, outcome, took_ms))
         return outcome
 
-    def _note(self, connection: Connection, seq: Any) -> None:
+    def _note(self, connection: ToolConnection, seq: Any) -> None:
         """Remember the sequence of a caller's last write, so that its next call sees it."""
         if isinstance(seq, int):
             caller = _caller(connection)
@@ -127,12 +127,12 @@ class Tools:
             if len(self._written) > CALLERS_KEPT:
                 self._written.popitem(last=False)
 
-    def _tools(self, connection: Connection) -> list[tuple[Tool, Operation[Any, Any]]]:
+    def _tools(self, connection: ToolConnection) -> list[tuple[Tool, Operation[Any, Any]]]:
         bound = self._desk.bound
         tools = tools_of(connection.toolsets)
         return [(tool, _OPERATIONS[tool.operation]) for tool in tools if tool.operation in bound]
 
-    def _tool(self, connection: Connection, name: str) -> tuple[Tool, Operation[Any, Any]]:
+    def _tool(self, connection: ToolConnection, name: str) -> tuple[Tool, Operation[Any, Any]]:
         known = {tool.name: (tool, operation) for tool, operation in self._tools(connection)}
         wanted = called(name)
         if wanted not in known:
@@ -140,7 +140,7 @@ class Tools:
         return known[wanted]
 
 
-def _caller(connection: Connection) -> str:
+def _caller(connection: ToolConnection) -> str:
     return f"{connection.principal.token_id}/{connection.principal.agent_id}/{connection.workspace_id}"
 
 
@@ -152,9 +152,9 @@ def _permitted(operation: Operation[Any, Any], principal: Principal) -> bool:
     return True
 
 
-def _described(tool: Tool, operation: Operation[Any, Any], connection: Connection) -> Described:
+def _described(tool: Tool, operation: Operation[Any, Any], connection: ToolConnection) -> ListedTool:
     toolset = next(name for name in connection.toolsets if tool in TOOLSETS[name])
-    return Described(
+    return ListedTool(
         tool.name,
         tool.description,
         input_schema(tool.name, toolset, operation),
@@ -165,7 +165,7 @@ def _described(tool: Tool, operation: Operation[Any, Any], connection: Connectio
 
 
 def _fields(
-    tool: Tool, operation: Operation[Any, Any], connection: Connection, arguments: Mapping[str, Any], written: int
+    tool: Tool, operation: Operation[Any, Any], connection: ToolConnection, arguments: Mapping[str, Any], written: int
 ) -> dict[str, Any]:
     """The request's fields: the arguments, what the tool sets, and that the caller's own writes are to be seen.
 
@@ -173,8 +173,8 @@ def _fields(
         InvalidQuery: If an argument is none of the tool's.
     """
     offered = tool.fields if tool.fields is not None else tuple(operation.request.model_fields)
-    said = arguments.get(NARRATION) if tool.narrated else None
-    if said is not None and (not isinstance(said, str) or len(said) > NARRATION_CHARS):
+    narration = arguments.get(NARRATION) if tool.narrated else None
+    if narration is not None and (not isinstance(narration, str) or len(narration) > NARRATION_CHARS):
         hint = f"send a text of at most {NARRATION_CHARS} characters, or leave it out"
         raise InvalidQuery(f"{NARRATION} is not a short text", hint=hint, field=NARRATION)
     if tool.narrated:
@@ -186,7 +186,7 @@ def _fields(
         }
     for given in arguments:
         if given not in offered or given in tool.fixed:
-            known = ", ".join(one for one in offered if one not in tool.fixed) or "none"
+            known = ", ".join(name for name in offered if name not in tool.fixed) or "none"
             raise InvalidQuery(f"{tool.name} has no argument {given[:64]!r}", hint=f"known are {known}", field=given)
     raw = {**arguments, **tool.fixed}
     workspace = connection.workspace_id if "workspace_id" in operation.request.model_fields else None

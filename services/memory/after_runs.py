@@ -50,8 +50,8 @@ class AfterRuns:
         for (workspace_id, crew_id), ended_ms in due.items():
             tick = Tick(ended_ms + 1, workspace_id, CONSOLIDATION.name)
             payload = SweepTicked(sweep=CONSOLIDATION.name, due=tick.due, crew_id=crew_id)
-            said = f"A consolidation of crew {crew_id} is due after a completed run"
-            await record_tick(self._journal, tick, payload, f"after_run/{crew_id}", said)
+            summary = f"A consolidation of crew {crew_id} is due after a completed run"
+            await record_tick(self._journal, tick, payload, f"after_run/{crew_id}", summary)
         return len(due)
 
     def _due(self, now_ms: int) -> dict[tuple[str, str], int]:
@@ -66,15 +66,15 @@ class AfterRuns:
             return {}
         ticked: dict[tuple[str, str | None], int] = {}
         for workspace_id, published_ms, payload in self._views.rows(_TICKED, since):
-            said: dict[str, Any] = json.loads(payload)
-            if said.get("sweep") == CONSOLIDATION.name:
-                of = workspace_id, said.get("crew_id")
+            fields: dict[str, Any] = json.loads(payload)
+            if fields.get("sweep") == CONSOLIDATION.name:
+                of = workspace_id, fields.get("crew_id")
                 ticked[of] = max(published_ms, ticked.get(of, 0))
         busy = {workspace_id for (workspace_id,) in self._views.rows(_RUNNING)}
-        found = {}
-        for (workspace_id, crew_id), ended_ms in sorted(ended.items(), key=lambda one: one[1]):
+        due = {}
+        for (workspace_id, crew_id), ended_ms in sorted(ended.items(), key=lambda item: item[1]):
             last = max(ticked.get((workspace_id, crew_id), 0), ticked.get((workspace_id, None), 0))
             if workspace_id not in busy and last <= min(ended_ms, now_ms - WINDOW_MS):
                 busy.add(workspace_id)
-                found[workspace_id, crew_id] = ended_ms
-        return found
+                due[workspace_id, crew_id] = ended_ms
+        return due

@@ -65,13 +65,13 @@ class Agents:
             self._last_change = max(self._last_change, decided.seq)
         return known is not False
 
-    async def register(self, caller: Caller, asked: ops.RegisterAgentRequest) -> ops.AgentAnswer:
+    async def register(self, caller: Caller, request: ops.RegisterAgentRequest) -> ops.AgentAnswer:
         """Record an agent's settings; returns once they can be read."""
         async with self._changing:
-            given = asked.model_dump(exclude={"workspace_id"})
+            given = request.model_dump(exclude={"workspace_id"})
             return await self._register(caller, AgentRegistered.model_validate(given))
 
-    async def update(self, caller: Caller, asked: ops.UpdateAgentRequest) -> ops.AgentAnswer:
+    async def update(self, caller: Caller, request: ops.UpdateAgentRequest) -> ops.AgentAnswer:
         """Record an agent's settings with those that are given; returns once they can be read.
 
         Raises:
@@ -80,29 +80,29 @@ class Agents:
         """
         async with self._changing:
             await self._node.views.wait_for(self._last_change, self._node.wait_s, AGENTS_PROJECTION)
-            known = await self._registry.agent(caller.workspace_id, asked.agent_id)
+            known = await self._registry.agent(caller.workspace_id, request.agent_id)
             if known is None:
-                raise _no_agent(asked.agent_id)
-            given = asked.model_dump(exclude={"workspace_id"}, exclude_none=True)
+                raise _no_agent(request.agent_id)
+            given = request.model_dump(exclude={"workspace_id"}, exclude_none=True)
             before = _agent_answer(known).model_dump(exclude={"seq"})
             return await self._register(caller, AgentRegistered.model_validate(before | given))
 
-    async def get(self, caller: Caller, asked: ops.AgentRequest) -> ops.AgentAnswer:
+    async def get(self, caller: Caller, request: ops.AgentRequest) -> ops.AgentAnswer:
         """An agent's settings.
 
         Raises:
             NotFound: If none is registered, or it is another's than the token's.
         """
-        own = caller.administers or asked.agent_id == caller.principal.agent_id
-        known = await self._registry.agent(caller.workspace_id, asked.agent_id) if own else None
+        own = caller.administers or request.agent_id == caller.principal.agent_id
+        known = await self._registry.agent(caller.workspace_id, request.agent_id) if own else None
         if known is None:
-            raise _no_agent(asked.agent_id)
+            raise _no_agent(request.agent_id)
         return _agent_answer(known)
 
-    async def list(self, caller: Caller, asked: ops.AgentsRequest) -> ops.AgentsAnswer:
+    async def list(self, caller: Caller, request: ops.AgentsRequest) -> ops.AgentsAnswer:
         """The registered agents that the token may see."""
         view_seq = self._registry.view_seq
-        rows = await self._registry.agents(caller.workspace_id, asked.crew_id)
+        rows = await self._registry.agents(caller.workspace_id, request.crew_id)
         own = caller.principal.agent_id
         shown = tuple(_agent_answer(row) for row in rows if caller.administers or row.agent_id == own)
         return ops.AgentsAnswer(agents=shown, view_seq=view_seq)
@@ -122,13 +122,13 @@ class Agents:
             await self._provision.provide(caller, agent.agent_id, agent.crew_id)
         return ops.AgentAnswer(**agent.model_dump(), seq=decided.seq)
 
-    async def register_crew(self, caller: Caller, asked: ops.RegisterCrewRequest) -> ops.CrewAnswer:
+    async def register_crew(self, caller: Caller, request: ops.RegisterCrewRequest) -> ops.CrewAnswer:
         """Record a crew's settings; returns once they can be read."""
         async with self._changing:
-            crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name, settings=asked.settings)
+            crew = CrewRegistered(crew_id=request.crew_id, name=request.name, settings=request.settings)
             return await self._register_crew(caller, crew)
 
-    async def update_crew(self, caller: Caller, asked: ops.UpdateCrewRequest) -> ops.CrewAnswer:
+    async def update_crew(self, caller: Caller, request: ops.UpdateCrewRequest) -> ops.CrewAnswer:
         """Record a crew's settings with those that are given; returns once they can be read.
 
         Raises:
@@ -138,18 +138,18 @@ class Agents:
         """
         async with self._changing:
             await self._node.views.wait_for(self._last_change, self._node.wait_s, AGENTS_PROJECTION)
-            known = await self._registry.crew(caller.workspace_id, asked.crew_id)
+            known = await self._registry.crew(caller.workspace_id, request.crew_id)
             if known is None:
-                raise _no_crew(asked.crew_id)
-            if asked.expected_seq not in (None, known.since_seq):
+                raise _no_crew(request.crew_id)
+            if request.expected_seq not in (None, known.since_seq):
                 raise RegisteredMeanwhile(
-                    f"crew {asked.crew_id} was registered again at {known.since_seq}",
+                    f"crew {request.crew_id} was registered again at {known.since_seq}",
                     hint=f"read it again, then send expected_seq {known.since_seq}",
                     field="expected_seq",
                 )
-            merged = {**json.loads(known.settings), **(asked.settings or {})}
+            merged = {**json.loads(known.settings), **(request.settings or {})}
             settings = {key: value for key, value in merged.items() if value is not None}
-            crew = CrewRegistered(crew_id=asked.crew_id, name=asked.name or known.name, settings=settings)
+            crew = CrewRegistered(crew_id=request.crew_id, name=request.name or known.name, settings=settings)
             return await self._register_crew(caller, crew)
 
     async def _register_crew(self, caller: Caller, crew: CrewRegistered) -> ops.CrewAnswer:
@@ -160,16 +160,16 @@ class Agents:
         members = await self._members(caller.workspace_id, crew.crew_id)
         return ops.CrewAnswer(**crew.model_dump(), agents=members, seq=decided.seq)
 
-    async def get_crew(self, caller: Caller, asked: ops.CrewRequest) -> ops.CrewAnswer:
+    async def get_crew(self, caller: Caller, request: ops.CrewRequest) -> ops.CrewAnswer:
         """A crew's settings.
 
         Raises:
             NotFound: If none is registered, or it is another's than the token's.
         """
-        own = caller.administers or asked.crew_id == caller.principal.crew_id
-        known = await self._registry.crew(caller.workspace_id, asked.crew_id) if own else None
+        own = caller.administers or request.crew_id == caller.principal.crew_id
+        known = await self._registry.crew(caller.workspace_id, request.crew_id) if own else None
         if known is None:
-            raise _no_crew(asked.crew_id)
+            raise _no_crew(request.crew_id)
         return await self._crew_answer(known)
 
     async def list_crews(self, caller: Caller, _asked: ops.CrewsRequest) -> ops.CrewsAnswer:
@@ -185,7 +185,9 @@ class Agents:
 
     async def _crew_answer(self, row: CrewRow) -> ops.CrewAnswer:
         members = await self._members(row.workspace_id, row.crew_id)
-        return ops.CrewAnswer(**row._asdict() | {"settings": json.loads(row.settings)}, agents=members, seq=row.since_seq)
+        return ops.CrewAnswer(
+            **row._asdict() | {"settings": json.loads(row.settings)}, agents=members, seq=row.since_seq
+        )
 
 
 def _agent_answer(row: AgentRow) -> ops.AgentAnswer:

@@ -86,7 +86,7 @@ class MemoryBlocks:
         self._learning.close()
         self._remembered.close()
 
-    async def build(self, caller: Caller, asked: MemoryBlockRequest) -> MemoryBlockAnswer:
+    async def build(self, caller: Caller, request: MemoryBlockRequest) -> MemoryBlockAnswer:
         """The block.
 
         Raises:
@@ -94,44 +94,49 @@ class MemoryBlocks:
             InvalidQuery: If an operator names neither.
             VersionGone: If ``as_of`` needs a text that was swept.
         """
-        check_own_block(caller, asked)
-        agent_id = asked.agent_id or caller.principal.agent_id
-        crew_id = asked.crew_id or caller.principal.crew_id
+        check_own_block(caller, request)
+        agent_id = request.agent_id or caller.principal.agent_id
+        crew_id = request.crew_id or caller.principal.crew_id
         workspace_id = caller.workspace_id
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
         if crew_id is None and caller.administers and agent_id is not None:
             registered = await self._registry.agent(workspace_id, agent_id)
             crew_id = registered.crew_id if registered is not None else None
-        if asked.as_of is None:
+        if request.as_of is None:
             state = await self._now(workspace_id, agent_id, crew_id)
         else:
             self._documents.check_past(workspace_id)
-            state = await asyncio.to_thread(self._then, workspace_id, agent_id, crew_id, asked.as_of)
-            view_seq = min(view_seq, asked.as_of)
+            state = await asyncio.to_thread(self._then, workspace_id, agent_id, crew_id, request.as_of)
+            view_seq = min(view_seq, request.as_of)
         if state.agent is not None and not state.agent.memory_enabled:
             return MemoryBlockAnswer(text="", memory_enabled=False, sections=(), usage={}, view_seq=view_seq)
-        budget = _budget(asked.max_chars, state.agent)
-        if asked.opener is not None:
-            seq = NOW if asked.as_of is None else asked.as_of
-            opener = await asyncio.to_thread(self._opener, caller, asked.opener, agent_id, asked.session, seq)
+        budget = _budget(request.max_chars, state.agent)
+        if request.opener is not None:
+            seq = NOW if request.as_of is None else request.as_of
+            opener = await asyncio.to_thread(self._opener, caller, request.opener, agent_id, request.session, seq)
             state = replace(state, opener=opener)
-        state = replace(state, notes=await self._notes(caller, asked, agent_id, crew_id, state.leads))
+        state = replace(state, notes=await self._notes(caller, request, agent_id, crew_id, state.leads))
         given = block_input(caller, state, agent_id, crew_id)
-        if asked.query is not None and crew_may_overflow(given.crew, budget):
-            relevance = await self._relevance(workspace_id, crew_id, asked.query)
+        if request.query is not None and crew_may_overflow(given.crew, budget):
+            relevance = await self._relevance(workspace_id, crew_id, request.query)
             given = replace(given, crew=tuple(ranked(section, relevance) for section in given.crew))
-        made = build_memory_block(given, budget)
+        block = build_memory_block(given, budget)
         sections = tuple(
             SectionShown(
-                block=one.block, name=one.name, label=one.label, chars=one.chars, cut=one.cut, blocked=one.blocked
+                block=section.block,
+                name=section.name,
+                label=section.label,
+                chars=section.chars,
+                cut=section.cut,
+                blocked=section.blocked,
             )
-            for one in made.sections
+            for section in block.sections
         )
         return MemoryBlockAnswer(
-            text=made.text,
+            text=block.text,
             memory_enabled=True,
             sections=sections,
-            usage=made.usage,
+            usage=block.usage,
             opener_verified=None if state.opener is None else state.opener.verified,
             view_seq=view_seq,
         )
@@ -139,15 +144,15 @@ class MemoryBlocks:
     async def _notes(
         self,
         caller: Caller,
-        asked: MemoryBlockRequest,
+        request: MemoryBlockRequest,
         agent_id: str | None,
         crew_id: str | None,
         leads: frozenset[str],
     ) -> NoteLines:
         """The remembered notes of a block; those of leads for whom may recall in scope ``crew_shared``."""
         shared = leads if caller.principal.role is not Role.AGENT else frozenset[str]()
-        tokens = asked.remembered_tokens
-        return await self._remembered.text(caller.workspace_id, agent_id, crew_id, shared, tokens, asked.as_of)
+        tokens = request.remembered_tokens
+        return await self._remembered.text(caller.workspace_id, agent_id, crew_id, shared, tokens, request.as_of)
 
     async def _now(self, workspace_id: str, agent_id: str | None, crew_id: str | None) -> BlockState:
         today = self._clock().astimezone(UTC).date()
@@ -177,22 +182,22 @@ class MemoryBlocks:
         if crew_id is None or not query.strip():
             return {}
         scope = SearchedOwners((owner_of(Scope.CREW, crew_id),), None, crew_id)
-        found = await self._search.find(workspace_id, scope, query, TOPICS_RANKED, tier="topics")
+        answer = await self._search.find(workspace_id, scope, query, TOPICS_RANKED, tier="topics")
         best: dict[str, float] = {}
-        for hit in found.hits:
+        for hit in answer.hits:
             best.setdefault(hit.owner.document_of(hit.slot).label, hit.score)
         return best
 
 
-def check_own_block(caller: Caller, asked: MemoryBlockRequest) -> None:
+def check_own_block(caller: Caller, request: MemoryBlockRequest) -> None:
     """Refuse a block of another agent or crew than the token's, and an operator's that names none.
 
     Raises:
         NotAllowed: If it is another's.
         InvalidQuery: If an operator names neither agent nor crew.
     """
-    check_own(caller, asked)
-    if caller.principal.agent_id is None and asked.agent_id is None and asked.crew_id is None:
+    check_own(caller, request)
+    if caller.principal.agent_id is None and request.agent_id is None and request.crew_id is None:
         raise InvalidQuery("whose block is missing", hint="name agent_id, or crew_id", field="agent_id")
 
 
@@ -204,9 +209,9 @@ def _owners(agent_id: str | None, crew_id: str | None) -> tuple[str | None, str 
     )
 
 
-def _budget(asked: int | None, agent: AgentRow | None) -> int:
-    if asked is not None:
-        return asked
+def _budget(max_chars: int | None, agent: AgentRow | None) -> int:
+    if max_chars is not None:
+        return max_chars
     registered = agent.memory_budget_chars if agent is not None else None
     return BUDGET_DEFAULT if registered is None else registered
 

@@ -104,11 +104,13 @@ def _section(
     *,
     label: str | None = None,
 ) -> Section | None:
-    found = owned.get(tier, key)
-    if found is None:
+    document = owned.get(tier, key)
+    if document is None:
         return None
     rule = TIERS[tier]
-    return Section(rule.label_of(key), label or rule.title.format(key=key), found.content, found.finding, scanned=True)
+    return Section(
+        rule.label_of(key), label or rule.title.format(key=key), document.content, document.finding, scanned=True
+    )
 
 
 def _prior(owned: OwnedDocuments, today: date) -> Daily | None:
@@ -141,8 +143,8 @@ def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -
     """CREW.md, the crew's log of today, what the crew learned, topics by name."""
     topics = (_section(crew, "topics", key) for key in crew.keys("topics"))
     log = _section(crew, "daily", day, label=f"Daily log: {day} (today)")
-    found = (_section(crew, "CREW"), log, *learned, *topics)
-    yield from (section for section in found if section is not None and (section.body or section.finding))
+    sections = (_section(crew, "CREW"), log, *learned, *topics)
+    yield from (section for section in sections if section is not None and (section.body or section.finding))
 
 
 def _remembered(notes: NoteLines) -> Section | None:

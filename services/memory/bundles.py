@@ -70,21 +70,21 @@ class Bundles:
         self._operators = operators
         self._learned = Learned(views)
 
-    async def export(self, caller: Caller, asked: ExportBundleRequest) -> BundleAnswer:
+    async def export(self, caller: Caller, request: ExportBundleRequest) -> BundleAnswer:
         """The documents of an agent, a crew, or both.
 
         Raises:
             InvalidQuery: If neither is named.
         """
-        if asked.agent_id is None and asked.crew_id is None:
+        if request.agent_id is None and request.crew_id is None:
             raise InvalidQuery("whose memory is missing", hint="name agent_id, crew_id or both", field="agent_id")
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
-        return await asyncio.to_thread(self._export, caller.workspace_id, asked, view_seq)
+        return await asyncio.to_thread(self._export, caller.workspace_id, request, view_seq)
 
-    def _export(self, workspace_id: str, asked: ExportBundleRequest, view_seq: int) -> BundleAnswer:
-        found: list[tuple[str, str, str]] = []
+    def _export(self, workspace_id: str, request: ExportBundleRequest, view_seq: int) -> BundleAnswer:
+        entries: list[tuple[str, str, str]] = []
         skipped: list[SkippedShown] = []
-        for scope, name in ((Scope.AGENT, asked.agent_id), (Scope.CREW, asked.crew_id)):
+        for scope, name in ((Scope.AGENT, request.agent_id), (Scope.CREW, request.crew_id)):
             if name is None:
                 continue
             for row in self._rows(workspace_id, owner_of(scope, name)):
@@ -92,47 +92,49 @@ class Bundles:
                 if row.finding is not None:
                     skipped.append(SkippedShown(path=path, detail=f"is blocked by the scanners: {row.finding}"))
                 else:
-                    found.append((path, f"memory.{row.tier.lower()}", row.content))
+                    entries.append((path, f"memory.{row.tier.lower()}", row.content))
             if lessons := as_yaml(self._learned.lessons(workspace_id, owner_of(scope, name)), whole=False):
-                found.append((f"{scope.value}/lessons.md", "memory.lessons", lessons))
-        if asked.crew_id is not None and (rules := rules_text(self._learned.rules(workspace_id, asked.crew_id))):
-            found.append((LEARNED, "memory.learned", rules))
-        documents = tuple(BundleText(path=one.path, content=one.content) for one in exported(found))
+                entries.append((f"{scope.value}/lessons.md", "memory.lessons", lessons))
+        if request.crew_id is not None and (rules := rules_text(self._learned.rules(workspace_id, request.crew_id))):
+            entries.append((LEARNED, "memory.learned", rules))
+        documents = tuple(
+            BundleText(path=bundle_file.path, content=bundle_file.content) for bundle_file in exported(entries)
+        )
         return BundleAnswer(format="okf", documents=documents, skipped=tuple(skipped), view_seq=view_seq)
 
     def _rows(self, workspace_id: str, owner: str) -> list[DocumentRow]:
         return [DocumentRow(*row) for row in self._views.rows(_OWNED, [workspace_id, owner])]
 
-    async def load(self, caller: Caller, asked: ImportBundleRequest) -> ImportBundleAnswer:
+    async def load(self, caller: Caller, request: ImportBundleRequest) -> ImportBundleAnswer:
         """Plan an import, and write it if ``apply`` is set.
 
         Raises:
             EntryTooLarge: If the files have more than 32 MiB.
             InvalidRequest: If the files are of no known format, or a choice is missing.
         """
-        size = sum(len(one.content.encode()) for one in asked.documents)
+        size = sum(len(document.content.encode()) for document in request.documents)
         if size > MAX_BYTES:
             raise EntryTooLarge(
                 f"the files have {size} of {MAX_BYTES} bytes", hint="import parts of the bundle", field="documents"
             )
-        files = [BundleFile(one.path, one.content) for one in asked.documents]
+        files = [BundleFile(document.path, document.content) for document in request.documents]
         slug = None
-        if asked.person is not None:
-            slug = await asyncio.to_thread(self._operators.slug, caller.workspace_id, asked.person)
-        choices = Choices(asked.crew_id is not None, asked.group, slug)
+        if request.person is not None:
+            slug = await asyncio.to_thread(self._operators.slug, caller.workspace_id, request.person)
+        choices = Choices(request.crew_id is not None, request.group, slug)
         try:
-            name, plan = await asyncio.to_thread(planned, files, choices, asked.format)
+            name, plan = await asyncio.to_thread(planned, files, choices, request.format)
         except NotABundle as error:
             raise InvalidRequest((FieldProblem("documents", str(error), error.fix),)) from None
-        present = await asyncio.to_thread(self._present, caller.workspace_id, asked)
-        opted_out = asked.person is not None and await self._opted_out(caller, asked.person)
+        present = await asyncio.to_thread(self._present, caller.workspace_id, request)
+        opted_out = request.person is not None and await self._opted_out(caller, request.person)
         reason = f"imported from a bundle ({name}, {_digest(files)})"
-        results = [await self._one(caller, asked, one, present, opted_out, reason) for one in plan]
-        counts = Counter(one.status for one in results)
-        return ImportBundleAnswer(format=name, applied=asked.apply, results=tuple(results), counts=dict(counts))
+        results = [await self._one(caller, request, planned, present, opted_out, reason) for planned in plan]
+        counts = Counter(result.status for result in results)
+        return ImportBundleAnswer(format=name, applied=request.apply, results=tuple(results), counts=dict(counts))
 
-    def _present(self, workspace_id: str, asked: ImportBundleRequest) -> dict[tuple[str, str, str | None], str]:
-        owners = [owner for scope in Scope if (owner := _owner(asked, scope)) is not None]
+    def _present(self, workspace_id: str, request: ImportBundleRequest) -> dict[tuple[str, str, str | None], str]:
+        owners = [owner for scope in Scope if (owner := _owner(request, scope)) is not None]
         return {
             (owner, row.tier, row.doc_key): row.content for owner in owners for row in self._rows(workspace_id, owner)
         }
@@ -143,47 +145,47 @@ class Bundles:
     async def _one(
         self,
         caller: Caller,
-        asked: ImportBundleRequest,
-        one: Planned,
+        request: ImportBundleRequest,
+        planned: Planned,
         present: dict[tuple[str, str, str | None], str],
         opted_out: bool,
         reason: str,
     ) -> ImportedShown:
-        target = one.target
+        target = planned.target
         if target is None:
-            return _shown(one, "skipped", one.kind, one.detail)
-        owner = _owner(asked, target.scope)
+            return _shown(planned, "skipped", planned.kind, planned.detail)
+        owner = _owner(request, target.scope)
         if owner is None:
-            return _shown(one, "skipped", target.scope.value, f"name the {target.scope.value} that gets it")
+            return _shown(planned, "skipped", target.scope.value, f"name the {target.scope.value} that gets it")
         before = present.get((owner, target.tier, target.key))
-        problem = await asyncio.to_thread(lambda: next(_problems(target, one.content, opted_out), None))
+        problem = await asyncio.to_thread(lambda: next(_problems(target, planned.content, opted_out), None))
         status: Status = "planned"
         kind = detail = ""
         if problem is not None:
             status, (kind, detail) = "rejected", problem
-        elif before == one.content:
+        elif before == planned.content:
             status = "unchanged"
-        elif asked.apply:
+        elif request.apply:
             try:
-                await self._documents.write(caller, _write(asked, target, one.content, reason), IMPORT)
+                await self._documents.write(caller, _write(request, target, planned.content, reason), IMPORT)
                 status = "written"
             except CrewJournalError as error:
                 status, kind, detail = "failed", type(error).__name__, error.message
-        return _shown(one, status, kind or None, detail, owner, len((before or "").encode()))
+        return _shown(planned, status, kind or None, detail, owner, len((before or "").encode()))
 
 
-def _write(asked: ImportBundleRequest, target: TargetDocument, content: str, reason: str) -> WriteDocumentRequest:
+def _write(request: ImportBundleRequest, target: TargetDocument, content: str, reason: str) -> WriteDocumentRequest:
     return WriteDocumentRequest(
         tier=target.tier,
         key=target.key,
         scope="agent" if target.scope is Scope.AGENT else "crew",
-        agent_id=asked.agent_id,
-        crew_id=asked.crew_id,
-        workspace_id=asked.workspace_id,
+        agent_id=request.agent_id,
+        crew_id=request.crew_id,
+        workspace_id=request.workspace_id,
         mode="replace",
         content=content,
         reason=reason,
-        data_subject_id=asked.person if target.tier == "peers" else None,
+        data_subject_id=request.person if target.tier == "peers" else None,
     )
 
 
@@ -202,23 +204,23 @@ def _problems(target: TargetDocument, content: str, opted_out: bool) -> Iterator
         yield "injection", finding
 
 
-def _owner(asked: ImportBundleRequest, scope: Scope) -> str | None:
-    name = {Scope.AGENT: asked.agent_id, Scope.CREW: asked.crew_id}.get(scope)
+def _owner(request: ImportBundleRequest, scope: Scope) -> str | None:
+    name = {Scope.AGENT: request.agent_id, Scope.CREW: request.crew_id}.get(scope)
     return None if name is None else owner_of(scope, name)
 
 
 def _shown(
-    one: Planned, status: Status, kind: str | None, detail: str, owner: str | None = None, replaces: int = 0
+    planned: Planned, status: Status, kind: str | None, detail: str, owner: str | None = None, replaces: int = 0
 ) -> ImportedShown:
-    target = one.target
+    target = planned.target
     return ImportedShown(
-        path=one.path,
+        path=planned.path,
         owner=owner,
         id=None if target is None else TIERS[target.tier].label_of(target.key),
         status=status,
         kind=kind,
         detail=detail,
-        bytes=len(one.content.encode()),
+        bytes=len(planned.content.encode()),
         replaces_bytes=replaces,
     )
 
@@ -226,8 +228,8 @@ def _shown(
 def _digest(files: list[BundleFile]) -> str:
     """Names the bundle in the history of what was written."""
     hashed = hashlib.sha256()
-    for one in sorted(files, key=lambda one: one.path):
-        hashed.update(f"{one.path}\0{len(one.content)}\0{one.content}".encode())
+    for bundle_file in sorted(files, key=lambda bundle_file: bundle_file.path):
+        hashed.update(f"{bundle_file.path}\0{len(bundle_file.content)}\0{bundle_file.content}".encode())
     return hashed.hexdigest()[:_DIGEST_DIGITS]
 
 

@@ -17,16 +17,16 @@ from ..query.unknown_names import refuse_unknown_workspace
 _NEWEST: Final = f"SELECT hits, used, rendered FROM {RECEIPTS} WHERE workspace_id = ? ORDER BY seq DESC LIMIT ?"
 
 
-class Calibration:
+class FloorCalibration:
     """Replays the receipts of a workspace."""
 
     def __init__(self, node: Node) -> None:
         self._views = node.views
 
-    async def propose(self, caller: Caller, asked: CalibrateRequest) -> CalibrateAnswer:
+    async def propose(self, caller: Caller, request: CalibrateRequest) -> CalibrateAnswer:
         """The floor that keeps the used hits."""
         view_seq = self._views.view_seq(RECEIPTS_PROJECTION)
-        receipts, rendered = await asyncio.to_thread(self._replayed, caller.workspace_id, asked.receipts)
+        receipts, rendered = await asyncio.to_thread(self._replayed, caller.workspace_id, request.receipts)
         if not receipts:
             await refuse_unknown_workspace(self._views, caller.principal, caller.workspace_id)
         proposal = await asyncio.to_thread(propose_floor, receipts)
@@ -36,27 +36,27 @@ class Calibration:
             receipts=len(receipts),
             used=sum(hit.used for hits in receipts for hit in hits),
             rendered=rendered,
-            floors=tuple(FloorShown(**asdict(one)) for one in proposal.figures),
+            floors=tuple(FloorShown(**asdict(figure)) for figure in proposal.figures),
             view_seq=view_seq,
         )
 
     def _replayed(self, workspace_id: str, most: int) -> tuple[list[list[ReplayedHit]], int]:
         """The hits of each recall, and how many were rendered, used or not."""
-        found = []
+        replayed = []
         in_blocks = 0
         for hits, used, rendered in self._views.rows(_NEWEST, [workspace_id, most]):
             kept = set(json.loads(used)) if used else set()
             if rendered:
                 in_blocks += len(kept)
                 kept.clear()
-            found.append(
+            replayed.append(
                 [
                     ReplayedHit(hit["confidence"], hit["entry_id"] in kept)
                     for hit in json.loads(hits)
                     if hit["confidence"] is not None  # a neighbour of a hit has none
                 ]
             )
-        return found, in_blocks
+        return replayed, in_blocks
 
 
-ANSWERS: Final[Answers] = ((CALIBRATE, Calibration.propose),)
+ANSWERS: Final[Answers] = ((CALIBRATE, FloorCalibration.propose),)

@@ -79,57 +79,63 @@ class ModelComparison:
             EmbedderError: If a model does not work.
         """
         chosen = recipe_named(recipe)
-        asked = await asyncio.to_thread(logged_queries, self._views, workspace_id, queries)
-        if not asked:
+        logged = await asyncio.to_thread(logged_queries, self._views, workspace_id, queries)
+        if not logged:
             raise NotFound(
                 f"no recall was logged in the workspace {workspace_id} yet",
                 hint="recall something first, or compare on a set of questions with --eval DIR",
             )
-        first = await self._compare(workspace_id, models, asked[0], chosen, k)
-        return self._records(workspace_id, models, asked, first, chosen, k)
+        first = await self._compare(workspace_id, models, logged[0], chosen, k)
+        return self._records(workspace_id, models, logged, first, chosen, k)
 
     async def _records(
         self,
         workspace_id: str,
         models: tuple[str, str],
-        asked: Sequence[LoggedQuery],
+        logged_queries: Sequence[LoggedQuery],
         first: Compared,
         recipe: Recipe,
         k: int,
     ) -> AsyncIterator[Mapping[str, Any]]:
         compared = [first]
-        for query in asked[1:]:
-            yield {"done": len(compared), "total": len(asked)}
+        for query in logged_queries[1:]:
+            yield {"done": len(compared), "total": len(logged_queries)}
             compared.append(await self._compare(workspace_id, models, query, recipe, k))
-        yield {"done": len(compared), "total": len(asked)}
+        yield {"done": len(compared), "total": len(logged_queries)}
         yield {"result": {"workspace_id": workspace_id, "recipe": recipe.name, **report(models, compared, k)}}
 
     async def _compare(
         self, workspace_id: str, models: tuple[str, str], query: LoggedQuery, recipe: Recipe, k: int
     ) -> Compared:
-        one, other = [
+        first, second = [
             await self._search.ranking(workspace_id, model, query.text, query.scope, recipe, k) for model in models
         ]
-        return Compared(query, one, other)
+        return Compared(query, first, second)
 
 
 def report(models: tuple[str, str], compared: Sequence[Compared], k: int) -> dict[str, Any]:
     """The figures of a comparison: means over the queries."""
-    different = sorted((one for one in compared if one.overlap < 1.0), key=lambda one: one.overlap)
+    different = sorted(
+        (comparison for comparison in compared if comparison.overlap < 1.0), key=lambda comparison: comparison.overlap
+    )
     return {
         "queries": len(compared),
         "k": k,
-        "jaccard": _mean([jaccard(one.one.entry_ids, one.other.entry_ids) for one in compared]),
-        "rank_biased_overlap": _mean([one.overlap for one in compared]),
+        "jaccard": _mean([jaccard(comparison.one.entry_ids, comparison.other.entry_ids) for comparison in compared]),
+        "rank_biased_overlap": _mean([comparison.overlap for comparison in compared]),
         "persistence": PERSISTENCE,
-        "same_first": _mean([float(same_first(one.one.entry_ids, one.other.entry_ids)) for one in compared]),
+        "same_first": _mean(
+            [float(same_first(comparison.one.entry_ids, comparison.other.entry_ids)) for comparison in compared]
+        ),
         "mean_cosine": {
-            model: _mean([cosine for one in compared for cosine in (one.one, one.other)[place].cosines])
+            model: _mean(
+                [cosine for comparison in compared for cosine in (comparison.one, comparison.other)[place].cosines]
+            )
             for place, model in enumerate(models)
         },
         "most_different": [
-            {"query": one.query.text, "rank_biased_overlap": round(one.overlap, 4)}
-            for one in different[:DIFFERING_SHOWN]
+            {"query": compared.query.text, "rank_biased_overlap": round(compared.overlap, 4)}
+            for compared in different[:DIFFERING_SHOWN]
         ],
     }
 

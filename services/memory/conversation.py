@@ -25,29 +25,29 @@ class Conversations:
         self._journal = node.journal
         self._recall = node.recall
 
-    async def publish(self, caller: Caller, asked: ops.PublishEntryRequest) -> ops.PublishEntryAnswer:
+    async def publish(self, caller: Caller, request: ops.PublishEntryRequest) -> ops.PublishEntryAnswer:
         """Append one entry; returns after the ack.
 
         Raises:
             InvalidEntry, NotAllowed, EntryTooLarge, EntryConflict, BrokerUnavailable: As for any append.
         """
-        entry: dict[str, Any] = {name: value for name, value in asked.model_dump(mode="json").items() if value}
+        entry: dict[str, Any] = {name: value for name, value in request.model_dump(mode="json").items() if value}
         entry["id"] = entry.pop("entry_id", None)
         entry["workspace_id"] = caller.workspace_id
         appended = await self._journal.append(caller.principal, entry)
         return ops.PublishEntryAnswer(entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate)
 
-    async def search(self, caller: Caller, asked: ops.ConversationSearchRequest) -> ops.ConversationSearchAnswer:
+    async def search(self, caller: Caller, request: ops.ConversationSearchRequest) -> ops.ConversationSearchAnswer:
         """The turns of the agent's conversations that bear on a query."""
-        found = await self._recall.recall(
+        recalled = await self._recall.recall(
             caller.principal,
             RecallRequest(
-                query=asked.query,
-                k=min(asked.limit * _READ_AHEAD, _MOST),
+                query=request.query,
+                k=min(request.limit * _READ_AHEAD, _MOST),
                 scope="own",
-                agent_id=asked.agent_id,
-                min_seq=asked.min_seq,
-                workspace_id=asked.workspace_id,
+                agent_id=request.agent_id,
+                min_seq=request.min_seq,
+                workspace_id=request.workspace_id,
             ),
         )
         turns = [
@@ -59,11 +59,11 @@ class Conversations:
                 session=hit.trace_id,
                 score=hit.score,
             )
-            for hit in found.hits
-            if info_of(hit.entry_type).conversation and asked.session in (None, hit.trace_id)
+            for hit in recalled.hits
+            if info_of(hit.entry_type).conversation and request.session in (None, hit.trace_id)
         ]
         return ops.ConversationSearchAnswer(
-            turns=tuple(turns[: asked.limit]), degraded=found.degraded, view_seq=found.view_seq
+            turns=tuple(turns[: request.limit]), degraded=recalled.degraded, view_seq=recalled.view_seq
         )
 
 

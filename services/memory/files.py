@@ -30,7 +30,7 @@ from ...schemas.rules.tiers import SHARED_FOLDERS, TIERS, Scope, owner_of
 from ...schemas.views import DOCUMENTS
 from ...schemas.views.documents import DocumentRow
 from ..desk import Caller
-from .documents.addressing import Address, address_of, check_may_write
+from .documents.addressing import DocumentAddress, address_of, check_may_write
 from .documents.answers import CONSOLIDATE, shown
 from .documents.drafts import Draft
 from .documents.journal_store import JournalStore
@@ -63,7 +63,7 @@ class _Owner:
 class _File:
     """A document that has a text."""
 
-    address: Address
+    address: DocumentAddress
     row: DocumentRow
 
 
@@ -81,7 +81,7 @@ class Files:
         self._store = store
         self._clock = clock
 
-    async def run(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
+    async def run(self, caller: Caller, request: MemoryFileRequest) -> MemoryFileAnswer:
         """Run one command.
 
         Raises:
@@ -92,10 +92,10 @@ class Files:
             DocumentConflict: If the document changed twice while it was edited.
             BrokerUnavailable: If no ack came within the bound.
         """
-        missing = [name for name in _NEEDS[asked.command] if getattr(asked, name) is None]
+        missing = [name for name in _NEEDS[request.command] if getattr(request, name) is None]
         if missing:
             raise InvalidRequest(
-                tuple(FieldProblem(name, "is missing", f"{asked.command} needs it") for name in missing)
+                tuple(FieldProblem(name, "is missing", f"{request.command} needs it") for name in missing)
             )
         await check_enabled(self._store.enabled, caller)
         commands = {
@@ -107,57 +107,57 @@ class Files:
             "rename": self._rename,
         }
         try:
-            return await commands[asked.command](caller, asked)
+            return await commands[request.command](caller, request)
         except CapExceeded as error:
             error.hint = error.hint.replace(CONSOLIDATE, _SHORTEN)
             raise
 
-    async def _view(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
-        path = asked.path or ""
+    async def _view(self, caller: Caller, request: MemoryFileRequest) -> MemoryFileAnswer:
+        path = request.path or ""
         inner = inner_path(path)
-        file = await self._file(caller, asked, inner)
+        file = await self._file(caller, request, inner)
         if file is None:
-            text = listing(path, inner, await self._sizes(caller, asked))
+            text = listing(path, inner, await self._sizes(caller, request))
             if text is None:
                 raise _missing(path)
             return MemoryFileAnswer(text=text)
         content = shown(caller, file.address.label, file.row.content, file.row.finding)
-        return MemoryFileAnswer(text=numbered(path, content, asked.view_range))
+        return MemoryFileAnswer(text=numbered(path, content, request.view_range))
 
-    async def _create(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
-        path = asked.path or ""
+    async def _create(self, caller: Caller, request: MemoryFileRequest) -> MemoryFileAnswer:
+        path = request.path or ""
         inner = inner_path(path)
         exists = FileRefused(f"File {path} already exists", field="path")
-        sizes = await self._sizes(caller, asked)
+        sizes = await self._sizes(caller, request)
         if _exists(inner, sizes):
             raise exists
-        address = self._target(caller, asked, path, inner, sizes)
+        address = self._target(caller, request, path, inner, sizes)
         row = await self._store.present(address)
-        draft = Draft(address=address, content=asked.file_text or "", expected_seq=row.seq if row else 0)
+        draft = Draft(address=address, content=request.file_text or "", expected_seq=row.seq if row else 0)
         try:
             written = await self._store.write(caller, draft)
         except DocumentConflict:
             raise exists from None
         return _answer(f"File created successfully at: {path}", written)
 
-    async def _str_replace(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
-        path, old, new = asked.path or "", asked.old_str or "", asked.new_str or ""
-        return await self._edit(caller, asked, lambda text: replaced(path, text, old, new))
+    async def _str_replace(self, caller: Caller, request: MemoryFileRequest) -> MemoryFileAnswer:
+        path, old, new = request.path or "", request.old_str or "", request.new_str or ""
+        return await self._edit(caller, request, lambda text: replaced(path, text, old, new))
 
-    async def _insert(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
-        path, line, new = asked.path or "", asked.insert_line or 0, asked.insert_text or ""
-        return await self._edit(caller, asked, lambda text: inserted(path, text, line, new))
+    async def _insert(self, caller: Caller, request: MemoryFileRequest) -> MemoryFileAnswer:
+        path, line, new = request.path or "", request.insert_line or 0, request.insert_text or ""
+        return await self._edit(caller, request, lambda text: inserted(path, text, line, new))
 
     async def _edit(
-        self, caller: Caller, asked: MemoryFileRequest, change: Callable[[str], tuple[str, str]]
+        self, caller: Caller, request: MemoryFileRequest, change: Callable[[str], tuple[str, str]]
     ) -> MemoryFileAnswer:
         """Replace a file's text by what ``change`` makes of it; once more if it was written meanwhile."""
-        path = asked.path or ""
+        path = request.path or ""
         inner = inner_path(path)
         for last in (False, True):
-            file = await self._file(caller, asked, inner)
+            file = await self._file(caller, request, inner)
             if file is None:
-                if _exists(inner, await self._sizes(caller, asked)):
+                if _exists(inner, await self._sizes(caller, request)):
                     raise FileRefused(f"The path {path} is not a file.", field="path")
                 raise _missing(path)
             check_may_write(caller, file.address)
@@ -174,27 +174,27 @@ class Files:
                     raise
         raise AssertionError
 
-    async def _delete(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
-        path = asked.path or ""
+    async def _delete(self, caller: Caller, request: MemoryFileRequest) -> MemoryFileAnswer:
+        path = request.path or ""
         inner = inner_path(path)
         if not inner:
             raise FileRefused(f"Cannot delete the {ROOT} directory itself", field="path")
-        names = _at_or_below(inner, await self._sizes(caller, asked))
+        names = _at_or_below(inner, await self._sizes(caller, request))
         if not names:
             raise FileRefused(f"The path {path} does not exist", field="path")
-        addresses = [self._writable(caller, asked, place_of(name)) for name in names]
+        addresses = [self._writable(caller, request, place_of(name)) for name in names]
         written = [
             await self._store.retract(caller, Draft(address=address, action=DocumentAction.RETRACT))
             for address in addresses
         ]
         return MemoryFileAnswer(text=f"Successfully deleted {path}", seq=written[-1].seq)
 
-    async def _rename(self, caller: Caller, asked: MemoryFileRequest) -> MemoryFileAnswer:
-        old_path, new_path = asked.old_path or "", asked.new_path or ""
+    async def _rename(self, caller: Caller, request: MemoryFileRequest) -> MemoryFileAnswer:
+        old_path, new_path = request.old_path or "", request.new_path or ""
         old, new = inner_path(old_path), inner_path(new_path)
         if not old:
             raise FileRefused(f"Cannot rename the {ROOT} directory itself", field="old_path")
-        sizes = await self._sizes(caller, asked)
+        sizes = await self._sizes(caller, request)
         if _exists(new, sizes):
             raise FileRefused(f"The destination {new_path} already exists", field="new_path")
         names = _at_or_below(old, sizes)
@@ -202,46 +202,46 @@ class Files:
             raise FileRefused(f"The path {old_path} does not exist", field="old_path")
         moves = [
             (
-                self._writable(caller, asked, place_of(name)),
-                self._target(caller, asked, f"{new_path}{name[len(old) :]}", f"{new}{name[len(old) :]}", sizes),
+                self._writable(caller, request, place_of(name)),
+                self._target(caller, request, f"{new_path}{name[len(old) :]}", f"{new}{name[len(old) :]}", sizes),
             )
             for name in names
         ]
         seqs = [await move(self._store, caller, source, target) for source, target in moves]
         return MemoryFileAnswer(text=f"Successfully renamed {old_path} to {new_path}", seq=seqs[-1])
 
-    async def _file(self, caller: Caller, asked: MemoryFileRequest, inner: str) -> _File | None:
+    async def _file(self, caller: Caller, request: MemoryFileRequest, inner: str) -> _File | None:
         """The file at a path; None if there is none."""
         place = place_of(inner)
         if place is None:
             return None
-        address = self._address(caller, asked, place)
+        address = self._address(caller, request, place)
         row = await self._store.present(address)
         return None if row is None or row.retracted else _File(address, row)
 
-    async def _sizes(self, caller: Caller, asked: MemoryFileRequest) -> dict[str, int]:
+    async def _sizes(self, caller: Caller, request: MemoryFileRequest) -> dict[str, int]:
         """The path and the bytes of every file that the caller may read."""
-        agent = self._address(caller, asked, DocumentPlace(Scope.AGENT, "AGENT", None))
-        crew = asked.crew_id or caller.principal.crew_id
+        agent = self._address(caller, request, DocumentPlace(Scope.AGENT, "AGENT", None))
+        crew = request.crew_id or caller.principal.crew_id
         owners = [agent.owner, owner_of(Scope.WORKSPACE, None)]
         if crew is not None:
             owners.append(owner_of(Scope.CREW, crew))
         rows = await asyncio.to_thread(self._views.rows, _SIZES, [caller.workspace_id, owners])
         return {path_of(owner, tier, key): size for owner, tier, key, size in rows if tier in TIERS}
 
-    def _address(self, caller: Caller, asked: MemoryFileRequest, place: DocumentPlace) -> Address:
-        owner = _Owner(place.scope.value, asked.agent_id, asked.crew_id)
+    def _address(self, caller: Caller, request: MemoryFileRequest, place: DocumentPlace) -> DocumentAddress:
+        owner = _Owner(place.scope.value, request.agent_id, request.crew_id)
         return address_of(caller, owner, place.tier, place.key, self._clock().astimezone(UTC).date())
 
-    def _writable(self, caller: Caller, asked: MemoryFileRequest, place: DocumentPlace | None) -> Address:
+    def _writable(self, caller: Caller, request: MemoryFileRequest, place: DocumentPlace | None) -> DocumentAddress:
         assert place is not None  # of a document that exists
-        address = self._address(caller, asked, place)
+        address = self._address(caller, request, place)
         check_may_write(caller, address)
         return address
 
     def _target(
-        self, caller: Caller, asked: MemoryFileRequest, path: str, inner: str, sizes: Mapping[str, int]
-    ) -> Address:
+        self, caller: Caller, request: MemoryFileRequest, path: str, inner: str, sizes: Mapping[str, int]
+    ) -> DocumentAddress:
         """The document to create at a path.
 
         Raises:
@@ -254,7 +254,7 @@ class Files:
         for end in range(1, len(parts)):
             if (parent := "/".join(parts[:end])) in sizes:
                 raise FileRefused(f"The path {ROOT}/{parent} is a file, not a directory", field="path")
-        return self._writable(caller, asked, place)
+        return self._writable(caller, request, place)
 
 
 def _exists(inner: str, sizes: Mapping[str, int]) -> bool:

@@ -48,15 +48,20 @@ class MemoryHealth:
         self._node = node
         self._views = node.views
 
-    async def latest(self, caller: Caller, asked: ops.HealthRequest) -> ops.HealthAnswer:
+    async def latest(self, caller: Caller, request: ops.HealthRequest) -> ops.HealthAnswer:
         """The latest snapshot of a workspace or crew; for administrators, what waits to be judged as well.
 
         Raises:
             NotAllowed: If the token is bound to another crew.
         """
-        workspace_id, crew_id, profile, history_days = caller.workspace_id, asked.crew_id, asked.profile, asked.history
+        workspace_id, crew_id, profile, history_days = (
+            caller.workspace_id,
+            request.crew_id,
+            request.profile,
+            request.history,
+        )
         _check_crew(caller, crew_id)
-        found = await self._read(workspace_id, crew_id, _EVER, 1)
+        rows = await self._read(workspace_id, crew_id, _EVER, 1)
         history: Sequence[Sequence[Any]] = ()
         if history_days:
             since = (self._node.clock() - timedelta(days=history_days - 1)).strftime("%Y-%m-%d")
@@ -64,7 +69,7 @@ class MemoryHealth:
         crews, review = (
             await asyncio.to_thread(self._named, workspace_id, crew_id) if caller.administers else (None, None)
         )
-        snapshot = _snapshot(found[0], profile) if found else None
+        snapshot = _snapshot(rows[0], profile) if rows else None
         return ops.HealthAnswer(
             **(snapshot.model_dump() if snapshot is not None else {"status": "no snapshot yet"}),
             workspace_id=workspace_id,
@@ -74,7 +79,7 @@ class MemoryHealth:
             crews=crews,
             review=review,
             history=tuple(_snapshot(row, profile) for row in history),
-            hint="" if found else "it is measured every night; `crew-journal health --recompute` measures it now",
+            hint="" if rows else "it is measured every night; `crew-journal health --recompute` measures it now",
             view_seq=self._views.view_seq(HEALTH_PROJECTION),
         )
 
@@ -88,7 +93,7 @@ class MemoryHealth:
             for src, dst, weight, reason in proposed
         )
 
-    async def measure(self, caller: Caller, asked: ops.HealthRequest) -> ops.HealthAnswer:
+    async def measure(self, caller: Caller, request: ops.HealthRequest) -> ops.HealthAnswer:
         """Have health measured now; answers when the snapshots can be read.
 
         Raises:
@@ -96,7 +101,7 @@ class MemoryHealth:
             Unavailable: If it did not end in time.
         """
         await self._node.use(SweepNow).run(caller.workspace_id, HEALTH)
-        return await self.latest(caller, asked)
+        return await self.latest(caller, request)
 
     async def _read(self, workspace_id: str, crew_id: str | None, since: str, limit: int) -> list[tuple[Any, ...]]:
         params = {"workspace": workspace_id, "crew": crew_id, "since": since, "limit": limit}

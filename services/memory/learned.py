@@ -78,7 +78,7 @@ class Learned:
 
     def rules(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
         """The rules of a crew for a prompt; each publisher has a share of them."""
-        found = [
+        learned_rules = [
             LearnedRule(
                 rule_id=row.rule_id,
                 pattern=row.pattern,
@@ -94,7 +94,7 @@ class Learned:
             )
             for row, promoted in self.rows(workspace_id, crew_id, seq=seq)
         ]
-        return rules_shown(found, RULES_SHOWN)
+        return rules_shown(learned_rules, RULES_SHOWN)
 
     def waiting(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
         """What agents of a crew reported on two days, each alone, and no person has decided yet; the newest first.
@@ -115,7 +115,7 @@ class Learned:
                 authors=tuple(json.loads(row.authors)),
                 publishers=tuple(json.loads(row.publishers)),
             )
-            for row in (ProposalRow(*found) for found in self._views.rows(_waiting(seq), params))
+            for row in (ProposalRow(*row) for row in self._views.rows(_waiting(seq), params))
         ]
 
     def lessons(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:

@@ -65,7 +65,7 @@ class Learning:
         self._unseen: dict[tuple[str, str, str], tuple[LessonRecorded, ops.LessonAnswer]] = {}
         self._turn = asyncio.Lock()
 
-    async def consolidate(self, caller: Caller, asked: ops.ConsolidateRequest) -> ops.ConsolidationAnswer:
+    async def consolidate(self, caller: Caller, request: ops.ConsolidateRequest) -> ops.ConsolidationAnswer:
         """Record that a consolidation is due now, and wait a moment for its end.
 
         Raises:
@@ -74,9 +74,9 @@ class Learning:
             BrokerUnavailable: If it could not be recorded.
         """
         workspace_id = caller.workspace_id
-        if asked.crew_id is not None and not await asyncio.to_thread(self._knows_crew, workspace_id, asked.crew_id):
+        if request.crew_id is not None and not await asyncio.to_thread(self._knows_crew, workspace_id, request.crew_id):
             raise NotFound(
-                f"no crew {asked.crew_id} in workspace {workspace_id}",
+                f"no crew {request.crew_id} in workspace {workspace_id}",
                 hint="name a crew that is registered or has entries (`crew-journal crew list`)",
                 field="crew_id",
             )
@@ -89,9 +89,9 @@ class Learning:
                     hint="ask again when it has; `crew-journal status` shows the sweeps",
                 )
             tick = Tick(to_ms(self._node.clock()), workspace_id, CONSOLIDATION.name)
-            since = format_ms(tick.due_ms - int(asked.since[:-1]) * _UNITS_MS[asked.since[-1]])
-            payload = SweepTicked(sweep=CONSOLIDATION.name, due=tick.due, crew_id=asked.crew_id, since=since)
-            of = f"crew {asked.crew_id}" if asked.crew_id is not None else "all crews"
+            since = format_ms(tick.due_ms - int(request.since[:-1]) * _UNITS_MS[request.since[-1]])
+            payload = SweepTicked(sweep=CONSOLIDATION.name, due=tick.due, crew_id=request.crew_id, since=since)
+            of = f"crew {request.crew_id}" if request.crew_id is not None else "all crews"
             recorded = await record_tick(
                 self._node.journal, tick, payload, CONSOLIDATION.name, f"A consolidation of {of} is due, since {since}"
             )
@@ -102,7 +102,7 @@ class Learning:
                 counts = (await reported(self._views, tick, recorded.seq)).counts
         return ops.ConsolidationAnswer(
             workspace_id=workspace_id,
-            crew_id=asked.crew_id,
+            crew_id=request.crew_id,
             due=tick.due,
             since=since,
             seq=recorded.seq,
@@ -115,24 +115,24 @@ class Learning:
         """Blocking."""
         return bool(self._views.rows(_CREW, [workspace_id, crew_id]))
 
-    async def rules(self, caller: Caller, asked: ops.LearnedRulesRequest) -> ops.LearnedRulesAnswer:
+    async def rules(self, caller: Caller, request: ops.LearnedRulesRequest) -> ops.LearnedRulesAnswer:
         """The rules of a crew; of all crews for an operator who names none.
 
         Raises:
             NotAllowed: If AGENT or LEAD names another crew than the token's.
         """
         own = caller.principal.crew_id
-        if not caller.administers and asked.crew_id not in (None, own):
+        if not caller.administers and request.crew_id not in (None, own):
             raise NotAllowed(
                 "the token is bound to another crew_id",
                 hint="leave crew_id out, or use that crew's token",
                 field="crew_id",
             )
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
-        crew_id = asked.crew_id or own
+        crew_id = request.crew_id or own
         if crew_id is None and not caller.administers:
             return ops.LearnedRulesAnswer(rules=(), view_seq=view_seq)
-        found = await asyncio.to_thread(self._learned.rows, caller.workspace_id, crew_id)
+        rows = await asyncio.to_thread(self._learned.rows, caller.workspace_id, crew_id)
         return ops.LearnedRulesAnswer(
             rules=tuple(
                 ops.LearnedRuleShown(
@@ -148,26 +148,26 @@ class Learning:
                     promoted=promoted,
                     learned_at=format_ms(row.learned_ms),
                 )
-                for row, promoted in found
+                for row, promoted in rows
                 if row.finding is None or caller.administers
             ),
             view_seq=view_seq,
         )
 
-    async def add_lesson(self, caller: Caller, asked: ops.AddLessonRequest) -> ops.LessonAnswer:
+    async def add_lesson(self, caller: Caller, request: ops.AddLessonRequest) -> ops.LessonAnswer:
         """Record a lesson, unless the one with its id says the same already.
 
         Raises:
             InvalidRequest: If neither a crew nor an agent is named.
         """
-        if asked.crew_id is None and asked.agent_id is None:
+        if request.crew_id is None and request.agent_id is None:
             raise InvalidRequest((FieldProblem("crew_id", "is missing", "name crew_id, or agent_id"),))
         workspace_id = caller.workspace_id
-        lesson_id = asked.lesson_id or mint_entry_id(to_ms(self._node.clock()))
+        lesson_id = request.lesson_id or mint_entry_id(to_ms(self._node.clock()))
         lesson = LessonRecorded(
-            lesson_id=lesson_id, kind=asked.kind, source=asked.source, rule=asked.rule, context=asked.context
+            lesson_id=lesson_id, kind=request.kind, source=request.source, rule=request.rule, context=request.context
         )
-        crew_id, agent_id = asked.crew_id, asked.agent_id
+        crew_id, agent_id = request.crew_id, request.agent_id
         owner = owner_of(Scope.AGENT, agent_id) if crew_id is None else owner_of(Scope.CREW, crew_id)
         known = await asyncio.to_thread(self._views.rows, _RECORDED, [workspace_id, owner, lesson_id])
         last_seq = int(known[0][1]) if known else 0
@@ -185,9 +185,9 @@ class Learning:
         decided = await self._node.decide(
             caller,
             lesson,
-            " ".join(asked.rule.split()),
+            " ".join(request.rule.split()),
             LEARNING_PROJECTION,
-            entry_id=None if asked.lesson_id is None else derived_id("lesson", 1, cause),
+            entry_id=None if request.lesson_id is None else derived_id("lesson", 1, cause),
             crew_id=crew_id,
             agent_id=agent_id,
         )
@@ -203,8 +203,8 @@ def _skipped(counts: Mapping[str, int]) -> str | None:
     if not crews:
         return "no crew has an entry within the look-back from which rules are learned"
     if skipped == crews == 1:
-        found = counts.get("candidates", 0)
-        return f"{found} candidates within the look-back, fewer than {MIN_ENTRIES}, and none of them is permanent"
+        candidates = counts.get("candidates", 0)
+        return f"{candidates} candidates within the look-back, fewer than {MIN_ENTRIES}, and none of them is permanent"
     few = f"fewer than {MIN_ENTRIES} candidates within the look-back, and none of them is permanent"
     return f"{skipped} of {crews} crews: {few}" if skipped else None
 

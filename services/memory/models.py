@@ -109,7 +109,7 @@ class EmbeddingModels:
             models.append(shown)
         return ops.ModelsAnswer(workspace_id=workspace_id, models=tuple(map(ops.ModelShown.model_validate, models)))
 
-    async def add(self, caller: Caller, asked: ops.AddModelRequest) -> ops.ModelChange:
+    async def add(self, caller: Caller, request: ops.AddModelRequest) -> ops.ModelChange:
         """Fill a further model in the background; it is called once first, so that only a model that works is recorded.
 
         Raises:
@@ -118,7 +118,7 @@ class EmbeddingModels:
             EmbedderError: If it cannot be reached, or answers with other dimensions than the journal has of it.
             Unavailable: If the node is not to embed.
         """
-        name = self.name_of(asked.model)
+        name = self.name_of(request.model)
         async with self._one_at_a_time:
             if await self._figures.state(name) == ModelState.ADDED:
                 return ops.ModelChange(model=name, changed=False, dim=await self._figures.dim(name))
@@ -127,7 +127,7 @@ class EmbeddingModels:
             seq = await self._record(caller, added, f"Vectors of {name} are filled beside the others")
             return ops.ModelChange(model=name, changed=True, dim=dim, seq=seq)
 
-    async def activate(self, caller: Caller, asked: ops.ActivateModelRequest) -> ops.ModelActivated:
+    async def activate(self, caller: Caller, request: ops.ActivateModelRequest) -> ops.ModelActivated:
         """Let recall use a model at once in one workspace, or in all that have not activated one themselves.
 
         The model used before stays filled. Returns when recalls use the new vectors, after SETTLE_TIMEOUT_S at the latest.
@@ -136,7 +136,7 @@ class EmbeddingModels:
             NotFound: If nothing can make vectors of it and there are none, or it was dropped.
             ModelNotFilled: If it is another than before and entries have no vector of it, unless forced.
         """
-        name = self.name_of(asked.model)
+        name = self.name_of(request.model)
         workspace_id = caller.workspace_or_all
         where = workspace_id or SYSTEM_WORKSPACE
         async with self._one_at_a_time:
@@ -146,7 +146,7 @@ class EmbeddingModels:
             runnable = {*wanted, *(self._embedders.runnable if workspace_id is None else ())}
             await check_model(self._views, name, runnable)
             former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
-            if former != name and not asked.force:
+            if former != name and not request.force:
                 await self._check_filled(name, workspace_id)
             if former is not None and former != name and await self._figures.state(former) == ModelState.ACTIVATED:
                 kept = EmbeddingsAdded(model=former, embedder=self._embedders.kind_of(former))
@@ -157,7 +157,7 @@ class EmbeddingModels:
                 model=name,
                 embedder=self._embedders.kind_of(name),
                 dim=await self._figures.dim(name),
-                reason=asked.reason,
+                reason=request.reason,
                 workspace_id=workspace_id,
                 actor_id=caller.actor,
             )
@@ -180,27 +180,27 @@ class EmbeddingModels:
                 field="model",
             )
 
-    async def drop(self, caller: Caller, asked: ops.DropModelRequest) -> ops.ModelChange:
+    async def drop(self, caller: Caller, request: ops.DropModelRequest) -> ops.ModelChange:
         """Forget a model's vectors and fill it no longer; a later ``add`` fills it from the beginning.
 
         Raises:
             NotFound: If there is no such model.
             ModelInUse: If recall uses it somewhere.
         """
-        name = self.name_of(asked.model)
+        name = self.name_of(request.model)
         async with self._one_at_a_time:
             known = await self._figures.read(None)
             if name not in known.models:
                 there = ", ".join(sorted({*known.states, *known.vectors})) or "none"
                 raise NotFound("there is no such model here", hint=f"there are {there}", field="model")
             if where := sorted(workspace for workspace, used in known.active.items() if used == name):
-                shown = ", ".join("the default" if one == SYSTEM_WORKSPACE else one for one in where)
+                shown = ", ".join("the default" if workspace == SYSTEM_WORKSPACE else workspace for workspace in where)
                 raise ModelInUse(
                     f"recall uses {name}: {shown}", hint="`embeddings activate` another model first", field="model"
                 )
             if known.states.get(name) == ModelState.DROPPED:
                 return ops.ModelChange(model=name, changed=False)
-            dropped = EmbeddingsDropped(model=name, reason=asked.reason)
+            dropped = EmbeddingsDropped(model=name, reason=request.reason)
             seq = await self._record(caller, dropped, f"Vectors of {name} are dropped")
             return ops.ModelChange(model=name, changed=True, seq=seq)
 

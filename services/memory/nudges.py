@@ -68,15 +68,15 @@ class NudgeService:
         self._node = node
         self._views = node.views
 
-    async def offer(self, caller: Caller, asked: NudgesRequest) -> NudgesAnswer:
+    async def offer(self, caller: Caller, request: NudgesRequest) -> NudgesAnswer:
         """The nudges that are due and that this session has not had.
 
         Raises:
             NotAllowed: If the token is for another agent.
             InvalidQuery: If no agent is named by the token or the request.
         """
-        workspace_id, session_id = caller.workspace_id, asked.session_id
-        agent = _agent_of(caller.principal, asked.agent_id)
+        workspace_id, session_id = caller.workspace_id, request.session_id
+        agent = _agent_of(caller.principal, request.agent_id)
         needed = (ENTRIES_PROJECTION, NUDGES_PROJECTION)
         view_seq = self._views.view_seq(*needed)
         due = await asyncio.to_thread(self._due, workspace_id, agent, session_id, to_ms(self._node.clock()))

@@ -88,16 +88,16 @@ class Operators:
     def _key_changed(self) -> bool:
         return self._profiles.key_in_use() not in (None, self._key_id)
 
-    async def show(self, caller: Caller, asked: ops.OperatorRequest) -> ops.OperatorAnswer:
+    async def show(self, caller: Caller, request: ops.OperatorRequest) -> ops.OperatorAnswer:
         """The model of a person, with the quotes that support it.
 
         Raises:
             NotAllowed: If the token may not speak for the person.
         """
-        _check(caller, asked.user)
+        _check(caller, request.user)
         view_seq = self._views.view_seq(OPERATORS_PROJECTION)
         workspace_id = caller.workspace_id
-        slug = slug_of(await self._person(workspace_id, asked.user))
+        slug = slug_of(await self._person(workspace_id, request.user))
         rows = await asyncio.to_thread(self._profiles.of, workspace_id, slug)
         consent = await asyncio.to_thread(self._profiles.consent, workspace_id, slug)
         profiles = [(row.agent_id, _shown(row)) for row in rows]
@@ -128,50 +128,50 @@ class Operators:
             view_seq=view_seq,
         )
 
-    async def forget(self, caller: Caller, asked: ops.ForgetOperatorRequest) -> ops.OperatorChangedAnswer:
+    async def forget(self, caller: Caller, request: ops.ForgetOperatorRequest) -> ops.OperatorChangedAnswer:
         """Forget one key, or all, in the model and in every card; raises as ``show``."""
-        _check(caller, asked.user)
-        person = await self._person(caller.workspace_id, asked.user)
-        payload = OperatorForgotten(subject_hash=person, key=asked.key)
-        return await self._change(caller, person, payload, f"forget {asked.key or 'all keys'} of an operator")
+        _check(caller, request.user)
+        person = await self._person(caller.workspace_id, request.user)
+        payload = OperatorForgotten(subject_hash=person, key=request.key)
+        return await self._change(caller, person, payload, f"forget {request.key or 'all keys'} of an operator")
 
-    async def consent(self, caller: Caller, asked: ops.ConsentRequest) -> ops.OperatorChangedAnswer:
+    async def consent(self, caller: Caller, request: ops.ConsentRequest) -> ops.OperatorChangedAnswer:
         """Record consent or its withdrawal, which removes model, cards and what agents wrote; raises as ``show``."""
-        _check(caller, asked.user)
-        person = await self._person(caller.workspace_id, asked.user)
-        granted = asked.decision == "granted"
+        _check(caller, request.user)
+        person = await self._person(caller.workspace_id, request.user)
+        granted = request.decision == "granted"
         payload = ConsentChanged(subject_hash=person, granted=granted, key_id=self._key_id)
-        said = "opted in" if granted else "opted out"
-        answer = await self._change(caller, person, payload, f"an operator {said}")
-        return answer if granted else await self._retract_notes(caller, asked.user, answer)
+        change = "opted in" if granted else "opted out"
+        answer = await self._change(caller, person, payload, f"an operator {change}")
+        return answer if granted else await self._retract_notes(caller, request.user, answer)
 
-    async def name(self, caller: Caller, asked: ops.NameOperatorRequest) -> ops.OperatorChangedAnswer:
+    async def name(self, caller: Caller, request: ops.NameOperatorRequest) -> ops.OperatorChangedAnswer:
         """Declare a further name of a person, or undo that; raises as ``show``, for either name.
 
         Raises:
             InvalidQuery: If both are the same name.
         """
-        for named in (asked.user, asked.name):
+        for named in (request.user, request.name):
             _check(caller, named)
-        if person_of(asked.user) == person_of(asked.name):
+        if person_of(request.user) == person_of(request.name):
             raise InvalidQuery("the name is the person's already", hint="name another one", field="name")
-        person = await self._person(caller.workspace_id, asked.user)
+        person = await self._person(caller.workspace_id, request.user)
         payload = OperatorNamed(
-            subject_hash=subject_hash(self._key, caller.workspace_id, asked.name),
+            subject_hash=subject_hash(self._key, caller.workspace_id, request.name),
             person_hash=person,
-            declared=not asked.remove,
+            declared=not request.remove,
             key_id=self._key_id,
         )
-        said = "lost a further name" if asked.remove else "got a further name"
-        answer = await self._change(caller, person, payload, f"an operator {said}")
-        return answer.model_copy(update={"slug": await asyncio.to_thread(self.slug, caller.workspace_id, asked.user)})
+        change = "lost a further name" if request.remove else "got a further name"
+        answer = await self._change(caller, person, payload, f"an operator {change}")
+        return answer.model_copy(update={"slug": await asyncio.to_thread(self.slug, caller.workspace_id, request.user)})
 
-    async def delete(self, caller: Caller, asked: ops.DeleteOperatorRequest) -> ops.OperatorChangedAnswer:
+    async def delete(self, caller: Caller, request: ops.DeleteOperatorRequest) -> ops.OperatorChangedAnswer:
         """Remove model, cards, what agents wrote, and consent; raises as ``show``."""
-        _check(caller, asked.user)
-        person = await self._person(caller.workspace_id, asked.user)
+        _check(caller, request.user)
+        person = await self._person(caller.workspace_id, request.user)
         answer = await self._change(caller, person, OperatorDeleted(subject_hash=person), "an operator was deleted")
-        return await self._retract_notes(caller, asked.user, answer)
+        return await self._retract_notes(caller, request.user, answer)
 
     async def replace_key(self, caller: Caller, _asked: ops.ReplaceSubjectKeyRequest) -> ops.SubjectKeyReplacedAnswer:
         """Use the present key instead of one that was lost; models, consents and names of all workspaces are removed.
@@ -216,7 +216,7 @@ class Operators:
             scope, agent_id = scope_of(owner)
             if scope is not Scope.AGENT:
                 continue
-            asked = RetractDocumentRequest(
+            request = RetractDocumentRequest(
                 tier="peers",
                 key=key,
                 agent_id=agent_id,
@@ -224,7 +224,7 @@ class Operators:
                 reason="the person opted out",
             )
             try:
-                await self._documents.retract(Caller.of(operator), asked)
+                await self._documents.retract(Caller.of(operator), request)
                 retracted += 1
             except CrewJournalError:
                 failed += 1

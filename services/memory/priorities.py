@@ -43,22 +43,22 @@ class Priorities:
         self._views = node.views
         self._one_at_a_time = asyncio.Lock()
 
-    async def set(self, caller: Caller, asked: PriorityRequest) -> PriorityAnswer:
+    async def set(self, caller: Caller, request: PriorityRequest) -> PriorityAnswer:
         """Give an entry another live priority; it counts in its importance from the next decay on.
 
         Raises:
             NotFound: If the workspace has no such entry.
             BrokerUnavailable, ViewsBehind: If the change could not be recorded; asking again is safe.
         """
-        workspace_id, entry_id, priority = caller.workspace_id, asked.entry_id, asked.priority
+        workspace_id, entry_id, priority = caller.workspace_id, request.entry_id, request.priority
         async with self._one_at_a_time:
             taken_at = 0
             for _ in range(ATTEMPTS):
                 said_at, previous = await self._live(workspace_id, entry_id)
                 if previous is priority:
-                    return _answer(asked, previous, None)
+                    return _answer(request, previous, None)
                 change = PriorityChanged(
-                    target_entry_id=entry_id, previous_priority=previous, new_priority=priority, reason=asked.reason
+                    target_entry_id=entry_id, previous_priority=previous, new_priority=priority, reason=request.reason
                 )
                 cause = f"{workspace_id}/{entry_id}/{max(said_at, taken_at)}"
                 try:
@@ -73,7 +73,7 @@ class Priorities:
                     taken_at = conflict.seq
                     await self._views.wait_for(taken_at, self._node.wait_s, *_READ)
                     continue
-                return _answer(asked, previous, decided)
+                return _answer(request, previous, decided)
         raise Unavailable(
             f"the priority of {entry_id} is being changed elsewhere", hint="check its present priority and try again"
         )
@@ -86,10 +86,10 @@ class Priorities:
         return int(rows[0][0]), Priority(rows[0][1])
 
 
-def _answer(asked: PriorityRequest, previous: Priority, decided: Decided | None) -> PriorityAnswer:
+def _answer(request: PriorityRequest, previous: Priority, decided: Decided | None) -> PriorityAnswer:
     return PriorityAnswer(
-        entry_id=asked.entry_id,
-        priority=asked.priority,
+        entry_id=request.entry_id,
+        priority=request.priority,
         previous_priority=previous,
         changed=decided is not None,
         seq=None if decided is None else decided.seq,

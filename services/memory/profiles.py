@@ -76,13 +76,13 @@ class Profiles:
 
     def model_text(self, workspace_id: str, crew_id: str, slug: str, seq: int = NOW) -> str:
         """The document ``users/<slug>.md`` of a crew; empty if the person's model is not there."""
-        found = (row for row in self.of(workspace_id, slug, seq) if row.agent_id is None and row.crew_id == crew_id)
-        return next((text_of(row) for row in found), "")
+        rows = (row for row in self.of(workspace_id, slug, seq) if row.agent_id is None and row.crew_id == crew_id)
+        return next((text_of(row) for row in rows), "")
 
     def card_text(self, workspace_id: str, agent_id: str, slug: str, seq: int = NOW) -> str:
         """The document ``peers/<slug>.md`` of an agent as it is rendered; empty if there is no card."""
-        found = (row for row in self.of(workspace_id, slug, seq) if row.agent_id == agent_id)
-        return next((text_of(row) for row in found), "")
+        rows = (row for row in self.of(workspace_id, slug, seq) if row.agent_id == agent_id)
+        return next((text_of(row) for row in rows), "")
 
     def person_hash(self, workspace_id: str, hashed: str) -> str:
         """The hash of the person, also for the hash of a further name."""

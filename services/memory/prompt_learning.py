@@ -38,8 +38,8 @@ class CrewLearning:
 
     def rules_for(self, agent_id: str | None) -> list[LearnedRule]:
         """The rules of the crew, and what waits for a review that the agent alone reported; at most ``RULES_SHOWN``."""
-        own = [one for one in self.waiting if agent_id is not None and is_publisher(one.publishers, agent_id)]
-        return [*self.rules, *(replace(one, is_own=True) for one in own)][:RULES_SHOWN]
+        own = [rule for rule in self.waiting if agent_id is not None and is_publisher(rule.publishers, agent_id)]
+        return [*self.rules, *(replace(rule, is_own=True) for rule in own)][:RULES_SHOWN]
 
 
 class PromptLearning:

@@ -93,21 +93,21 @@ class Proposals:
         self._learned = Learned(node.views)
         self._turn = asyncio.Lock()
 
-    async def list(self, caller: Caller, asked: ops.ProposalsRequest) -> ops.ProposalsAnswer:
+    async def list(self, caller: Caller, request: ops.ProposalsRequest) -> ops.ProposalsAnswer:
         """The proposals of a workspace."""
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
-        found = await asyncio.to_thread(self._read, caller.workspace_id, None, asked.crew_id)
-        shown = [_shown(one) for one in found if asked.state in (None, one.state)]
+        proposals = await asyncio.to_thread(self._read, caller.workspace_id, None, request.crew_id)
+        shown = [_shown(proposal) for proposal in proposals if request.state in (None, proposal.state)]
         return ops.ProposalsAnswer(proposals=tuple(shown[:LISTED]), view_seq=view_seq)
 
-    async def explain(self, caller: Caller, asked: ops.ExplainProposalRequest) -> ops.ProposalExplained:
+    async def explain(self, caller: Caller, request: ops.ExplainProposalRequest) -> ops.ProposalExplained:
         """A proposal with its evidence.
 
         Raises:
             NotFound: If there is no such proposal.
         """
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
-        proposal = await self._one(caller, asked.proposal_id)
+        proposal = await self._one(caller, request.proposal_id)
         entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
         return ops.ProposalExplained(
             proposal=_shown(proposal),
@@ -116,7 +116,7 @@ class Proposals:
             view_seq=view_seq,
         )
 
-    async def diff(self, caller: Caller, asked: ops.DiffProposalRequest) -> ops.ProposalDiff:
+    async def diff(self, caller: Caller, request: ops.DiffProposalRequest) -> ops.ProposalDiff:
         """How an approval changes the rules in the crew's prompts, or which procedure that of a skill writes.
 
         Raises:
@@ -124,7 +124,7 @@ class Proposals:
             ProposalNotPending: If it was decided.
         """
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
-        proposal = await self._one(caller, asked.proposal_id, ops.ProposalState.PENDING)
+        proposal = await self._one(caller, request.proposal_id, ops.ProposalState.PENDING)
         row = proposal.row
         if row.skill_of is not None:
             return _difference("", text_of(row, proposal.evidence), view_seq)
@@ -142,12 +142,12 @@ class Proposals:
             publishers=tuple(json.loads(row.publishers)),
             reviewed=True,
         )
-        proven = [one for one in rules if one.promoted]
-        others = [one for one in rules if not one.promoted]
+        proven = [rule for rule in rules if rule.promoted]
+        others = [rule for rule in rules if not rule.promoted]
         before, after = rules_text(rules), rules_text(rules_shown([*proven, new, *others], RULES_SHOWN))
         return _difference(before, after, view_seq)
 
-    async def approve(self, caller: Caller, asked: ops.ApproveProposalRequest) -> ops.ProposalDecisionAnswer:
+    async def approve(self, caller: Caller, request: ops.ApproveProposalRequest) -> ops.ProposalDecisionAnswer:
         """Record the rule, or write the procedure of a skill.
 
         Raises:
@@ -157,7 +157,7 @@ class Proposals:
             CrewJournalError: As ``Storing.store``, for a skill.
         """
         async with self._turn:
-            proposal = await self._one(caller, asked.proposal_id, ops.ProposalState.PENDING)
+            proposal = await self._one(caller, request.proposal_id, ops.ProposalState.PENDING)
             row = proposal.row
             entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
             if len(entries) < MIN_EVIDENCE:
@@ -166,7 +166,7 @@ class Proposals:
                     hint="reject the proposal",
                     field="proposal_id",
                 )
-            evidence = tuple(one.entry_id for one in entries)
+            evidence = tuple(entry.entry_id for entry in entries)
             if row.skill_of is not None:
                 await self._skills.write(caller, row, proposal.evidence)
                 decided = await self._decide(caller, proposal, "approved", "")
@@ -195,7 +195,7 @@ class Proposals:
             )
         return _decision(proposal, ops.ProposalState.APPROVED, decided.id, decided)
 
-    async def reject(self, caller: Caller, asked: ops.RejectProposalRequest) -> ops.ProposalDecisionAnswer:
+    async def reject(self, caller: Caller, request: ops.RejectProposalRequest) -> ops.ProposalDecisionAnswer:
         """Record the rejection.
 
         Raises:
@@ -203,11 +203,11 @@ class Proposals:
             ProposalNotPending: If it was decided.
         """
         async with self._turn:
-            proposal = await self._one(caller, asked.proposal_id, ops.ProposalState.PENDING)
-            decided = await self._decide(caller, proposal, "rejected", asked.reason)
+            proposal = await self._one(caller, request.proposal_id, ops.ProposalState.PENDING)
+            decided = await self._decide(caller, proposal, "rejected", request.reason)
         return _decision(proposal, ops.ProposalState.REJECTED, None, decided)
 
-    async def undo(self, caller: Caller, asked: ops.UndoProposalRequest) -> ops.ProposalDecisionAnswer:
+    async def undo(self, caller: Caller, request: ops.UndoProposalRequest) -> ops.ProposalDecisionAnswer:
         """Retract the rule or procedure of an approved proposal, or let a rejected one be pending again.
 
         Raises:
@@ -216,17 +216,17 @@ class Proposals:
         """
         async with self._turn:
             proposal = await self._one(
-                caller, asked.proposal_id, ops.ProposalState.APPROVED, ops.ProposalState.REJECTED
+                caller, request.proposal_id, ops.ProposalState.APPROVED, ops.ProposalState.REJECTED
             )
             if proposal.state is ops.ProposalState.REJECTED:
-                decided = await self._decide(caller, proposal, "reopened", asked.reason)
+                decided = await self._decide(caller, proposal, "reopened", request.reason)
                 return _decision(proposal, ops.ProposalState.PENDING, None, decided)
             if proposal.row.skill_of is not None:
-                await self._skills.retract(caller, proposal.row, asked.reason)
-                decided = await self._decide(caller, proposal, "undone", asked.reason)
+                await self._skills.retract(caller, proposal.row, request.reason)
+                decided = await self._decide(caller, proposal, "undone", request.reason)
                 return _decision(proposal, ops.ProposalState.UNDONE, proposal.row.skill_of, decided)
             assert proposal.rule_id is not None  # an approved proposal of a rule has its rule
-            retract = RetractRequest(entry_id=proposal.rule_id, reason=asked.reason)
+            retract = RetractRequest(entry_id=proposal.rule_id, reason=request.reason)
             done = await self._retractions.retract(caller, retract)
         decided = Decided(proposal.rule_id, done.seq or 0, visible=done.visible)
         return _decision(proposal, ops.ProposalState.UNDONE, proposal.rule_id, decided)
@@ -245,20 +245,20 @@ class Proposals:
         )
 
     async def _one(self, caller: Caller, proposal_id: str, *states: ops.ProposalState) -> Proposal:
-        found = await asyncio.to_thread(self._read, caller.workspace_id, proposal_id, None)
-        if not found:
+        proposals = await asyncio.to_thread(self._read, caller.workspace_id, proposal_id, None)
+        if not proposals:
             raise NotFound(
                 f"there is no proposal {proposal_id}",
                 hint="`crew-journal proposal list` lists them",
                 field="proposal_id",
             )
-        if states and found[0].state not in states:
+        if states and proposals[0].state not in states:
             raise ProposalNotPending(
-                f"the proposal {proposal_id} is {found[0].state}",
+                f"the proposal {proposal_id} is {proposals[0].state}",
                 hint="`crew-journal proposal undo` undoes a decision; a retracted rule is restored with `restore`",
                 field="proposal_id",
             )
-        return found[0]
+        return proposals[0]
 
     def _read(self, workspace_id: str, proposal_id: str | None, crew_id: str | None) -> Sequence[Proposal]:
         params = {"workspace": workspace_id, "id": proposal_id, "crew": crew_id}

@@ -17,17 +17,17 @@ class Recalls:
         self._recall = node.recall
         self._rendering = RenderService(node.recall)
 
-    async def recall(self, caller: Caller, asked: ops.RecallRequest) -> ops.RecallAnswer:
+    async def recall(self, caller: Caller, request: ops.RecallRequest) -> ops.RecallAnswer:
         """Raises as ``RecallService.recall``."""
-        return await self._recall.recall(caller.principal, asked)
+        return await self._recall.recall(caller.principal, request)
 
-    async def render(self, caller: Caller, asked: ops.RenderRequest) -> ops.RenderAnswer:
+    async def render(self, caller: Caller, request: ops.RenderRequest) -> ops.RenderAnswer:
         """Raises as ``RenderService.render``."""
-        return await self._rendering.render(caller.principal, asked)
+        return await self._rendering.render(caller.principal, request)
 
-    async def brief(self, caller: Caller, asked: ops.BriefRequest) -> ops.BriefAnswer:
+    async def brief(self, caller: Caller, request: ops.BriefRequest) -> ops.BriefAnswer:
         """Raises as ``RenderService.brief``."""
-        return await self._rendering.brief(caller.principal, asked)
+        return await self._rendering.brief(caller.principal, request)
 
 
 ANSWERS: Final[Answers] = (

@@ -21,7 +21,7 @@ from ...schemas.ids import uuid7_hex
 from ...schemas.principal import Principal
 from ..endings import end_task
 from ..journal.intake.recorder import Recorder
-from ..query.recall import Answered
+from ..query.recall import AnsweredRecall
 
 PREFIX: Final = "r_"
 LINGER_S: Final = 1.0
@@ -108,7 +108,7 @@ class ReceiptLog:
         """Its counts."""
         return ReceiptFigures(len(self._waiting), self._published, self._refused, self._error)
 
-    def record(self, answered: Answered, rendered: Sequence[str] | None) -> str | None:
+    def record(self, answered: AnsweredRecall, rendered: Sequence[str] | None) -> str | None:
         """Record an answered recall.
 
         Args:
@@ -195,14 +195,14 @@ class ReceiptLog:
 
 
 def _summary(searched: MemorySearched) -> str:
-    found = f"{len(searched.chunks)} passages of documents"
+    passages = f"{len(searched.chunks)} passages of documents"
     if not searched.hit_ids and searched.chunks:
-        return f"Found {found}"
+        return f"Found {passages}"
     recalled = f"Recalled {len(searched.hit_ids)} memories"
-    return f"{recalled} and {found}" if searched.chunks else recalled
+    return f"{recalled} and {passages}" if searched.chunks else recalled
 
 
-def _payload(answered: Answered, rendered: Sequence[str] | None) -> MemorySearched:
+def _payload(answered: AnsweredRecall, rendered: Sequence[str] | None) -> MemorySearched:
     """The recorded entry: its payload names the searched agent and crew, the entry itself the asker.
 
     The agent and crew of an entry may read it, and a query of an OWNER about an agent is not for that agent.

@@ -42,7 +42,7 @@ class Receipts:
         self._views = node.views
         self._log = node.use(ReceiptLog)
 
-    async def used(self, caller: Caller, asked: ops.UsedRequest) -> ops.UsedAnswer:
+    async def used(self, caller: Caller, request: ops.UsedRequest) -> ops.UsedAnswer:
         """Count the hits of a receipt, or some of them, as having reached a prompt; once.
 
         Raises:
@@ -50,11 +50,11 @@ class Receipts:
             InvalidQuery: If it does not hold one of the entries.
             BrokerUnavailable: If it, or its use, cannot be stored now.
         """
-        row = await self._find(caller.principal, asked.receipt)
+        row = await self._find(caller.principal, request.receipt)
         if row.used is not None:
             return ops.UsedAnswer(receipt=row.receipt, counted=0, already=True)
         held = {str(hit["entry_id"]) for hit in json.loads(row.hits)}
-        chosen = held if asked.entry_ids is None else set(asked.entry_ids)
+        chosen = held if request.entry_ids is None else set(request.entry_ids)
         if foreign := sorted(chosen - held):
             raise InvalidQuery(
                 f"the receipt does not hold {foreign[0][:64]}", hint="name hits of that recall", field="entry_ids"
@@ -75,9 +75,9 @@ class Receipts:
                 already = True
         return ops.UsedAnswer(receipt=row.receipt, counted=0 if already else len(chosen), already=already)
 
-    async def show(self, caller: Caller, asked: ops.ReceiptRequest) -> ops.ReceiptAnswer:
+    async def show(self, caller: Caller, request: ops.ReceiptRequest) -> ops.ReceiptAnswer:
         """What a recall showed to whom; raises as ``used``."""
-        row = await self._find(caller.principal, asked.receipt)
+        row = await self._find(caller.principal, request.receipt)
         used = None if row.used is None else set(json.loads(row.used))
         return ops.ReceiptAnswer(
             receipt=row.receipt,
@@ -139,8 +139,8 @@ class Receipts:
 
     def _read(self, principal: Principal, receipt: str) -> ReceiptRow | None:
         workspace_id = principal.workspace_id
-        found = self._views.rows(_SELECT, [receipt, workspace_id, workspace_id])
-        return ReceiptRow(*found[0]) if found else None
+        rows = self._views.rows(_SELECT, [receipt, workspace_id, workspace_id])
+        return ReceiptRow(*rows[0]) if rows else None
 
 
 def _is_young(receipt: str) -> bool:

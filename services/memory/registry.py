@@ -46,8 +46,8 @@ class Registry:
     async def agents(self, workspace_id: str, crew_id: str | None = None) -> list[AgentRow]:
         """The registered agents of a workspace, or of one of its crews, by id."""
         await self._load()
-        found = [row for (where, _), row in self._agents.items() if where == workspace_id]
-        return sorted((row for row in found if crew_id in (None, row.crew_id)), key=lambda row: row.agent_id)
+        rows = [row for (where, _), row in self._agents.items() if where == workspace_id]
+        return sorted((row for row in rows if crew_id in (None, row.crew_id)), key=lambda row: row.agent_id)
 
     async def crew(self, workspace_id: str, crew_id: str) -> CrewRow | None:
         """The registration of a crew, or None."""
@@ -89,7 +89,7 @@ class Registry:
 def _written(batch: CommittedBatch, table: Table[Any], row: type[_R]) -> Iterable[_R]:
     """The rows of a table that a commit wrote and that count."""
     changes = batch.changes.get(table.name)
-    return (one for one in changes.rows(row) if one.until_seq is None) if changes is not None else ()
+    return (row for row in changes.rows(row) if row.until_seq is None) if changes is not None else ()
 
 
 def _keep(known: dict[tuple[str, str], _R], rows: Iterable[_R]) -> None:

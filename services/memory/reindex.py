@@ -40,16 +40,16 @@ class Reindexing:
         self._node = node
         self._views = node.views
 
-    async def request(self, caller: Caller, asked: ReindexRequest) -> ReindexAnswer:
+    async def request(self, caller: Caller, request: ReindexRequest) -> ReindexAnswer:
         """Record the request, and that the index sweep is due.
 
         Raises:
             NotFound: If the workspace knows no such model.
             BrokerUnavailable: If it was not acked; asking again is safe.
         """
-        workspace_id, model = caller.workspace_id, asked.model
+        workspace_id, model = caller.workspace_id, request.model
         refused, missing = await asyncio.to_thread(self._count, workspace_id, model)
-        payload = ReindexRequested(policy=embed_policy.VERSION, model=model, reason=asked.reason)
+        payload = ReindexRequested(policy=embed_policy.VERSION, model=model, reason=request.reason)
         requested = await self._node.decide(
             caller, payload, f"reindex by embed policy {payload.policy}, {refused} refused texts are tried again"
         )

@@ -59,7 +59,7 @@ class Relations:
         self._queries = node.queries
         self._graph = GraphQueries(node.views, node.queries)
 
-    async def relate(self, caller: Caller, asked: ops.RelateRequest) -> ops.RelationAnswer:
+    async def relate(self, caller: Caller, request: ops.RelateRequest) -> ops.RelationAnswer:
         """Record how an entry relates to another one; returns after the ack.
 
         Raises:
@@ -68,34 +68,34 @@ class Relations:
                 another.
             InvalidQuery: If both entries are one.
         """
-        if asked.relation in (SIMILAR, SUPERSEDES) and caller.principal.role is Role.AGENT:
+        if request.relation in (SIMILAR, SUPERSEDES) and caller.principal.role is Role.AGENT:
             raise NotAllowed(
                 "a token of role AGENT may assert contradicts and supports",
                 hint="similar follows from the vectors, and an agent names what an entry supersedes when it writes it; "
                 "ask a LEAD, ADMIN or OWNER",
                 field="relation",
             )
-        ends = await self._ends(caller, asked)
+        ends = await self._ends(caller, request)
         if not caller.administers:
-            known = await self._known(ends.edge(asked.relation))
+            known = await self._known(ends.edge(request.relation))
             if known and known[0][3] == Authority.OPERATOR:
                 raise NotAllowed(
                     "an OWNER or ADMIN has asserted how these two relate, which takes precedence",
                     hint="ask an OWNER or ADMIN to change it",
                 )
-        said = RelationAsserted(
+        relation_asserted = RelationAsserted(
             src_entry_id=ends.src_entry_id,
             src_seq=ends.src_seq,
             dst_entry_id=ends.dst_entry_id,
             dst_seq=ends.dst_seq,
-            relation=asked.relation,
-            weight=asked.weight,
-            reason=asked.reason,
+            relation=request.relation,
+            weight=request.weight,
+            reason=request.reason,
         )
-        recorded = await self._record(caller, ends, said, f"{asked.relation} is asserted")
-        return _answer(ends, asked.relation, RelationState.ASSERTED, asked.weight, asked.reason, recorded.seq)
+        recorded = await self._record(caller, ends, relation_asserted, f"{request.relation} is asserted")
+        return _answer(ends, request.relation, RelationState.ASSERTED, request.weight, request.reason, recorded.seq)
 
-    async def retract(self, caller: Caller, asked: ops.UnrelateRequest) -> ops.RelationAnswer:
+    async def retract(self, caller: Caller, request: ops.UnrelateRequest) -> ops.RelationAnswer:
         """Record that a relation is not believed any more; returns after the ack.
 
         Raises:
@@ -103,12 +103,12 @@ class Relations:
             NotAllowed: If the caller does not administer the workspace and it does not rest on the caller's word alone.
             InvalidQuery: If both entries are one.
         """
-        ends = await self._ends(caller, asked)
-        edge = ends.edge(asked.relation)
+        ends = await self._ends(caller, request)
+        edge = ends.edge(request.relation)
         rows = await self._known(edge)
         if not rows or rows[0][0] == RelationState.RETRACTED:
             raise NotFound(
-                f"no relation {asked.relation} between these two entries",
+                f"no relation {request.relation} between these two entries",
                 hint="see the graph of the entry; pass min_seq for one that was just asserted",
             )
         state, weight, created_ms, _ = rows[0]
@@ -118,36 +118,36 @@ class Relations:
                 "only an OWNER, an ADMIN or the agent that alone asserted the relation may retract it",
                 hint="assert the relation that holds instead, with a reason",
             )
-        said = RelationRetracted(
+        relation_retracted = RelationRetracted(
             src_entry_id=ends.src_entry_id,
             src_seq=ends.src_seq,
             dst_entry_id=ends.dst_entry_id,
             dst_seq=ends.dst_seq,
-            relation=asked.relation,
-            reason=asked.reason,
+            relation=request.relation,
+            reason=request.reason,
         )
-        recorded = await self._record(caller, ends, said, f"{asked.relation} is retracted")
-        return _answer(ends, asked.relation, RelationState.RETRACTED, weight, asked.reason, recorded.seq)
+        recorded = await self._record(caller, ends, relation_retracted, f"{request.relation} is retracted")
+        return _answer(ends, request.relation, RelationState.RETRACTED, weight, request.reason, recorded.seq)
 
-    async def graph(self, caller: Caller, asked: ops.GraphRequest) -> ops.GraphAnswer:
+    async def graph(self, caller: Caller, request: ops.GraphRequest) -> ops.GraphAnswer:
         """The relations around an entry; raises as ``GraphQueries.graph``."""
-        return await self._graph.graph(caller, asked)
+        return await self._graph.graph(caller, request)
 
-    async def _ends(self, caller: Caller, asked: ops.RelateRequest | ops.UnrelateRequest) -> _Ends:
+    async def _ends(self, caller: Caller, request: ops.RelateRequest | ops.UnrelateRequest) -> _Ends:
         workspace_id = caller.workspace_id
-        one, other = [
+        source, target = [
             (await self._queries.get(caller.principal, name, workspace=workspace_id)).entry
-            for name in (asked.entry_id, asked.dst_entry_id)
+            for name in (request.entry_id, request.dst_entry_id)
         ]
-        if one.id == other.id:
+        if source.id == target.id:
             raise InvalidQuery(
                 "an entry has no relation to itself", hint="name another dst_entry_id", field="dst_entry_id"
             )
-        if is_turned(asked.relation, one.seq, other.seq):
-            one, other = other, one
-        crews: list[Mapping[str, Any]] = [one.record, other.record]
+        if is_turned(request.relation, source.seq, target.seq):
+            source, target = target, source
+        crews: list[Mapping[str, Any]] = [source.record, target.record]
         crew_id = crews[0]["crew_id"] if crews[0]["crew_id"] == crews[1]["crew_id"] else None
-        return _Ends(workspace_id, one.id, one.seq, other.id, other.seq, crew_id)
+        return _Ends(workspace_id, source.id, source.seq, target.id, target.seq, crew_id)
 
     async def _known(self, edge: list[str]) -> Sequence[tuple[Any, ...]]:
         """The edge's row, if there is one."""
@@ -162,10 +162,10 @@ class Relations:
         kind, actor = caller.acts_as
         return rows == [(kind.value, actor, created_ms)]
 
-    async def _record(self, caller: Caller, ends: _Ends, said: ControlPayload, what: str) -> Decided:
+    async def _record(self, caller: Caller, ends: _Ends, payload: ControlPayload, what: str) -> Decided:
         return await self._node.decide(
             caller,
-            said,
+            payload,
             f"{what}: {ends.src_entry_id} and {ends.dst_entry_id}",
             crew_id=ends.crew_id,
             agent_id=caller.principal.agent_id,

@@ -93,11 +93,11 @@ class RememberedNotes:
         notes = await (self._present(key) if seq is None else asyncio.to_thread(self._read, key, seq))
         if not notes:
             return NoteLines("")
-        made = await asyncio.to_thread(notes_text, notes, agent_id, budget)
-        if made.omitted and seq is None:
+        note_lines = await asyncio.to_thread(notes_text, notes, agent_id, budget)
+        if note_lines.omitted and seq is None:
             notes = await asyncio.to_thread(self._with_uses, workspace_id, notes)
-            made = await asyncio.to_thread(notes_text, notes, agent_id, budget)
-        return made
+            note_lines = await asyncio.to_thread(notes_text, notes, agent_id, budget)
+        return note_lines
 
     async def _present(self, key: _Key) -> list[Note]:
         if self._generation != self._views.generation or len(self._notes) > KEPT_MOST:

@@ -23,7 +23,7 @@ class Remembering:
     def __init__(self, node: Node) -> None:
         self._journal = node.journal
 
-    async def remember(self, caller: Caller, asked: RememberRequest) -> RememberAnswer:
+    async def remember(self, caller: Caller, request: RememberRequest) -> RememberAnswer:
         """Record a text; returns after the ack.
 
         Raises:
@@ -31,8 +31,8 @@ class Remembering:
             EntryConflict: If ``entry_id`` is taken by other content.
             EntryTooLarge, BrokerUnavailable: As for any entry.
         """
-        given = {name: value for name, value in asked.model_dump(mode="json").items() if value}
-        text = asked.text.strip()
+        given = {name: value for name, value in request.model_dump(mode="json").items() if value}
+        text = request.text.strip()
         summary = " ".join(text.split())
         if len(summary) > MAX_SUMMARY:
             summary = summary[: MAX_SUMMARY - 1] + "…"
@@ -40,7 +40,7 @@ class Remembering:
         if summary != text:
             payload["text"] = text
         entry: dict[str, Any] = {name: given[name] for name in _OF_ENTRY if name in given}
-        entry |= {"workspace_id": caller.workspace_id, "id": asked.entry_id, "entry_type": REMEMBERED}
+        entry |= {"workspace_id": caller.workspace_id, "id": request.entry_id, "entry_type": REMEMBERED}
         appended = await self._journal.append(caller.principal, {**entry, "summary": summary, "payload": payload})
         return RememberAnswer(
             entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate, warnings=appended.warnings

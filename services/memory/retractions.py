@@ -45,44 +45,44 @@ class Retractions:
         self._views = node.views
         self._queries = node.queries
 
-    async def retract(self, caller: Caller, asked: RetractRequest) -> RetractionAnswer:
+    async def retract(self, caller: Caller, request: RetractRequest) -> RetractionAnswer:
         """Record that an entry does not count any more.
 
         Raises:
             NotFound: If there is no such entry, or none that the token may read; likewise for ``superseded_by``.
             InvalidQuery: If the entry is a decision of the service, or is to supersede itself.
         """
-        entry = await self._entry(caller, asked.entry_id)
-        if asked.superseded_by is not None:
-            if asked.superseded_by == entry.id:
+        entry = await self._entry(caller, request.entry_id)
+        if request.superseded_by is not None:
+            if request.superseded_by == entry.id:
                 raise InvalidQuery(
                     "an entry does not supersede itself", hint="name another entry", field="superseded_by"
                 )
-            await self._entry(caller, asked.superseded_by)
+            await self._entry(caller, request.superseded_by)
         known = await self._present(caller, entry.id)
-        if known is not None and (known.stale, known.superseded_by) == (asked.stale, asked.superseded_by):
+        if known is not None and (known.stale, known.superseded_by) == (request.stale, request.superseded_by):
             return RetractionAnswer(entry_id=entry.id, retracted=True, changed=False, seq=None)
         if known is not None:
             _check_authority(caller, known)
-        made = RetractionMade(
-            targets=_only(entry), stale=asked.stale, superseded_by=asked.superseded_by, reason=asked.reason
+        retraction_made = RetractionMade(
+            targets=_only(entry), stale=request.stale, superseded_by=request.superseded_by, reason=request.reason
         )
-        return await self._record(caller, entry, made, "retracted")
+        return await self._record(caller, entry, retraction_made, "retracted")
 
-    async def restore(self, caller: Caller, asked: RestoreRequest) -> RetractionAnswer:
+    async def restore(self, caller: Caller, request: RestoreRequest) -> RetractionAnswer:
         """Record that a retracted entry counts again, or one that a reactor found outdated.
 
         Raises:
             NotFound: If there is no such entry, or none that the token may read.
             NotAllowed: If the token may not revoke the decision of the person who retracted it.
         """
-        entry = await self._entry(caller, asked.entry_id)
+        entry = await self._entry(caller, request.entry_id)
         known = await self._present(caller, entry.id)
         if known is not None:
             _check_authority(caller, known)
-        denied = await self._deny_updates(caller, entry, asked.reason)
+        denied = await self._deny_updates(caller, entry, request.reason)
         if known is not None:
-            restored = RetractionRestored(targets=_only(entry), reason=asked.reason)
+            restored = RetractionRestored(targets=_only(entry), reason=request.reason)
             return await self._record(caller, entry, restored, "restored")
         visible = denied is None or await self._node.shows(denied, RELATIONS_PROJECTION)
         return RetractionAnswer(

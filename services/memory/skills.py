@@ -13,7 +13,7 @@ from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views.learning import ProposalRow
 from ..desk import Caller
 from ..node import Node
-from .documents.addressing import Address
+from .documents.addressing import DocumentAddress
 from .documents.drafts import Draft
 from .documents.journal_store import JournalStore
 
@@ -26,10 +26,10 @@ def text_of(row: ProposalRow, evidence: tuple[str, ...]) -> str:
     return skill_text(row.skill_of or "", row.pattern, row.action, row.days, evidence)
 
 
-def address_of(row: ProposalRow) -> Address:
+def address_of(row: ProposalRow) -> DocumentAddress:
     """The procedure of a proposed skill."""
     key = skill_key(row.skill_of or "", row.pattern)
-    return Address(row.workspace_id, Scope.CREW, owner_of(Scope.CREW, row.crew_id), TIER, key)
+    return DocumentAddress(row.workspace_id, Scope.CREW, owner_of(Scope.CREW, row.crew_id), TIER, key)
 
 
 class Skills:

@@ -21,7 +21,7 @@ from ...schemas.views import DOCUMENTS, VERSIONS
 from ...schemas.views.documents import DocumentRow, VersionRow
 from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
-from .documents.addressing import Address
+from .documents.addressing import DocumentAddress
 from .documents.answers import shown
 from .documents.drafts import Draft
 from .documents.journal_store import JournalStore
@@ -116,12 +116,12 @@ class MemoryStores:
     async def paths(self, caller: Caller, store_id: str, prefix: str, depth: int) -> list[str]:
         """Paths below a prefix, sorted; those deeper than ``depth`` (0 for any) as the folder they are in, ``/a/``."""
         await check_enabled(self._store.enabled, caller)
-        found = dict.fromkeys(
+        paths = dict.fromkeys(
             _cut(f"/{key}", prefix, depth)
             for key in await self._keys(caller, _agent(caller, store_id))
             if f"/{key}".startswith(prefix)
         )
-        return sorted(found)
+        return sorted(paths)
 
     async def at_paths(self, caller: Caller, store_id: str, paths: Sequence[str]) -> dict[str, Stored]:
         """The memories at some paths."""
@@ -203,8 +203,8 @@ class MemoryStores:
         actor = [wanted.actor_type, wanted.actor_id]
         bounds = [wanted.from_ms, wanted.to_ms, wanted.before_seq, limit]
         values: list[Any] = [workspace_id, owner, key, wanted.operation, *actor, *bounds]
-        found = await asyncio.to_thread(self._views.rows, _VERSIONS, values)
-        return await asyncio.to_thread(lambda: list(self._versions(caller, found, full=full)))
+        version_rows = await asyncio.to_thread(self._views.rows, _VERSIONS, values)
+        return await asyncio.to_thread(lambda: list(self._versions(caller, version_rows, full=full)))
 
     async def version(self, caller: Caller, store_id: str, version_id: str, *, full: bool) -> Version:
         """A version.
@@ -216,10 +216,10 @@ class MemoryStores:
         if not number.isdecimal() or len(number) > len(str(2**62)):
             raise _no("memory version", version_id)
         wanted = VersionFilter(before_seq=int(number) + 1)
-        found = await self.versions(caller, store_id, wanted, 1, full=full)
-        if not found or found[0].row.seq != int(number):
+        versions = await self.versions(caller, store_id, wanted, 1, full=full)
+        if not versions or versions[0].row.seq != int(number):
             raise _no("memory version", version_id)
-        return found[0]
+        return versions[0]
 
     def _versions(self, caller: Caller, rows: Sequence[Sequence[Any]], *, full: bool) -> Iterator[Version]:
         for values in rows:
@@ -249,7 +249,7 @@ class MemoryStores:
         if not 0 <= key < 1 << 64:
             return []
         values = [*self._owner(caller, store_id), key]
-        return [DocumentRow(*one) for one in await asyncio.to_thread(self._views.rows, f"{_ROWS} AND key = $3", values)]
+        return [DocumentRow(*row) for row in await asyncio.to_thread(self._views.rows, f"{_ROWS} AND key = $3", values)]
 
     async def _row(self, caller: Caller, store_id: str, memory_id: str, sha256: str | None = None) -> DocumentRow:
         rows = await self._by_id(caller, store_id, memory_id)
@@ -263,20 +263,22 @@ class MemoryStores:
             )
         return rows[0]
 
-    async def _free(self, caller: Caller, store_id: str, path: str, moved: DocumentRow | None = None) -> Address:
+    async def _free(
+        self, caller: Caller, store_id: str, path: str, moved: DocumentRow | None = None
+    ) -> DocumentAddress:
         """The document to create at a path."""
         agent_id = _agent(caller, store_id)
         key = path[1:]
         problem = key_problem(TIERS[FILES], key) if path.startswith("/") else "a path starts with /"
         if problem is not None:
             raise InvalidRequest((FieldProblem("path", "is not valid", problem),))
-        others = [one for one in await self._keys(caller, agent_id) if moved is None or one != moved.doc_key]
+        others = [key for key in await self._keys(caller, agent_id) if moved is None or key != moved.doc_key]
         for other in others:
             if key == other or key.startswith(f"{other}/") or other.startswith(f"{key}/"):
                 raise PathTaken(f"{path} conflicts with the memory at /{other}", hint="use another path", field="path")
         return _address(caller, owner_of(Scope.AGENT, agent_id), key)
 
-    async def _now(self, caller: Caller, address: Address) -> Stored:
+    async def _now(self, caller: Caller, address: DocumentAddress) -> Stored:
         row = await self._store.present(address)
         assert row is not None  # it was written, and a write can be read at once
         return _stored(caller, row)
@@ -295,8 +297,8 @@ def _agent(caller: Caller, store_id: str) -> str:
     return agent_id
 
 
-def _address(caller: Caller, owner: str, key: str | None) -> Address:
-    return Address(caller.workspace_id, Scope.AGENT, owner, FILES, key)
+def _address(caller: Caller, owner: str, key: str | None) -> DocumentAddress:
+    return DocumentAddress(caller.workspace_id, Scope.AGENT, owner, FILES, key)
 
 
 def _stored(caller: Caller, row: DocumentRow) -> Stored:

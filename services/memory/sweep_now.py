@@ -44,12 +44,12 @@ class SweepNow:
         self._views = node.views
         self._wait_s = wait_s
 
-    async def sweep(self, caller: Caller, asked: SweepRequest) -> SweepAnswer:
+    async def sweep(self, caller: Caller, request: SweepRequest) -> SweepAnswer:
         """Wait for a sweep whose events come before its end; of the others only the tick is awaited."""
-        sweep = ON_REQUEST[asked.sweep]
+        sweep = ON_REQUEST[request.sweep]
         if sweep.on_request == "end":
             return await self.run(caller.workspace_id, sweep)
-        return await self._node.use(Sweeps).run_now(caller, asked)
+        return await self._node.use(Sweeps).run_now(caller, request)
 
     async def index(self, caller: Caller, _asked: SweepEmbeddingsRequest) -> SweepAnswer:
         """Run the index sweep and say what it did."""
@@ -89,15 +89,15 @@ async def reported(views: ViewReader, tick: Tick, after: int) -> SweepAnswer:
 def report_of(views: ViewReader, tick: Tick, after: int) -> SweepAnswer | None:
     """The report of the sweep of a tick at sequence ``after``; None while there is none; blocking."""
     for seq, payload in views.rows(_FINISHED, [tick.workspace_id, SweepFinished.ENTRY_TYPE, after]):
-        said: dict[str, Any] = orjson.loads(payload)
-        if said.get("sweep") == tick.sweep and said.get("due") == tick.due:
+        fields: dict[str, Any] = orjson.loads(payload)
+        if fields.get("sweep") == tick.sweep and fields.get("due") == tick.due:
             return SweepAnswer(
                 workspace_id=tick.workspace_id,
                 sweep=tick.sweep,
                 due=tick.due,
                 seq=int(seq),
-                counts=said.get("counts") or {},
-                error=said.get("error"),
+                counts=fields.get("counts") or {},
+                error=fields.get("error"),
             )
     return None
 

@@ -110,13 +110,13 @@ class Sweeps:
             ],
         }
 
-    async def run_now(self, caller: Caller, asked: SweepRequest) -> SweepAnswer:
+    async def run_now(self, caller: Caller, request: SweepRequest) -> SweepAnswer:
         """Publish the missed ticks and one that is due now, and wait until it is folded.
 
         Raises:
             BrokerUnavailable: If the tick could not be recorded.
         """
-        workspace_id, sweep = caller.workspace_id, asked.sweep
+        workspace_id, sweep = caller.workspace_id, request.sweep
         async with self._turn:
             due_ms = to_ms(self._clock())
             await self._publish_missed(workspace_id, due_ms)

@@ -39,7 +39,7 @@ _WORKSPACES: Final = f"""SELECT workspace_id, count(ts_ms), count(DISTINCT agent
 _COST: Final = "cost_nudge_usd"
 """The setting that has a field of its own in ``workspace.configured``; the others are in ``settings``."""
 _POLICY: Final = f"SELECT policy FROM {EMBED_POLICIES} WHERE workspace_id = ?"
-_OFF: Final = {name: False for name, one in WorkspaceSettings.model_fields.items() if is_switch(one.annotation)}
+_OFF: Final = {name: False for name, field in WorkspaceSettings.model_fields.items() if is_switch(field.annotation)}
 _DEFAULT: Final = WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
 
 
@@ -61,7 +61,7 @@ class WorkspaceSettingsService:
         policy = await asyncio.to_thread(self._policy, caller.workspace_id)
         return _answer(caller.workspace_id, configured or _DEFAULT, policy, view_seq)
 
-    async def put(self, caller: Caller, asked: ops.ConfigureWorkspaceRequest) -> ops.WorkspaceSettingsAnswer:
+    async def put(self, caller: Caller, request: ops.ConfigureWorkspaceRequest) -> ops.WorkspaceSettingsAnswer:
         """Record new settings and return after the ack; other settings of the workspace stay.
 
         Raises:
@@ -72,11 +72,11 @@ class WorkspaceSettingsService:
         async with self._changing:
             await self._views.wait_for(self._last_change, self._node.wait_s, NUDGES_PROJECTION)
             before = await asyncio.to_thread(self._read, workspace_id) or _DEFAULT
-            settings = {name: value for name, value in before.settings.items() if name not in asked.reset}
-            usd = COST_DEFAULT_USD if _COST in asked.reset else before.cost_nudge_usd
-            settings |= asked.model_dump(include=WorkspaceSettings.model_fields.keys() - {_COST}, exclude_none=True)
+            settings = {name: value for name, value in before.settings.items() if name not in request.reset}
+            usd = COST_DEFAULT_USD if _COST in request.reset else before.cost_nudge_usd
+            settings |= request.model_dump(include=WorkspaceSettings.model_fields.keys() - {_COST}, exclude_none=True)
             _check(settings)
-            usd = usd if asked.cost_nudge_usd is None else asked.cost_nudge_usd
+            usd = usd if request.cost_nudge_usd is None else request.cost_nudge_usd
             configured = WorkspaceConfigured(cost_nudge_usd=usd, settings=settings)
             policy = await asyncio.to_thread(self._policy, workspace_id)
             embeds = embeds_speech(policy, configured.chosen.embed_chat)
@@ -105,15 +105,15 @@ class WorkspaceSettingsService:
         return ops.WorkspacesAnswer(workspaces=shown, view_seq=view_seq)
 
     def _read(self, workspace_id: str) -> WorkspaceConfigured | None:
-        found = self._views.rows(_SETTINGS, [workspace_id])
-        if not found:
+        rows = self._views.rows(_SETTINGS, [workspace_id])
+        if not rows:
             return None
-        return WorkspaceConfigured(cost_nudge_usd=float(found[0][0]), settings=json.loads(found[0][1]))
+        return WorkspaceConfigured(cost_nudge_usd=float(rows[0][0]), settings=json.loads(rows[0][1]))
 
     def _policy(self, workspace_id: str) -> int:
         """The version of the embed policy that a workspace uses."""
-        found = self._views.rows(_POLICY, [workspace_id])
-        return int(found[0][0]) if found else FIRST
+        rows = self._views.rows(_POLICY, [workspace_id])
+        return int(rows[0][0]) if rows else FIRST
 
 
 def _answer(

@@ -27,7 +27,7 @@ from ...schemas.events.restored import JournalRestored
 from ...schemas.ids import SYSTEM_WORKSPACE
 from ...schemas.subjects import DEADLETTER_STREAM, JOURNAL_STREAM
 from ..data_dir import SUBJECT_KEY_FILE
-from ..journal.broker.connection import Connection
+from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.snapshot import CHUNK_BYTES, SnapshotStarted, restore, snapshot
 from ..journal.intake.decisions import decision_entry
 from ..journal.publishing.writer import Writer
@@ -36,7 +36,7 @@ FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 STREAMS: Final = (JOURNAL_STREAM, DEADLETTER_STREAM)
 """In this order: what the journal says was parked is in the later copy of DEADLETTER."""
-Connect = Callable[[AsyncExitStack, str], Awaitable[Connection]]
+Connect = Callable[[AsyncExitStack, str], Awaitable[BrokerConnection]]
 
 
 class Part(BaseModel):
@@ -213,7 +213,7 @@ def subject_key_of(path: Path, manifest: Manifest) -> bytes | None:
         return bytes.fromhex(archive.read(SUBJECT_KEY_FILE).decode("ascii"))
 
 
-async def restore_streams(client: Connection, path: Path, manifest: Manifest, digest: str, now: datetime) -> int:
+async def restore_streams(client: BrokerConnection, path: Path, manifest: Manifest, digest: str, now: datetime) -> int:
     """Make the streams of an empty broker from a checked backup, and record that; returns the sequence of the record.
 
     Args:

@@ -53,7 +53,7 @@ class StoredMessage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class ParkedLetter:
     """One parked event.
 
     Attributes:
@@ -118,14 +118,14 @@ class DeadLetters:
             severity=Severity.WARN,
         )
 
-    async def kept(self) -> AsyncIterator[DeadLetter]:
+    async def kept(self) -> AsyncIterator[ParkedLetter]:
         """The unsettled letters, in the order they were parked."""
         at = 0
         while (letter := await self._next(at + 1)) is not None:
             yield letter
             at = letter.letter_seq
 
-    async def find(self, projection: str, seq: int) -> DeadLetter:
+    async def find(self, projection: str, seq: int) -> ParkedLetter:
         """The letter of the event at ``seq`` that ``projection`` could not fold.
 
         Raises:
@@ -136,7 +136,7 @@ class DeadLetters:
                 return letter
         raise NotFound(f"the event at {seq} is no longer kept in DEADLETTER", hint="it was settled or erased meanwhile")
 
-    async def retry(self, letter: DeadLetter, *, actor_id: str | None = None) -> int:
+    async def retry(self, letter: ParkedLetter, *, actor_id: str | None = None) -> int:
         """Publish a letter's event again as a new one, record that, and remove the letter.
 
         Returns:
@@ -156,7 +156,7 @@ class DeadLetters:
         )
         return published.seq
 
-    async def discard(self, letter: DeadLetter, *, reason: str = "", actor_id: str | None = None) -> None:
+    async def discard(self, letter: ParkedLetter, *, reason: str = "", actor_id: str | None = None) -> None:
         """Remove a letter without publishing its event, and record that."""
         await self._settle(
             letter,
@@ -167,7 +167,7 @@ class DeadLetters:
         )
 
     async def _settle(
-        self, letter: DeadLetter, decision: ControlPayload, summary: str, cause: str, actor_id: str | None
+        self, letter: ParkedLetter, decision: ControlPayload, summary: str, cause: str, actor_id: str | None
     ) -> None:
         await self._record(
             letter.workspace_id,
@@ -183,7 +183,7 @@ class DeadLetters:
             if error.err_code not in _NO_MESSAGE:
                 raise
 
-    def _again(self, letter: DeadLetter) -> tuple[bytes, dict[str, str]]:
+    def _again(self, letter: ParkedLetter) -> tuple[bytes, dict[str, str]]:
         body, headers = letter.body, letter.headers
         original = {name: value for name, value in headers.items() if not name.startswith("Crew-Dead-")}
         try:
@@ -218,7 +218,7 @@ class DeadLetters:
         except EntryConflict:
             await self._journal.record(workspace_id, payload, **fields)
 
-    async def _next(self, at: int) -> DeadLetter | None:
+    async def _next(self, at: int) -> ParkedLetter | None:
         """The first letter from ``at`` on."""
         try:
             stored = await self._js.get_msg(DEADLETTER_STREAM, seq=at, next=True, subject="deadletter.>")
@@ -228,7 +228,7 @@ class DeadLetters:
             raise BrokerUnavailable(f"the dead letters cannot be read: {error}") from None
         headers = stored.headers or {}
         subject = headers.get(h.DEAD_SUBJECT, "")
-        return DeadLetter(
+        return ParkedLetter(
             letter_seq=int(stored.seq or at),
             projection=headers.get(h.DEAD_CONSUMER, ""),
             seq=int(headers.get(h.DEAD_SEQ, "0")),

@@ -139,12 +139,12 @@ class DrawerIndex(TextIndex):
         named = (wing, limit)
         if named not in self._important:
             by_author: defaultdict[str, list[HotDrawer]] = defaultdict(list)
-            for one in self.drawers.values():
-                if wing in (None, one.wing):
-                    by_author[one.added_by_agent or one.author_name].append(one)
+            for drawer in self.drawers.values():
+                if wing in (None, drawer.wing):
+                    by_author[drawer.added_by_agent or drawer.author_name].append(drawer)
             turns = [enumerate(heapq.nsmallest(limit, own, key=_by_importance)) for own in by_author.values()]
             best = sorted(chain(*turns), key=lambda turn: (turn[0], _by_importance(turn[1])))[:limit]
-            self._important[named] = [(one, self._text_of(one)) for _, one in best]
+            self._important[named] = [(drawer, self._text_of(drawer)) for _, drawer in best]
         return self._important[named]
 
     def _text_of(self, drawer: HotDrawer) -> str:
@@ -260,8 +260,8 @@ def extend_drawers(index: DrawerIndex, commit: Commit) -> bool:
     return True
 
 
-def _keys(found: Found | None) -> Iterable[tuple[Any, Any]]:
-    return () if found is None else zip(values_of(found, "key"), values_of(found, "until_seq"), strict=True)
+def _keys(hit: Found | None) -> Iterable[tuple[Any, Any]]:
+    return () if hit is None else zip(values_of(hit, "key"), values_of(hit, "until_seq"), strict=True)
 
 
 def _as_chunks(rows: list[dict[str, Any]]) -> Written:

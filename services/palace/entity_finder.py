@@ -39,13 +39,13 @@ class EntityFinder:
         self._views = node.views
         self._embed = node.recall.embed
 
-    async def find(self, workspace_id: str, said: str) -> Meant | None:
+    async def find(self, workspace_id: str, text: str) -> Meant | None:
         """The nearest entity, if it is near enough."""
-        query = await self._embed(workspace_id, said)
+        query = await self._embed(workspace_id, text)
         return None if query is None else await asyncio.to_thread(self._nearest, workspace_id, query)
 
     def _nearest(self, workspace_id: str, query: QueryVector) -> Meant | None:
-        of = {one.text_hash: one.entity_id for one in entity_texts(self._views, workspace_id)}
+        of = {entity_text.text_hash: entity_text.entity_id for entity_text in entity_texts(self._views, workspace_id)}
         rows = self._views.rows(_VECTORS, [workspace_id, query.model, len(query.vector), list(of)])
         if not rows:
             return None

@@ -92,7 +92,7 @@ class FactReader:
             JOIN named s ON s.entity_id = f.subject_id JOIN named o ON o.entity_id = f.object_id
             WHERE f.workspace_id = $ws AND {about_sql} AND {_EVERY if span is None else _HELD}
             ORDER BY {order} LIMIT {limit:d}"""
-        return [(FactRow(*rest), one, other) for one, other, *rest in await self._rows(sql, used)]
+        return [(FactRow(*rest), subject, object_) for subject, object_, *rest in await self._rows(sql, used)]
 
     async def open_facts(self, workspace_id: str, subject: str, predicate: str, object_: str) -> list[FactRow]:
         """The facts between two names that have no end, by the time of their assertion."""

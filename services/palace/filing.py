@@ -62,7 +62,7 @@ class PalaceFiling:
         self._drawers = DrawerReader(node.views)
         self.one_at_a_time = asyncio.Lock()
 
-    async def add(self, caller: Caller, asked: ops.AddDrawerRequest) -> AddDrawerAnswer:
+    async def add(self, caller: Caller, request: ops.AddDrawerRequest) -> AddDrawerAnswer:
         """File a text; one that is there already stays as it is.
 
         Raises:
@@ -71,28 +71,28 @@ class PalaceFiling:
             PalaceFull: If the workspace has as many drawers as it may have.
             BrokerUnavailable: If it could not be recorded.
         """
-        if is_noise(asked.content):
+        if is_noise(request.content):
             raise _noise("content")
-        _check_own_name(caller, asked.added_by, "added_by")
-        content = await without_secrets(self._node, caller, asked.content, "content")
-        found = classify(content, LEAST_CONFIDENCE)
+        _check_own_name(caller, request.added_by, "added_by")
+        content = await without_secrets(self._node, caller, request.content, "content")
+        classified = classify(content, LEAST_CONFIDENCE)
         filed = DrawerFiled(
-            drawer_id=drawer_id(asked.wing, asked.room, content),
-            wing=asked.wing,
-            room=asked.room,
+            drawer_id=drawer_id(request.wing, request.room, content),
+            wing=request.wing,
+            room=request.room,
             content=content,
-            memory_type=found.memory_type,
-            importance=found.importance,
-            added_by=asked.added_by or caller.acts_as[1],
+            memory_type=classified.memory_type,
+            importance=classified.importance,
+            added_by=request.added_by or caller.acts_as[1],
             added_by_agent=caller.principal.agent_id or "",
-            source_file=asked.source_file or "",
+            source_file=request.source_file or "",
         )
         try:
             return await self._file(caller, filed)
         except EntryConflict:  # another node was first, under another name or place
             return _answer(filed, "already filed")
 
-    async def put(self, caller: Caller, asked: ops.PutDrawerRequest) -> AddDrawerAnswer:
+    async def put(self, caller: Caller, request: ops.PutDrawerRequest) -> AddDrawerAnswer:
         """File a text under the caller's own id.
 
         Raises:
@@ -100,19 +100,19 @@ class PalaceFiling:
             PalaceFull: If the workspace has as many drawers as it may have.
             BrokerUnavailable: If it could not be recorded.
         """
-        wing, _, room = (asked.category or USER_WING).partition("/")
+        wing, _, room = (request.category or USER_WING).partition("/")
         filed = DrawerFiled(
-            drawer_id=asked.drawer_id,
+            drawer_id=request.drawer_id,
             wing=_part(wing) or USER_WING,
             room=_part(room) or GENERAL_ROOM,
-            content=await without_secrets(self._node, caller, asked.content, "content"),
+            content=await without_secrets(self._node, caller, request.content, "content"),
             memory_type="preference",
             added_by="mobile",
             added_by_agent=caller.principal.agent_id or "",
         )
         return await self._file(caller, filed)
 
-    async def write_diary(self, caller: Caller, asked: ops.DiaryWriteRequest) -> DiaryWriteAnswer:
+    async def write_diary(self, caller: Caller, request: ops.DiaryWriteRequest) -> DiaryWriteAnswer:
         """Write into a diary; an entry that is written twice is kept twice.
 
         Raises:
@@ -120,16 +120,16 @@ class PalaceFiling:
             PalaceFull: If the workspace has as many drawers as it may have.
             BrokerUnavailable: If it could not be recorded.
         """
-        _check_own_name(caller, asked.agent_name, "agent_name")
-        hall, room, entry_id = agent_slug(asked.agent_name), asked.topic or DIARY, mint_entry_id()
+        _check_own_name(caller, request.agent_name, "agent_name")
+        hall, room, entry_id = agent_slug(request.agent_name), request.topic or DIARY, mint_entry_id()
         filed = DrawerFiled(
-            drawer_id=drawer_id(DIARY, room, f"{entry_id}/{asked.entry}"),
+            drawer_id=drawer_id(DIARY, room, f"{entry_id}/{request.entry}"),
             wing=DIARY,
             room=room,
             hall=hall,
-            content=asked.entry,
+            content=request.entry,
             memory_type=DIARY,
-            added_by=asked.agent_name,
+            added_by=request.agent_name,
             added_by_agent=caller.principal.agent_id or "",
             pipeline_tier=PipelineTier.HEURISTIC,
             state=DrawerState.PROCESSED,
@@ -139,20 +139,20 @@ class PalaceFiling:
             seq = await self._record(caller, filed, "is filed", filed.drawer_id, entry_id)
         return DiaryWriteAnswer(drawer_id=filed.drawer_id, info=f"written into the diary of {hall}", seq=seq)
 
-    async def delete(self, caller: Caller, asked: ops.DeleteDrawerRequest) -> DeleteDrawerAnswer:
+    async def delete(self, caller: Caller, request: ops.DeleteDrawerRequest) -> DeleteDrawerAnswer:
         """Delete a drawer; ``deleted`` is false if there is none.
 
         Raises:
             NotAllowed: If the caller may not change it.
         """
-        known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
+        known = await self._drawers.latest(caller.workspace_id, request.drawer_id)
         if known is None or not known.open:
-            return DeleteDrawerAnswer(deleted=False, info=f"there is no drawer {asked.drawer_id}")
+            return DeleteDrawerAnswer(deleted=False, info=f"there is no drawer {request.drawer_id}")
         _check_author(caller, known)
-        seq = await self._record(caller, DrawerDeleted(drawer_id=asked.drawer_id), "is deleted", asked.drawer_id)
+        seq = await self._record(caller, DrawerDeleted(drawer_id=request.drawer_id), "is deleted", request.drawer_id)
         return DeleteDrawerAnswer(deleted=True, info="deleted; it can be restored", seq=seq)
 
-    async def restore(self, caller: Caller, asked: ops.RestoreDrawerRequest) -> DrawerAnswer:
+    async def restore(self, caller: Caller, request: ops.RestoreDrawerRequest) -> DrawerAnswer:
         """Let a drawer count again; one that failed is classified again.
 
         Raises:
@@ -161,22 +161,22 @@ class PalaceFiling:
             PalaceFull: If the workspace has as many drawers as it may have.
         """
         async with self.one_at_a_time:
-            known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
+            known = await self._drawers.latest(caller.workspace_id, request.drawer_id)
             if known is None:
-                raise no_drawer(asked.drawer_id)
+                raise no_drawer(request.drawer_id)
             _check_author(caller, known)
             if not known.open:
-                deletion = f"the deletion of drawer {asked.drawer_id}"
+                deletion = f"the deletion of drawer {request.drawer_id}"
                 check_may_change(caller, Author(known.row.removed_by, None), deletion, shared=True)
             failed = known.open and known.row.state == DrawerState.FAILED
             if not known.live or failed:
                 if not known.live:
                     await self._check_room(caller)
-                restored = DrawerRestored(drawer_id=asked.drawer_id)
-                await self._record(caller, restored, "is restored", asked.drawer_id)
-        return await self._shown(caller, asked.drawer_id)
+                restored = DrawerRestored(drawer_id=request.drawer_id)
+                await self._record(caller, restored, "is restored", request.drawer_id)
+        return await self._shown(caller, request.drawer_id)
 
-    async def update(self, caller: Caller, asked: ops.UpdateDrawerRequest) -> DrawerAnswer:
+    async def update(self, caller: Caller, request: ops.UpdateDrawerRequest) -> DrawerAnswer:
         """Move a drawer, or set its type or importance.
 
         Raises:
@@ -184,26 +184,26 @@ class PalaceFiling:
             NotFound: If there is no such drawer.
             NotAllowed: If the caller may not change it, or it would enter another agent's diary.
         """
-        given = asked.model_dump(exclude={"workspace_id"}, exclude_none=True)
+        given = request.model_dump(exclude={"workspace_id"}, exclude_none=True)
         if len(given) == 1:
             raise InvalidRequest((FieldProblem("wing", "nothing to change", "give at least one field"),))
-        known = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
+        known = await self._drawers.latest(caller.workspace_id, request.drawer_id)
         if known is None or not known.open:
-            raise no_drawer(asked.drawer_id)
+            raise no_drawer(request.drawer_id)
         _check_author(caller, known)
-        if (asked.wing or known.row.wing) == DIARY:
-            _check_own_name(caller, known.row.hall if asked.hall is None else asked.hall, "hall")
-        await self._record(caller, DrawerUpdated.model_validate(given), "is updated", asked.drawer_id)
-        return await self._shown(caller, asked.drawer_id)
+        if (request.wing or known.row.wing) == DIARY:
+            _check_own_name(caller, known.row.hall if request.hall is None else request.hall, "hall")
+        await self._record(caller, DrawerUpdated.model_validate(given), "is updated", request.drawer_id)
+        return await self._shown(caller, request.drawer_id)
 
-    async def set_identity(self, caller: Caller, asked: ops.SetIdentityRequest) -> InfoAnswer:
+    async def set_identity(self, caller: Caller, request: ops.SetIdentityRequest) -> InfoAnswer:
         """Set the identity of the workspace."""
-        seq = await self._record(caller, PalaceIdentitySet(content=asked.content), "is set", "the identity")
+        seq = await self._record(caller, PalaceIdentitySet(content=request.content), "is set", "the identity")
         return InfoAnswer(info="the identity is set", seq=seq)
 
-    async def ingest(self, caller: Caller, asked: ops.PalaceIngestRequest) -> InfoAnswer:
+    async def ingest(self, caller: Caller, request: ops.PalaceIngestRequest) -> InfoAnswer:
         """Ask that chat entries that are not filed yet are filed."""
-        seq = await self._record(caller, PalaceIngestAsked(since_seq=asked.since_seq), "is asked for", "an ingestion")
+        seq = await self._record(caller, PalaceIngestAsked(since_seq=request.since_seq), "is asked for", "an ingestion")
         return InfoAnswer(info="the reactor palace_ingest files what is not filed yet", seq=seq)
 
     async def _file(self, caller: Caller, filed: DrawerFiled) -> AddDrawerAnswer:

@@ -66,63 +66,63 @@ class KnowledgeGraph:
         self._writing = asyncio.Lock()
         self._last_write = 0
 
-    async def add(self, caller: Caller, asked: ops.KgAddRequest, layered: Layered | None = None) -> ops.KgAddAnswer:
+    async def add(self, caller: Caller, request: ops.KgAddRequest, layered: Layered | None = None) -> ops.KgAddAnswer:
         """Record a fact, and the end of what it replaces; returns after the ack.
 
         Args:
             caller: Who asserts it.
-            asked: The fact.
+            request: The fact.
             layered: Its fields of layered memory, where facts contradict each other and end nothing.
 
         Raises:
             InvalidRequest: If the end is before the start, or the workspace has as many facts or entities as it may.
         """
-        _check(asked.valid_from, asked.valid_to, "valid_to")
-        asked = await self._storable(caller, asked, "subject", "predicate", "object")
+        _check(request.valid_from, request.valid_to, "valid_to")
+        request = await self._storable(caller, request, "subject", "predicate", "object")
         replaces, layered = layered is None, layered or PLAIN
         async with self._one_write():
             workspace_id = caller.workspace_id
-            found = await self._read.open_facts(workspace_id, asked.subject, asked.predicate, asked.object)
-            known = [fact for fact in found if fact.namespace == layered.namespace]
+            rows = await self._read.open_facts(workspace_id, request.subject, request.predicate, request.object)
+            known = [fact for fact in rows if fact.namespace == layered.namespace]
             if known:
                 fact = known[0]
                 info = "the fact is known and has no end; nothing was added"
                 return ops.KgAddAnswer(triple_id=fact.fact_id, added=False, info=info, seq=fact.asserted_seq)
-            subject, subject_known = await self._end_of(workspace_id, asked.subject, asked.subject_type)
-            object_, object_known = await self._end_of(workspace_id, asked.object, asked.object_type)
+            subject, subject_known = await self._end_of(workspace_id, request.subject, request.subject_type)
+            object_, object_known = await self._end_of(workspace_id, request.object, request.object_type)
             new = {
                 end.entity_id for end, is_known in ((subject, subject_known), (object_, object_known)) if not is_known
             }
             await self._check_limits(workspace_id, len(new))
-            said = FactAsserted(
+            fact_asserted = FactAsserted(
                 fact_id="t_" + uuid7_hex(to_ms(self._clock())),
                 subject=subject,
-                predicate=asked.predicate,
+                predicate=request.predicate,
                 object=object_,
-                valid_from=asked.valid_from,
-                valid_to=asked.valid_to,
-                confidence=asked.confidence,
-                source_drawer_id=asked.source_closet,
-                source_entry_id=asked.source_entry_id,
+                valid_from=request.valid_from,
+                valid_to=request.valid_to,
+                confidence=request.confidence,
+                source_drawer_id=request.source_closet,
+                source_entry_id=request.source_entry_id,
                 namespace=layered.namespace,
                 text=layered.text,
                 fact_type=layered.fact_type,
                 half_life_hours=layered.half_life_hours,
                 single_valued=layered.single_valued,
             )
-            named = f"{subject.name} {asked.predicate} {object_.name}"
-            ended = await self._end_replaced(caller, asked, named) if replaces else ()
-            seq = await self._record(caller, said, named)
+            named = f"{subject.name} {request.predicate} {object_.name}"
+            ended = await self._end_replaced(caller, request, named) if replaces else ()
+            seq = await self._record(caller, fact_asserted, named)
         info = f"the fact was added, and {len(ended)} ended" if ended else "the fact was added"
-        return ops.KgAddAnswer(triple_id=said.fact_id, added=True, info=info, seq=seq, ended_ids=ended)
+        return ops.KgAddAnswer(triple_id=fact_asserted.fact_id, added=True, info=info, seq=seq, ended_ids=ended)
 
-    async def _end_replaced(self, caller: Caller, asked: ops.KgAddRequest, named: str) -> tuple[str, ...]:
+    async def _end_replaced(self, caller: Caller, request: ops.KgAddRequest, named: str) -> tuple[str, ...]:
         """End the facts with another object that a new fact replaces, as far as the caller may; returns their ids."""
-        if not declared_single(asked.predicate) or asked.valid_to is not None:
+        if not declared_single(request.predicate) or request.valid_to is not None:
             return ()
-        ended = self._clock().date().isoformat() if asked.valid_from is None else before(asked.valid_from)
+        ended = self._clock().date().isoformat() if request.valid_from is None else before(request.valid_from)
         last_ms = span_of(ended).last_ms
-        others = await self._read.open_others(caller.workspace_id, asked.subject, asked.predicate, asked.object)
+        others = await self._read.open_others(caller.workspace_id, request.subject, request.predicate, request.object)
         facts = tuple(
             fact.fact_id
             for fact in others
@@ -131,127 +131,127 @@ class KnowledgeGraph:
             and may_change(caller, _author(fact), shared=True)
         )
         if facts:
-            said = FactEnded(fact_ids=facts, ended=ended, reason=f"replaced: {named}"[:MAX_REASON])
-            await self._record(caller, said, f"replaced: {named}")
+            fact_ended = FactEnded(fact_ids=facts, ended=ended, reason=f"replaced: {named}"[:MAX_REASON])
+            await self._record(caller, fact_ended, f"replaced: {named}")
         return facts
 
-    async def invalidate(self, caller: Caller, asked: ops.KgInvalidateRequest) -> ops.KgInvalidateAnswer:
+    async def invalidate(self, caller: Caller, request: ops.KgInvalidateRequest) -> ops.KgInvalidateAnswer:
         """Record that a fact ended; returns after the ack.
 
         Raises:
             NotAllowed: If an OWNER or ADMIN asserted it and the caller is neither.
             InvalidRequest: If the end is before the start.
         """
-        ended = asked.ended or self._clock().date().isoformat()
+        ended = request.ended or self._clock().date().isoformat()
         async with self._one_write():
-            found = await self._read.open_facts(caller.workspace_id, asked.subject, asked.predicate, asked.object)
-            named = f"{asked.subject} {asked.predicate} {asked.object}"
-            if not found:
+            rows = await self._read.open_facts(caller.workspace_id, request.subject, request.predicate, request.object)
+            named = f"{request.subject} {request.predicate} {request.object}"
+            if not rows:
                 info = f"nothing changed: no fact {named!r} without an end"
                 return ops.KgInvalidateAnswer(ended_ids=(), ended=ended, info=info, seq=None)
-            for fact in found:
+            for fact in rows:
                 check_may_change(caller, _author(fact), f"the fact {fact.fact_id}", shared=True)
                 _check(fact.valid_from, ended, "ended")
-            ids = tuple(fact.fact_id for fact in found)
-            said = FactEnded(fact_ids=ids, ended=ended, reason=asked.reason)
-            seq = await self._record(caller, said, f"ended: {named}")
+            ids = tuple(fact.fact_id for fact in rows)
+            fact_ended = FactEnded(fact_ids=ids, ended=ended, reason=request.reason)
+            seq = await self._record(caller, fact_ended, f"ended: {named}")
         info = f"ended on {ended}: {', '.join(ids)}"
         return ops.KgInvalidateAnswer(ended_ids=ids, ended=ended, info=info, seq=seq)
 
-    async def name(self, caller: Caller, asked: ops.KgEntityRequest) -> ops.KgEntityAnswer:
+    async def name(self, caller: Caller, request: ops.KgEntityRequest) -> ops.KgEntityAnswer:
         """Record an entity's name, type and aliases; returns once they can be read.
 
         Raises:
             InvalidRequest: If an alias is the entity itself, means another entity, or has aliases.
         """
-        asked = await self._storable(caller, asked, "entity")
+        request = await self._storable(caller, request, "entity")
         async with self._one_write():
             workspace_id = caller.workspace_id
-            known = await self._read.entity(workspace_id, asked.entity)
-            root = entity_id(asked.entity) if known is None else known.entity_id
-            same = known is None or known.entity_id == entity_id(asked.entity)
-            given = FactEntity(
+            known = await self._read.entity(workspace_id, request.entity)
+            root = entity_id(request.entity) if known is None else known.entity_id
+            same = known is None or known.entity_id == entity_id(request.entity)
+            fact_entity = FactEntity(
                 entity_id=root,
-                name=asked.entity if same or known is None else known.name,
-                type=asked.type or (known.type if known else GENERAL_TYPE),
+                name=request.entity if same or known is None else known.name,
+                type=request.type or (known.type if known else GENERAL_TYPE),
             )
-            said = EntityNamed(
-                entity=given,
-                aliases=tuple([await self._alias(workspace_id, root, name) for name in asked.aliases]),
+            entity_named = EntityNamed(
+                entity=fact_entity,
+                aliases=tuple([await self._alias(workspace_id, root, name) for name in request.aliases]),
                 dropped_aliases=tuple(
-                    [await self._former_alias(workspace_id, root, name) for name in asked.dropped_aliases]
+                    [await self._former_alias(workspace_id, root, name) for name in request.dropped_aliases]
                 ),
             )
             await self._check_limits(workspace_id, int(known is None), facts=0)
-            seq = await self._record(caller, said, f"entity {given.name} is named")
+            seq = await self._record(caller, entity_named, f"entity {fact_entity.name} is named")
         visible = await self._node.shows(seq, FACTS_PROJECTION)
         aliases = await self._read.aliases(workspace_id, root)
         return ops.KgEntityAnswer(
             entity_id=root,
-            name=given.name,
-            type=given.type,
+            name=fact_entity.name,
+            type=fact_entity.type,
             aliases=tuple(row.name for row in aliases),
             seq=seq,
             visible=visible,
         )
 
-    async def query(self, caller: Caller, asked: ops.KgQueryRequest) -> ops.KgQueryAnswer:
+    async def query(self, caller: Caller, request: ops.KgQueryRequest) -> ops.KgQueryAnswer:
         """The facts about an entity, found by its name, else by an alias, else by meaning."""
         view_seq, workspace_id = self._read.view_seq, caller.workspace_id
-        entity = await self._read.entity(workspace_id, asked.entity, asked.as_of_seq)
-        found_by: ops.FoundBy = "name" if _is_named(entity, asked.entity) else "alias"
+        entity = await self._read.entity(workspace_id, request.entity, request.as_of_seq)
+        found_by: ops.FoundBy = "name" if _is_named(entity, request.entity) else "alias"
         similarity: float | None = None
-        if entity is None and asked.as_of_seq is None:
-            meant = await self._finder.find(workspace_id, asked.entity)
+        if entity is None and request.as_of_seq is None:
+            meant = await self._finder.find(workspace_id, request.entity)
             if meant is not None:
                 entity = await self._read.of_id(workspace_id, meant.entity_id)
                 found_by, similarity = "meaning", round(meant.cosine, 4)
-        found = [] if entity is None else await self._read.facts(
+        facts = [] if entity is None else await self._read.facts(
             workspace_id,
             limit=ops.FACTS_SHOWN + 1,
             order=LATEST_FIRST,
             about=entity.entity_id,
-            direction=asked.direction,
-            span=span_of(asked.as_of) if asked.as_of else None,
-            seq=asked.as_of_seq,
+            direction=request.direction,
+            span=span_of(request.as_of) if request.as_of else None,
+            seq=request.as_of_seq,
         )  # fmt: skip
         own = set()
         if entity is not None:
-            aliases = await self._read.aliases(workspace_id, entity.entity_id, asked.as_of_seq)
+            aliases = await self._read.aliases(workspace_id, entity.entity_id, request.as_of_seq)
             own = {entity.entity_id, *(row.entity_id for row in aliases)}
         results = tuple(
-            ops.EntityFact(**fact_fields(*one), direction="outgoing" if one[0].subject_id in own else "incoming")
-            for one in found[: ops.FACTS_SHOWN]
+            ops.EntityFact(**fact_fields(*fact), direction="outgoing" if fact[0].subject_id in own else "incoming")
+            for fact in facts[: ops.FACTS_SHOWN]
         )
         return ops.KgQueryAnswer(
-            entity=entity.name if entity else asked.entity,
+            entity=entity.name if entity else request.entity,
             found_by=found_by if entity else None,
             similarity=similarity if entity else None,
             results=results,
             count=len(results),
-            truncated=len(found) > ops.FACTS_SHOWN,
+            truncated=len(facts) > ops.FACTS_SHOWN,
             view_seq=view_seq,
         )
 
-    async def timeline(self, caller: Caller, asked: ops.KgTimelineRequest) -> ops.KgTimelineAnswer:
+    async def timeline(self, caller: Caller, request: ops.KgTimelineRequest) -> ops.KgTimelineAnswer:
         """Facts by their start."""
         view_seq, workspace_id = self._read.view_seq, caller.workspace_id
         about = None
-        if asked.entity is not None:
-            entity = await self._read.entity(workspace_id, asked.entity, asked.as_of_seq)
-            about = entity.entity_id if entity else entity_id(asked.entity)
-        found = await self._read.facts(
-            workspace_id, limit=ops.TIMELINE_SHOWN + 1, order=BY_START, about=about, seq=asked.as_of_seq
+        if request.entity is not None:
+            entity = await self._read.entity(workspace_id, request.entity, request.as_of_seq)
+            about = entity.entity_id if entity else entity_id(request.entity)
+        hits = await self._read.facts(
+            workspace_id, limit=ops.TIMELINE_SHOWN + 1, order=BY_START, about=about, seq=request.as_of_seq
         )
-        events = tuple(ops.Fact(**fact_fields(*one)) for one in found[: ops.TIMELINE_SHOWN])
+        events = tuple(ops.Fact(**fact_fields(*hit)) for hit in hits[: ops.TIMELINE_SHOWN])
         return ops.KgTimelineAnswer(
-            events=events, count=len(events), truncated=len(found) > ops.TIMELINE_SHOWN, view_seq=view_seq
+            events=events, count=len(events), truncated=len(hits) > ops.TIMELINE_SHOWN, view_seq=view_seq
         )
 
-    async def stats(self, caller: Caller, asked: ops.KgStatsRequest) -> ops.KgStatsAnswer:
+    async def stats(self, caller: Caller, request: ops.KgStatsRequest) -> ops.KgStatsAnswer:
         """Counts of entities and facts."""
         view_seq = self._read.view_seq
-        entities, triples, current, predicates = await self._read.counts(caller.workspace_id, asked.as_of_seq)
+        entities, triples, current, predicates = await self._read.counts(caller.workspace_id, request.as_of_seq)
         return ops.KgStatsAnswer(
             entities=entities,
             triples=triples,
@@ -267,13 +267,13 @@ class KnowledgeGraph:
             await self._views.wait_for(self._last_write, self._node.wait_s, FACTS_PROJECTION)
             yield
 
-    async def _storable(self, caller: Caller, asked: Q, *fields: str) -> Q:
+    async def _storable(self, caller: Caller, request: Q, *fields: str) -> Q:
         """A request whose names may be stored: ids are made of them."""
-        names = {name: await self._name(caller, asked, name) for name in fields}
-        return asked.model_copy(update=names)
+        names = {name: await self._name(caller, request, name) for name in fields}
+        return request.model_copy(update=names)
 
-    async def _name(self, caller: Caller, asked: Request, field: str) -> str:
-        return await storable(self._journal, caller.workspace_id, getattr(asked, field), field, MAX_NAME)
+    async def _name(self, caller: Caller, request: Request, field: str) -> str:
+        return await storable(self._journal, caller.workspace_id, getattr(request, field), field, MAX_NAME)
 
     async def _end_of(self, workspace_id: str, name: str, type_: str | None) -> tuple[FactEntity, bool]:
         """One end of a fact, and whether the entity is known; an alias is recorded as the entity that it means."""
@@ -309,8 +309,8 @@ class KnowledgeGraph:
                 f"the workspace has {known} entities, the limit is {self._max_entities}", hint="name known entities"
             )
 
-    async def _record(self, caller: Caller, said: ControlPayload, summary: str) -> int:
-        decided = await self._node.decide(caller, said, summary, **caller.author_fields)
+    async def _record(self, caller: Caller, payload: ControlPayload, summary: str) -> int:
+        decided = await self._node.decide(caller, payload, summary, **caller.author_fields)
         self._last_write = max(self._last_write, decided.seq)
         return decided.seq
 

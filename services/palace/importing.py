@@ -31,7 +31,7 @@ class PalaceImport:
         self._drawers = DrawerReader(node.views)
         self._one_at_a_time = node.use(filing.PalaceFiling).one_at_a_time
 
-    async def run(self, caller: Caller, asked: ImportDrawersRequest) -> ImportDrawersAnswer:
+    async def run(self, caller: Caller, request: ImportDrawersRequest) -> ImportDrawersAnswer:
         """File drawers, or answer the outcome of each without filing.
 
         Raises:
@@ -41,66 +41,66 @@ class PalaceImport:
         seq = None
         async with self._one_at_a_time:
             left = max(0, MOST_DRAWERS - await self._drawers.count(caller.workspace_id))
-            for given in asked.drawers:
-                content = await filing.without_secrets(self._node, caller, given.content, "drawers")
-                one = given if content == given.content else given.model_copy(update={"content": content})
-                known = await self._drawers.latest(caller.workspace_id, one.drawer_id)
-                outcome = _outcome(one, known, asked.restore)
-                if one.drawer_id in outcomes:
+            for drawer in request.drawers:
+                content = await filing.without_secrets(self._node, caller, drawer.content, "drawers")
+                stored_drawer = drawer if content == drawer.content else drawer.model_copy(update={"content": content})
+                known = await self._drawers.latest(caller.workspace_id, stored_drawer.drawer_id)
+                outcome = _outcome(stored_drawer, known, request.restore)
+                if stored_drawer.drawer_id in outcomes:
                     outcome = "unchanged"
                 elif outcome == "added" and not left:
                     outcome = "no_room"
                 left -= outcome == "added"
-                if outcome in ("added", "replaced") and not asked.dry_run:
-                    seq = await self._file(caller, one, known, asked.imported_from, outcome == "replaced")
-                said = ImportedDrawerAnswer(drawer_id=one.drawer_id, outcome=outcome)
-                outcomes.setdefault(one.drawer_id, said)
+                if outcome in ("added", "replaced") and not request.dry_run:
+                    seq = await self._file(caller, stored_drawer, known, request.imported_from, outcome == "replaced")
+                answer = ImportedDrawerAnswer(drawer_id=stored_drawer.drawer_id, outcome=outcome)
+                outcomes.setdefault(stored_drawer.drawer_id, answer)
             if seq is not None:
                 await self._node.shows(seq, DRAWERS_PROJECTION)
         return ImportDrawersAnswer(drawers=tuple(outcomes.values()), room_left=left, seq=seq)
 
     async def _file(
-        self, caller: Caller, one: ImportedDrawer, known: Drawer | None, source: str, replace: bool
+        self, caller: Caller, drawer: ImportedDrawer, known: Drawer | None, source: str, replace: bool
     ) -> int | None:
         if replace:
-            gone = DrawerDeleted(drawer_id=one.drawer_id)
-            removed = await self._node.decide(caller, gone, f"{one.drawer_id} is replaced", **caller.author_fields)
+            gone = DrawerDeleted(drawer_id=drawer.drawer_id)
+            removed = await self._node.decide(caller, gone, f"{drawer.drawer_id} is replaced", **caller.author_fields)
             assert known is not None
             known = dataclasses.replace(known, row=known.row._replace(until_seq=removed.seq))
-        filed = _filed(caller, one, source)
+        filed = _filed(caller, drawer, source)
         try:
             entry_id = filing.filing_id(caller, filed, known)
-            summary = f"{one.drawer_id} is imported"
+            summary = f"{drawer.drawer_id} is imported"
             decided = await self._node.decide(caller, filed, summary, entry_id=entry_id, **caller.author_fields)
         except EntryConflict:  # another node was first
             return None
         return decided.seq
 
 
-def _outcome(one: ImportedDrawer, known: Drawer | None, restore: bool) -> str:
-    if is_noise(one.content):
+def _outcome(drawer: ImportedDrawer, known: Drawer | None, restore: bool) -> str:
+    if is_noise(drawer.content):
         return "noise"
     if known is None:
         return "added"
-    same = known.row.content == one.content
+    same = known.row.content == drawer.content
     if known.open:
         return "unchanged" if same else "replaced"
     return "deleted_here" if same and not restore else "added"
 
 
-def _filed(caller: Caller, one: ImportedDrawer, source: str) -> DrawerFiled:
-    found = classify(one.content, filing.LEAST_CONFIDENCE)
+def _filed(caller: Caller, drawer: ImportedDrawer, source: str) -> DrawerFiled:
+    classified = classify(drawer.content, filing.LEAST_CONFIDENCE)
     return DrawerFiled(
-        drawer_id=one.drawer_id,
-        wing=one.wing,
-        room=one.room,
-        hall=one.hall,
-        content=one.content,
-        memory_type=one.memory_type or found.memory_type,
-        importance=found.importance if one.importance is None else one.importance,
-        added_by=one.added_by or caller.acts_as[1],
-        source_file=one.source_file,
-        filed_ms=None if one.filed_at is None else to_ms(parse_ts(one.filed_at)),
+        drawer_id=drawer.drawer_id,
+        wing=drawer.wing,
+        room=drawer.room,
+        hall=drawer.hall,
+        content=drawer.content,
+        memory_type=drawer.memory_type or classified.memory_type,
+        importance=classified.importance if drawer.importance is None else drawer.importance,
+        added_by=drawer.added_by or caller.acts_as[1],
+        source_file=drawer.source_file,
+        filed_ms=None if drawer.filed_at is None else to_ms(parse_ts(drawer.filed_at)),
         imported_from=source,
     )
 

@@ -47,30 +47,32 @@ class Mentions:
         """Take in entities and facts."""
         entities = rows.of(KG_ENTITIES, *_ENTITY)
         if entities is not None:
-            for entity_id, name, alias_of, until in zip(*(values_of(entities, one) for one in _ENTITY), strict=True):
+            for entity_id, name, alias_of, until in zip(
+                *(values_of(entities, column) for column in _ENTITY), strict=True
+            ):
                 if until is None:
                     self._put_entity(entity_id, name, alias_of)
         facts = rows.of(FACTS, *_FACT)
         if facts is not None:
-            for key, *fact, drawer_id, until in zip(*(values_of(facts, one) for one in _FACT), strict=True):
+            for key, *fact, drawer_id, until in zip(*(values_of(facts, column) for column in _FACT), strict=True):
                 if until is None and drawer_id is not None:
                     subject, object_, from_ms, to_ms = fact
                     self._put_fact(int(key), _Fact((subject, object_), from_ms, to_ms, drawer_id))
 
     def drawers(self, query: str, now_ms: int) -> dict[str, float]:
         """The drawers of facts about the entities that a query names, with their weights."""
-        found: dict[str, float] = {}
+        weights: dict[str, float] = {}
         for root in sorted(self._roots(query)):
             same = {root, *self._aliases.get(root, ())}
-            about = dict.fromkeys(key for one in sorted(same) for key in self._about.get(one, ()))
+            about = dict.fromkeys(key for entity in sorted(same) for key in self._about.get(entity, ()))
             latest = list(about)[-MOST_FACTS:]
             weight = math.log1p(len(self._facts) / max(1, len(about)))
             for drawer_id in {fact.drawer_id for key in latest if _holds(fact := self._facts[key], now_ms)}:
-                found[drawer_id] = found.get(drawer_id, 0.0) + weight
-        return found
+                weights[drawer_id] = weights.get(drawer_id, 0.0) + weight
+        return weights
 
     def _roots(self, query: str) -> set[str]:
-        return {self._means.get(one, one) for words in _phrases(query) for one in self._named.get(words, ())}
+        return {self._means.get(entity, entity) for words in _phrases(query) for entity in self._named.get(words, ())}
 
     def _put_entity(self, entity_id: str, name: str, alias_of: str | None) -> None:
         if (before := self._names.get(entity_id)) is not None:

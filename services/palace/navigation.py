@@ -28,29 +28,29 @@ class Navigation:
         self._places = DrawerReader(node.views).places
         self._explicit = node.use(Tunnels).explicit
 
-    async def traverse(self, caller: Caller, asked: ops.TraverseRequest) -> ops.TraverseAnswer:
+    async def traverse(self, caller: Caller, request: ops.TraverseRequest) -> ops.TraverseAnswer:
         """The rooms around a room.
 
         Raises:
             NotFound: If there is no such room; names similar ones.
         """
         rooms = await self._rooms(caller)
-        if asked.start_room not in rooms:
-            close = difflib.get_close_matches(asked.start_room, rooms, _SUGGESTED, _CUTOFF)
+        if request.start_room not in rooms:
+            close = difflib.get_close_matches(request.start_room, rooms, _SUGGESTED, _CUTOFF)
             hint = f"similar rooms: {', '.join(close)}" if close else "list the rooms to see their names"
-            raise NotFound(f"no room {asked.start_room[:64]!r}", hint=hint, field="start_room")
-        found = tuple(
-            ops.ReachedRoom(**_fields(one.room), hop=one.hop, connected_via=one.connected_via)
-            for one in walk(rooms, asked.start_room, asked.max_hops)
+            raise NotFound(f"no room {request.start_room[:64]!r}", hint=hint, field="start_room")
+        rooms_found = tuple(
+            ops.ReachedRoom(**_fields(step.room), hop=step.hop, connected_via=step.connected_via)
+            for step in walk(rooms, request.start_room, request.max_hops)
         )
-        return ops.TraverseAnswer(rooms=found, count=len(found))
+        return ops.TraverseAnswer(rooms=rooms_found, count=len(rooms_found))
 
-    async def tunnels(self, caller: Caller, asked: ops.TunnelsRequest) -> ops.TunnelsAnswer:
+    async def tunnels(self, caller: Caller, request: ops.TunnelsRequest) -> ops.TunnelsAnswer:
         """The rooms in several wings, and the explicit tunnels."""
-        wings = [wing for wing in (asked.wing_a, asked.wing_b) if wing]
-        found = tuple(ops.TunnelRoom(**_fields(room)) for room in tunnels(await self._rooms(caller), *wings))
+        wings = [wing for wing in (request.wing_a, request.wing_b) if wing]
+        rooms_found = tuple(ops.TunnelRoom(**_fields(room)) for room in tunnels(await self._rooms(caller), *wings))
         explicit = (await self._explicit(caller, *wings))[:NODES_SHOWN]
-        return ops.TunnelsAnswer(tunnels=found, count=len(found), explicit=explicit)
+        return ops.TunnelsAnswer(tunnels=rooms_found, count=len(rooms_found), explicit=explicit)
 
     async def figures(self, caller: Caller, _asked: ops.PalaceGraphRequest) -> ops.PalaceGraphAnswer:
         """Figures of the graph."""

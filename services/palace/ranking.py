@@ -55,7 +55,7 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DrawerQuery:
     """A query for the drawers of a workspace.
 
     Attributes:
@@ -72,14 +72,14 @@ class Asked:
     now_ms: int = 0
 
 
-def rank_drawers(index: DrawerIndex, asked: Asked) -> list[Ranked]:
+def rank_drawers(index: DrawerIndex, query: DrawerQuery) -> list[Ranked]:
     """The best drawers: score descending, then newer, then by id."""
-    arms = _Arms(index, asked)
-    scores = dict(arms.seed_scores() if asked.recipe is PalaceRecipe.PALACE_SEED else arms.default_scores())
+    arms = _Arms(index, query)
+    scores = dict(arms.seed_scores() if query.recipe is PalaceRecipe.PALACE_SEED else arms.default_scores())
     best = sorted(scores, key=lambda slot: (-scores[slot], -index.at(slot).filed_ms, index.at(slot).drawer_id))
     return [
         Ranked(index.at(slot), index.texts.text_of(slot).text, arms.similarity(slot), scores[slot])
-        for slot in best[: asked.limit]
+        for slot in best[: query.limit]
     ]
 
 
@@ -87,9 +87,9 @@ def alike_drawers(index: DrawerIndex, vector: Floats, least: float, limit: int) 
     """The drawers whose cosine with a vector is at least ``least``, the most similar first."""
     cosines = cosines_of(index.texts, index.texts.live, vector)
     slots = np.flatnonzero(cosines >= least)
-    found = best_of([index.texts], [slots], [cosines[slots]], limit)
+    best = best_of([index.texts], [slots], [cosines[slots]], limit)
     return [
-        Ranked(index.at(slot), index.texts.text_of(slot).text, min(1.0, cosine), cosine) for _, slot, cosine in found
+        Ranked(index.at(slot), index.texts.text_of(slot).text, min(1.0, cosine), cosine) for _, slot, cosine in best
     ]
 
 
@@ -112,25 +112,25 @@ def alike_by_words(
     if embedded:
         among &= texts.matrix.lacking(len(texts))
     slots = np.flatnonzero(among)
-    found = best_of([texts], [slots], [cosines[slots]], limit)
-    return [Ranked(index.at(slot), texts.text_of(slot).text, min(1.0, one), one) for _, slot, one in found]
+    best = best_of([texts], [slots], [cosines[slots]], limit)
+    return [Ranked(index.at(slot), texts.text_of(slot).text, min(1.0, cosine), cosine) for _, slot, cosine in best]
 
 
 class _Arms:
     """The scores of each arm for the drawers of a place."""
 
-    def __init__(self, index: DrawerIndex, asked: Asked) -> None:
+    def __init__(self, index: DrawerIndex, query: DrawerQuery) -> None:
         self._index = index
-        self._asked = asked
-        texts, mask = index.texts, index.mask(asked.wing, asked.room)
+        self._asked = query
+        texts, mask = index.texts, index.mask(query.wing, query.room)
         self._mask = mask
         words = Words([texts], [mask])
-        words.find(asked.query)
+        words.find(query.query)
         self._lexical = words.sums[0]
         self._best = sum(words.weights.values()) * (K1 + 1.0) or 1.0
-        vector = asked.query.vector
+        vector = query.query.vector
         self._cosines = None if vector is None else cosines_of(texts, mask, vector)
-        mentioned = index.mentions.drawers(asked.query.text, asked.now_ms)
+        mentioned = index.mentions.drawers(query.query.text, query.now_ms)
         self._graph = {
             slot: weight
             for drawer_id, weight in mentioned.items()
@@ -140,23 +140,23 @@ class _Arms:
     def similarity(self, slot: int) -> float:
         """The cosine, else the BM25 score as a fraction; 0 to 1."""
         cosine = np.nan if self._cosines is None else float(self._cosines[slot])
-        found = float(self._lexical[slot]) / self._best if np.isnan(cosine) else cosine
-        return min(1.0, max(0.0, found))
+        share = float(self._lexical[slot]) / self._best if np.isnan(cosine) else cosine
+        return min(1.0, max(0.0, share))
 
     def default_scores(self) -> Iterable[tuple[int, float]]:
         """Slot and score by the default recipe."""
         lexical = self._lexical / (self._lexical.max(initial=0.0) or 1.0)
-        own, found = lexical.copy(), lexical > 0.0
+        own, has_score = lexical.copy(), lexical > 0.0
         if self._cosines is not None:
             lacking = np.isnan(self._cosines)
             cosines = np.where(lacking, 0.0, self._cosines)
             own += np.where(lacking, lexical, np.maximum(cosines, 0.0) / (cosines.max(initial=0.0) or 1.0))
-            found |= cosines >= cosine_floor(self._cosines[~lacking], self._index.model)
+            has_score |= cosines >= cosine_floor(self._cosines[~lacking], self._index.model)
         most = max(self._graph.values(), default=1.0)
         for slot, weight in self._graph.items():
             own[slot] += weight / most
-            found[slot] = True
-        own[~found] = 0.0
+            has_score[slot] = True
+        own[~has_score] = 0.0
         before = self._index.previous
         behind = np.where((before >= 0) & self._mask, own[before], 0.0)
         score = own + FOLLOWS * np.maximum(behind - own, 0.0)

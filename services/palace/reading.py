@@ -71,149 +71,161 @@ class PalaceReading:
     async def status(self, caller: Caller, _asked: ops.PalaceStatusRequest) -> PalaceStatusAnswer:
         """Numbers of drawers."""
         rooms = await self._rooms(caller)
-        return PalaceStatusAnswer(total_drawers=sum(one.count for one in rooms), wings=_wings(rooms), rooms=rooms)
+        return PalaceStatusAnswer(total_drawers=sum(room.count for room in rooms), wings=_wings(rooms), rooms=rooms)
 
     async def wings(self, caller: Caller, _asked: ops.PalaceWingsRequest) -> PalaceWingsAnswer:
         """The wings."""
         return PalaceWingsAnswer(wings=_wings(await self._rooms(caller)))
 
-    async def rooms(self, caller: Caller, asked: ops.PalaceRoomsRequest) -> PalaceRoomsAnswer:
+    async def rooms(self, caller: Caller, request: ops.PalaceRoomsRequest) -> PalaceRoomsAnswer:
         """The rooms, of one wing or all."""
-        return PalaceRoomsAnswer(rooms=await self._rooms(caller, asked.wing))
+        return PalaceRoomsAnswer(rooms=await self._rooms(caller, request.wing))
 
     async def taxonomy(self, caller: Caller, _asked: ops.PalaceTaxonomyRequest) -> PalaceTaxonomyAnswer:
         """Wings with their rooms."""
         inside: dict[str, dict[str, int]] = {}
-        for one in await self._rooms(caller):
-            inside.setdefault(one.wing, {})[one.room] = one.count
+        for room in await self._rooms(caller):
+            inside.setdefault(room.wing, {})[room.room] = room.count
         return PalaceTaxonomyAnswer(taxonomy={wing: WingRooms(rooms=rooms) for wing, rooms in inside.items()})
 
-    async def search(self, caller: Caller, asked: ops.PalaceSearchRequest) -> PalaceSearchAnswer:
+    async def search(self, caller: Caller, request: ops.PalaceSearchRequest) -> PalaceSearchAnswer:
         """Drawers that answer the query, best first."""
-        found, receipt = await self._found(caller, asked)
-        hits = await asyncio.to_thread(_hits, caller, found)
-        return PalaceSearchAnswer(results=hits, count=len(found), receipt=receipt)
+        hits_found, receipt = await self._found(caller, request)
+        hits = await asyncio.to_thread(_hits, caller, hits_found)
+        return PalaceSearchAnswer(results=hits, count=len(hits_found), receipt=receipt)
 
-    async def render(self, caller: Caller, asked: PalaceRenderRequest) -> PalaceTextAnswer:
+    async def render(self, caller: Caller, request: PalaceRenderRequest) -> PalaceTextAnswer:
         """Drawers that answer the query as a text."""
-        found, receipt = await self._found(caller, asked)
-        shown = [
+        hits, receipt = await self._found(caller, request)
+        drawers = [
             FoundDrawer(
-                one.drawer.drawer_id,
-                one.drawer.wing,
-                one.drawer.room,
-                one.content,
-                one.score,
-                one.drawer.author_text,
-                one.drawer.source_file,
+                hit.drawer.drawer_id,
+                hit.drawer.wing,
+                hit.drawer.room,
+                hit.content,
+                hit.score,
+                hit.drawer.author_text,
+                hit.drawer.source_file,
             )
-            for one in found
+            for hit in hits
         ]
-        return _text(render_search(asked.query, shown), receipt)
+        return _text(render_search(request.query, drawers), receipt)
 
-    async def _found(self, caller: Caller, asked: ops.PalaceSearchRequest) -> tuple[list[Ranked], str | None]:
+    async def _found(self, caller: Caller, request: ops.PalaceSearchRequest) -> tuple[list[Ranked], str | None]:
         """Hits, best first, and the receipt of the search."""
-        found, model = await self._search.search(
+        hits, model = await self._search.search(
             caller.workspace_id,
-            asked.query,
-            asked.limit,
-            wing=asked.wing,
-            room=asked.room,
-            recipe=asked.recipe,
+            request.query,
+            request.limit,
+            wing=request.wing,
+            room=request.room,
+            recipe=request.recipe,
             agent_id=caller.principal.agent_id or "",
-            min_seq=asked.min_seq or 0,
+            min_seq=request.min_seq or 0,
         )
-        return found, self._recorded(caller, asked, found, model) if found else None
+        return hits, self._recorded(caller, request, hits, model) if hits else None
 
-    async def duplicates(self, caller: Caller, asked: ops.CheckDuplicateRequest) -> CheckDuplicateAnswer:
+    async def duplicates(self, caller: Caller, request: ops.CheckDuplicateRequest) -> CheckDuplicateAnswer:
         """Drawers that say almost the same."""
-        least = float(asked.threshold) if asked.threshold > 0 else ops.DUPLICATE_THRESHOLD
-        found = await self._search.alike(caller.workspace_id, asked.content, least, MOST_DUPLICATES, asked.min_seq or 0)
-        hits = await asyncio.to_thread(_hits, caller, found)
-        return CheckDuplicateAnswer(duplicates=hits, has_duplicate=bool(found))
+        least = float(request.threshold) if request.threshold > 0 else ops.DUPLICATE_THRESHOLD
+        hits_found = await self._search.alike(
+            caller.workspace_id, request.content, least, MOST_DUPLICATES, request.min_seq or 0
+        )
+        hits = await asyncio.to_thread(_hits, caller, hits_found)
+        return CheckDuplicateAnswer(duplicates=hits, has_duplicate=bool(hits_found))
 
-    async def get(self, caller: Caller, asked: ops.DrawerRequest) -> DrawerAnswer:
+    async def get(self, caller: Caller, request: ops.DrawerRequest) -> DrawerAnswer:
         """One drawer.
 
         Raises:
             NotFound: If there is none, or it was deleted or pruned.
         """
-        found = await self._drawers.latest(caller.workspace_id, asked.drawer_id)
-        if found is None or not found.open:
-            raise no_drawer(asked.drawer_id)
-        return await asyncio.to_thread(found.answer, caller)
+        drawer = await self._drawers.latest(caller.workspace_id, request.drawer_id)
+        if drawer is None or not drawer.open:
+            raise no_drawer(request.drawer_id)
+        return await asyncio.to_thread(drawer.answer, caller)
 
-    async def drawers(self, caller: Caller, asked: ops.DrawersRequest) -> DrawersAnswer:
+    async def drawers(self, caller: Caller, request: ops.DrawersRequest) -> DrawersAnswer:
         """Drawers of a place, newest first."""
-        found = await self._drawers.listed(
+        rows = await self._drawers.listed(
             caller.workspace_id,
-            asked.wing,
-            asked.room,
-            agent=asked.agent_id,
-            source=asked.imported_from,
-            limit=asked.limit,
-            offset=asked.offset,
+            request.wing,
+            request.room,
+            agent=request.agent_id,
+            source=request.imported_from,
+            limit=request.limit,
+            offset=request.offset,
         )
         total = await self._drawers.count(
-            caller.workspace_id, asked.wing, asked.room, agent=asked.agent_id, source=asked.imported_from
+            caller.workspace_id, request.wing, request.room, agent=request.agent_id, source=request.imported_from
         )
-        drawers = await asyncio.to_thread(lambda: tuple(one.answer(caller) for one in found))
+        drawers = await asyncio.to_thread(lambda: tuple(drawer.answer(caller) for drawer in rows))
         return DrawersAnswer(drawers=drawers, total=total)
 
-    async def diary(self, caller: Caller, asked: ops.DiaryReadRequest) -> DiaryReadAnswer:
+    async def diary(self, caller: Caller, request: ops.DiaryReadRequest) -> DiaryReadAnswer:
         """An agent's diary, newest first."""
-        hall = agent_slug(asked.agent_name)
-        found = await self._drawers.listed(caller.workspace_id, DIARY, hall=hall, limit=asked.last_n)
-        entries = await asyncio.to_thread(lambda: tuple(_diary_entry(caller, one) for one in found))
+        hall = agent_slug(request.agent_name)
+        rows = await self._drawers.listed(caller.workspace_id, DIARY, hall=hall, limit=request.last_n)
+        entries = await asyncio.to_thread(lambda: tuple(_diary_entry(caller, drawer) for drawer in rows))
         return DiaryReadAnswer(entries=entries, count=len(entries))
 
-    async def wake_up(self, caller: Caller, asked: ops.WakeUpRequest) -> PalaceTextAnswer:
+    async def wake_up(self, caller: Caller, request: ops.WakeUpRequest) -> PalaceTextAnswer:
         """Identity and essential story."""
-        identity, told = await self._standing(caller, asked)
+        identity, told = await self._standing(caller, request)
         return _text(wake_up(identity, told))
 
-    async def context(self, caller: Caller, asked: PalaceContextRequest) -> PalaceTextAnswer:
+    async def context(self, caller: Caller, request: PalaceContextRequest) -> PalaceTextAnswer:
         """Identity, essential story and the newest messages."""
-        identity, told = await self._standing(caller, asked)
+        identity, told = await self._standing(caller, request)
         memory = wake_up(identity, told) if identity or told else ""
         heard = [
-            ChatMessage("User" if one.role == "user" else one.name or "Agent", one.text)
-            for one in asked.messages
-            if not one.silent
+            ChatMessage("User" if message.role == "user" else message.name or "Agent", message.text)
+            for message in request.messages
+            if not message.silent
         ]
         return _text(render_context(memory, heard))
 
     async def _standing(
-        self, caller: Caller, asked: ops.WakeUpRequest | PalaceContextRequest
+        self, caller: Caller, request: ops.WakeUpRequest | PalaceContextRequest
     ) -> tuple[WorkspaceIdentity | None, list[LayerDrawer]]:
         """The identity, and the most important drawers."""
-        found = await self._search.important(caller.workspace_id, asked.wing, ESSENTIAL_DRAWERS, asked.min_seq or 0)
-        told = [
-            LayerDrawer(one.drawer_id, one.room, text, one.importance, one.filed_ms, one.author_text, one.source_file)
-            for one, text in found
+        important = await self._search.important(
+            caller.workspace_id, request.wing, ESSENTIAL_DRAWERS, request.min_seq or 0
+        )
+        drawers = [
+            LayerDrawer(
+                drawer.drawer_id,
+                drawer.room,
+                text,
+                drawer.importance,
+                drawer.filed_ms,
+                drawer.author_text,
+                drawer.source_file,
+            )
+            for drawer, text in important
         ]
-        return await self._drawers.identity(caller.workspace_id), told
+        return await self._drawers.identity(caller.workspace_id), drawers
 
-    async def recall(self, caller: Caller, asked: ops.PalaceRecallRequest) -> PalaceTextAnswer:
+    async def recall(self, caller: Caller, request: ops.PalaceRecallRequest) -> PalaceTextAnswer:
         """Drawers of a place as a text."""
-        found = await self._drawers.listed(caller.workspace_id, asked.wing, asked.room, limit=asked.limit)
-        return _text(render_recall([_told(one) for one in found], asked.wing, asked.room))
+        drawers = await self._drawers.listed(caller.workspace_id, request.wing, request.room, limit=request.limit)
+        return _text(render_recall([_told(drawer) for drawer in drawers], request.wing, request.room))
 
     async def _rooms(self, caller: Caller, wing: str | None = None) -> tuple[RoomCount, ...]:
         rooms = await self._drawers.rooms(caller.workspace_id, wing)
-        return tuple(RoomCount(wing=one, room=room, count=count) for one, room, count in rooms)
+        return tuple(RoomCount(wing=wing, room=room, count=count) for wing, room, count in rooms)
 
     def _recorded(
-        self, caller: Caller, asked: ops.PalaceSearchRequest, found: list[Ranked], model: str | None
+        self, caller: Caller, request: ops.PalaceSearchRequest, hits: list[Ranked], model: str | None
     ) -> str | None:
-        entries = tuple(one.drawer.entry_id for one in found)
+        entries = tuple(hit.drawer.entry_id for hit in hits)
         searched = MemorySearched(
-            query=asked.query,
+            query=request.query,
             scope="workspace",
-            recipe=RECIPE if asked.recipe is ops.PalaceRecipe.DEFAULT else asked.recipe.value,
+            recipe=RECIPE if request.recipe is ops.PalaceRecipe.DEFAULT else request.recipe.value,
             model=model,
             hit_ids=entries,
-            scores=tuple(round(one.score, 6) for one in found),
+            scores=tuple(round(hit.score, 6) for hit in hits),
             rendered=entries,
             asked_by=caller.principal.token_id,
         )
@@ -238,13 +250,13 @@ def _diary_entry(caller: Caller, drawer: Drawer) -> DiaryEntry:
     )
 
 
-def _hits(caller: Caller, found: list[Ranked]) -> tuple[DrawerHit, ...]:
-    return tuple(_hit(caller, one) for one in found)
+def _hits(caller: Caller, hits: list[Ranked]) -> tuple[DrawerHit, ...]:
+    return tuple(_hit(caller, hit) for hit in hits)
 
 
-def _hit(caller: Caller, found: Ranked) -> DrawerHit:
-    drawer = found.drawer
-    text = shown_text(caller, drawer.drawer_id, found.content)
+def _hit(caller: Caller, hit: Ranked) -> DrawerHit:
+    drawer = hit.drawer
+    text = shown_text(caller, drawer.drawer_id, hit.content)
     return DrawerHit(
         id=drawer.drawer_id,
         wing=drawer.wing,
@@ -253,8 +265,8 @@ def _hit(caller: Caller, found: Ranked) -> DrawerHit:
         quarantined=text.finding,
         memory_type=drawer.memory_type,
         importance=drawer.importance,
-        similarity=round(found.similarity, 4),
-        score=round(found.score, 6),
+        similarity=round(hit.similarity, 4),
+        score=round(hit.score, 6),
         filed_at=format_ms(drawer.filed_ms),
         author=drawer.author_text,
     )
@@ -262,9 +274,9 @@ def _hit(caller: Caller, found: Ranked) -> DrawerHit:
 
 def _wings(rooms: tuple[RoomCount, ...]) -> tuple[WingCount, ...]:
     counts: Counter[str] = Counter()
-    for one in rooms:
-        counts[one.wing] += one.count
-    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    for room_count in rooms:
+        counts[room_count.wing] += room_count.count
+    ordered = sorted(counts.items(), key=lambda count: (-count[1], count[0]))
     return tuple(WingCount(wing=wing, count=count) for wing, count in ordered)
 
 

@@ -138,8 +138,8 @@ class DrawerReader:
         offset: int = 0,
     ) -> list[Drawer]:
         """Live drawers of a place, newest first; only those that an agent filed, or that are from a source."""
-        asked = {**_place(workspace_id, wing, room, hall, agent, source), "limit": limit, "offset": offset}
-        return [_drawer(row) for row in await self._rows(_LISTED, asked)]
+        params = {**_place(workspace_id, wing, room, hall, agent, source), "limit": limit, "offset": offset}
+        return [_drawer(row) for row in await self._rows(_LISTED, params)]
 
     async def count(
         self,
@@ -151,12 +151,12 @@ class DrawerReader:
         source: str | None = None,
     ) -> int:
         """Number of live drawers of a place."""
-        asked = _place(workspace_id, wing, room, agent=agent, source=source)
-        return int((await self._rows(_COUNT, asked))[0][0])
+        params = _place(workspace_id, wing, room, agent=agent, source=source)
+        return int((await self._rows(_COUNT, params))[0][0])
 
     async def rooms(self, workspace_id: str, wing: str | None = None) -> list[tuple[str, str, int]]:
         """Wing, room and number of live drawers, the largest first."""
-        return [(one, room, int(count)) for one, room, count in await self._rows(_ROOMS, _place(workspace_id, wing))]
+        return [(wing, room, int(count)) for wing, room, count in await self._rows(_ROOMS, _place(workspace_id, wing))]
 
     async def identity(self, workspace_id: str) -> WorkspaceIdentity | None:
         """The identity of a workspace."""

@@ -19,7 +19,7 @@ from ..query.chunks.cache import CacheFigures, TextCache
 from ..query.chunks.search import Floats
 from ..query.query_embedding import QueryEmbedder
 from .drawer_index import DrawerIndex, DrawerUses, HotDrawer, extend_drawers, load_drawers
-from .ranking import Asked, Ranked, alike_by_words, alike_drawers, rank_drawers
+from .ranking import DrawerQuery, Ranked, alike_by_words, alike_drawers, rank_drawers
 
 ALIKE_AMONG: Final = 50
 """Nearest drawers that are looked through for duplicates: several versions of one statement are near each other."""
@@ -77,8 +77,8 @@ class DrawerSearch:
         """The best drawers of a place, and the model whose vectors were compared."""
         index, vector = await self._embedded(workspace_id, text, min_seq)
         query = query_of(text, self._analyzer, vector, None, None)
-        asked = Asked(query, limit, wing, room, recipe, agent_id, to_ms(self._clock()))
-        return rank_drawers(index, asked), None if vector is None else index.model
+        drawer_query = DrawerQuery(query, limit, wing, room, recipe, agent_id, to_ms(self._clock()))
+        return rank_drawers(index, drawer_query), None if vector is None else index.model
 
     async def important(
         self, workspace_id: str, wing: str | None, limit: int, min_seq: int = 0
@@ -98,8 +98,8 @@ class DrawerSearch:
         index, vector = await self._embedded(workspace_id, text, min_seq)
         by_words = alike_by_words(index, self._analyzer, text, least, ALIKE_AMONG, embedded=vector is not None)
         by_meaning = [] if vector is None else alike_drawers(index, vector, least, ALIKE_AMONG)
-        near = sorted([*by_words, *by_meaning], key=lambda one: (-one.similarity, one.drawer.drawer_id))
-        return [one for one in near if same_marks(text, one.content)][:limit]
+        near = sorted([*by_words, *by_meaning], key=lambda hit: (-hit.similarity, hit.drawer.drawer_id))
+        return [hit for hit in near if same_marks(text, hit.content)][:limit]
 
     async def _embedded(self, workspace_id: str, text: str, min_seq: int) -> tuple[DrawerIndex, Floats | None]:
         index = await self._cache.get(workspace_id, min_seq)

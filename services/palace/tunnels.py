@@ -34,7 +34,7 @@ class Tunnels:
         self._views = node.views
         self._drawers = DrawerReader(node.views)
 
-    async def create(self, caller: Caller, asked: ops.CreateTunnelRequest) -> ops.TunnelAnswer:
+    async def create(self, caller: Caller, request: ops.CreateTunnelRequest) -> ops.TunnelAnswer:
         """Connect two rooms.
 
         Raises:
@@ -42,8 +42,8 @@ class Tunnels:
             NotFound: If one of the rooms holds no drawer, or a drawer that is named does not exist.
             PalaceFull: If the workspace has as many tunnels as it may have.
         """
-        source = TunnelEnd(wing=asked.source_wing, room=asked.source_room, drawer_id=asked.source_drawer_id)
-        target = TunnelEnd(wing=asked.target_wing, room=asked.target_room, drawer_id=asked.target_drawer_id)
+        source = TunnelEnd(wing=request.source_wing, room=request.source_room, drawer_id=request.source_drawer_id)
+        target = TunnelEnd(wing=request.target_wing, room=request.target_room, drawer_id=request.target_drawer_id)
         name = tunnel_id((source.wing, source.room), (target.wing, target.room))
         if (source.wing, source.room) == (target.wing, target.room):
             problem = FieldProblem("target_room", "is the room at the other end", "name two different rooms")
@@ -57,42 +57,60 @@ class Tunnels:
                 f"the workspace has {MOST_TUNNELS} tunnels, the most that it may have",
                 hint="delete tunnels that are no longer needed",
             )
-        made = TunnelCreated(tunnel_id=name, source=source, target=target, label=asked.label)
-        decided = await self._decide(caller, made, f"{name} is created")
-        shown = next((one for one in await self.explicit(caller) if one.id == name), None)
+        tunnel_created = TunnelCreated(tunnel_id=name, source=source, target=target, label=request.label)
+        decided = await self._decide(caller, tunnel_created, f"{name} is created")
+        shown = next(
+            (explicit_tunnel for explicit_tunnel in await self.explicit(caller) if explicit_tunnel.id == name), None
+        )
         if shown is None:  # the views do not show it yet
-            row = new_row(caller.workspace_id, made, decided.seq, to_ms(self._node.clock()))
+            row = new_row(caller.workspace_id, tunnel_created, decided.seq, to_ms(self._node.clock()))
             shown = await asyncio.to_thread(_shown, caller, row, row.created_ms)
         return ops.TunnelAnswer(tunnel=shown, created=is_new, seq=decided.seq)
 
-    async def shown(self, caller: Caller, asked: ops.ListTunnelsRequest) -> ops.TunnelListAnswer:
+    async def shown(self, caller: Caller, request: ops.ListTunnelsRequest) -> ops.TunnelListAnswer:
         """The explicit tunnels."""
-        wings = (asked.wing,) if asked.wing else ()
-        found = await self.explicit(caller, *wings)
-        return ops.TunnelListAnswer(tunnels=found, count=len(found))
+        wings = (request.wing,) if request.wing else ()
+        explicit_tunnels = await self.explicit(caller, *wings)
+        return ops.TunnelListAnswer(tunnels=explicit_tunnels, count=len(explicit_tunnels))
 
-    async def delete(self, caller: Caller, asked: ops.DeleteTunnelRequest) -> ops.TunnelDeletedAnswer:
+    async def delete(self, caller: Caller, request: ops.DeleteTunnelRequest) -> ops.TunnelDeletedAnswer:
         """Delete a tunnel; ``deleted`` is false if there is none."""
-        name = asked.tunnel_id
+        name = request.tunnel_id
         if all(row.tunnel_id != name for row in await self._rows(caller.workspace_id)):
             return ops.TunnelDeletedAnswer(deleted=False, info=f"there is no tunnel {name}")
         seq = (await self._decide(caller, TunnelDeleted(tunnel_id=name), f"{name} is deleted")).seq
         return ops.TunnelDeletedAnswer(deleted=True, info="deleted", seq=seq)
 
-    async def follow(self, caller: Caller, asked: ops.FollowTunnelsRequest) -> ops.FollowTunnelsAnswer:
+    async def follow(self, caller: Caller, request: ops.FollowTunnelsRequest) -> ops.FollowTunnelsAnswer:
         """What is at the other ends of a room's tunnels; records that they were followed."""
-        here = (asked.wing, asked.room)
+        here = (request.wing, request.room)
         ends = []
-        for one in await self.explicit(caller, asked.wing):
-            if here == (one.source_wing, one.source_room):
-                ends.append((one, one.target_wing, one.target_room, one.target_drawer_id))
-            elif here == (one.target_wing, one.target_room):
-                ends.append((one, one.source_wing, one.source_room, one.source_drawer_id))
-        found = [await self._connection(caller, *end) for end in ends[:NODES_SHOWN]]
-        if found:
-            followed = TunnelFollowed(tunnel_ids=tuple(one.tunnel_id for one in found))
-            await self._decide(caller, followed, f"{len(found)} tunnels of {asked.wing}/{asked.room} followed")
-        return ops.FollowTunnelsAnswer(connections=tuple(found), count=len(found))
+        for explicit_tunnel in await self.explicit(caller, request.wing):
+            if here == (explicit_tunnel.source_wing, explicit_tunnel.source_room):
+                ends.append(
+                    (
+                        explicit_tunnel,
+                        explicit_tunnel.target_wing,
+                        explicit_tunnel.target_room,
+                        explicit_tunnel.target_drawer_id,
+                    )
+                )
+            elif here == (explicit_tunnel.target_wing, explicit_tunnel.target_room):
+                ends.append(
+                    (
+                        explicit_tunnel,
+                        explicit_tunnel.source_wing,
+                        explicit_tunnel.source_room,
+                        explicit_tunnel.source_drawer_id,
+                    )
+                )
+        connections = [await self._connection(caller, *end) for end in ends[:NODES_SHOWN]]
+        if connections:
+            followed = TunnelFollowed(tunnel_ids=tuple(connection.tunnel_id for connection in connections))
+            await self._decide(
+                caller, followed, f"{len(connections)} tunnels of {request.wing}/{request.room} followed"
+            )
+        return ops.FollowTunnelsAnswer(connections=tuple(connections), count=len(connections))
 
     async def explicit(self, caller: Caller, *wings: str) -> tuple[ops.ExplicitTunnel, ...]:
         """The explicit tunnels with an end in each of these wings, the strongest first."""
@@ -101,7 +119,7 @@ class Tunnels:
             row for row in await self._rows(caller.workspace_id) if set(wings) <= {row.source_wing, row.target_wing}
         ]
         shown = await asyncio.to_thread(lambda: [_shown(caller, row, now) for row in rows])
-        return tuple(sorted(shown, key=lambda one: (-one.strength, one.id)))
+        return tuple(sorted(shown, key=lambda tunnel: (-tunnel.strength, tunnel.id)))
 
     async def _decide(self, caller: Caller, payload: ControlPayload, summary: str) -> Decided:
         return await self._node.decide(caller, payload, summary, TUNNELS_PROJECTION, **caller.author_fields)

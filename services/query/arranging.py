@@ -23,7 +23,7 @@ from ...schemas.timestamps import format_ms
 from .arms.walk import Walked
 from .evidence.judging import Judgement
 from .hot.index import HotIndex
-from .hot.records import EntryRecord
+from .hot.records import HitRecord
 from .hot.scoped import ScopedDocuments
 from .search import RankedHit
 
@@ -70,7 +70,7 @@ class Candidate(NamedTuple):
 def candidates_of(
     index: HotIndex,
     scoped: ScopedDocuments,
-    found: Sequence[RankedHit],
+    hits: Sequence[RankedHit],
     walked: Sequence[Walked],
     holders: Mapping[int, int],
 ) -> list[Candidate]:
@@ -81,7 +81,7 @@ def candidates_of(
     Args:
         index: The workspace's index.
         scoped: The rows in scope.
-        found: The hits that were found.
+        hits: The hits that were found.
         walked: Neighbours of hits.
         holders: Of each of these documents, the one that holds in its place at the time asked about.
     """
@@ -97,12 +97,12 @@ def candidates_of(
         standing = index.standings.of(doc)
         return Candidate(doc, score, holders.get(doc, doc), live, standing, explanation, neighbour_of, via)
 
-    candidates = [candidate(hit.doc, hit.score, hit.explanation) for hit in found]
+    candidates = [candidate(hit.doc, hit.score, hit.explanation) for hit in hits]
     for doc, of, weight in ((neighbour.doc, neighbour.via, neighbour.weight) for neighbour in walked):
         via = Via(entry_id=index.documents.id_of(of), relation=SIMILAR, weight=weight)
         candidates.append(candidate(doc, weight, None, of, via))
     brought: dict[int, float] = {}
-    for hit in found:
+    for hit in hits:
         holder = holders[hit.doc]
         in_scope = scoped.mask is None or (holder < scoped.count and bool(scoped.mask[holder]))
         if holder not in holders and in_scope:
@@ -113,7 +113,7 @@ def candidates_of(
 def hits_of(
     index: HotIndex,
     candidates: Sequence[Candidate],
-    records: Sequence[tuple[int, int, EntryRecord | None]],
+    records: Sequence[tuple[int, int, HitRecord | None]],
     judgement: Judgement,
     *,
     near: bool,
@@ -171,7 +171,7 @@ def hits_of(
 class Shown(NamedTuple):
     """A hit before it becomes part of an answer, under the names of ``RecallHit``."""
 
-    record: EntryRecord
+    record: HitRecord
     seq: int
     ts_ms: int
     score: float
@@ -263,11 +263,11 @@ def arranged(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
 def _without_repeats(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
     alike: dict[tuple[str | None, ...], list[Shown]] = {}
     for hit in hits:
-        one = hit.record
-        alike.setdefault((one.entry_type, one.actor_type, one.actor_id, one.agent_id), []).append(hit)
+        record = hit.record
+        alike.setdefault((record.entry_type, record.actor_type, record.actor_id, record.agent_id), []).append(hit)
     if len(alike) == len(hits):
         return list(hits)
-    best = {id(found): hit for some in alike.values() for found, hit in _distinct(some, analyzer)}
+    best = {id(first_hit): hit for some in alike.values() for first_hit, hit in _distinct(some, analyzer)}
     return [best[id(hit)] for hit in hits if id(hit) in best]
 
 
@@ -311,15 +311,15 @@ def in_order(hits: list[Shown]) -> list[Shown]:
             if above >= place[hit.record.entry_id]:
                 place[hit.record.entry_id] = above + 0.5
     for holder, instead in _replaced(hits, place).items():  # what holds has the best place of all it replaces
-        first = min(place[holder], *(place[one] for one in instead))
+        first = min(place[holder], *(place[doc] for doc in instead))
         place[holder] = first - 0.25
-        for at, one in enumerate(sorted(instead, key=place.__getitem__), 1):
-            place[one] = first + at / (4 * len(hits))
+        for at, doc in enumerate(sorted(instead, key=place.__getitem__), 1):
+            place[doc] = first + at / (4 * len(hits))
     for hit in hits:
         learned = hit.record.entry_type == RuleLearned.ENTRY_TYPE and hit.standing is None
         evidence = hit.record.payload.get("evidence") if learned else None
         if isinstance(evidence, list):
-            first = min((place[one] for one in evidence if one in place), default=len(hits))
+            first = min((place[doc] for doc in evidence if doc in place), default=len(hits))
             place[hit.record.entry_id] = min(place[hit.record.entry_id], first - 0.25)
     return sorted(hits, key=lambda hit: place[hit.record.entry_id])
 

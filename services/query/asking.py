@@ -162,8 +162,8 @@ def query_of(
         day: The day of the question, days since 1970-01-01 (UTC); None to ignore relative dates.
         queries: (d,) float32 mean vector of all sorts of queries under the vector's model; None if it was not measured.
     """
-    told = told_by(text)
-    parts = parts_of(text) if told is QueryKind.QUOTES else [(text, True)]
+    kind = told_by(text)
+    parts = parts_of(text) if kind is QueryKind.QUOTES else [(text, True)]
     written, quoted = list[str](), list[bool]()
     for part, is_quoted in parts:
         written += words_of(with_named_months(part))
@@ -199,7 +199,7 @@ def query_of(
         tuple(key for _, key, _ in pieces),
         table,
         None if tokens is None else replace(tokens, bits=tokens.bits[: MAX_QUERY_PIECES * tokens.dim // 8]),
-        tuple(weight for _, _, weight in pieces) if told is QueryKind.QUOTES else (),
+        tuple(weight for _, _, weight in pieces) if kind is QueryKind.QUOTES else (),
     )
     forms = {form: key for form, key in forms.items() if form and form not in terms and key in terms}
     pairs_of_words = [pair for word, _ in keyed for pair in pairs_of(word)]
@@ -209,6 +209,6 @@ def query_of(
     dated = fold(text)
     if language is not None and language.code == "fr":
         dated, spoken = with_english_months(dated), languages()[0]
-    as_of = None if day is None or told is not QueryKind.ASKS else days_asked(dated, day, spoken)
+    as_of = None if day is None or kind is not QueryKind.ASKS else days_asked(dated, day, spoken)
     as_of_day = None if as_of is None else (as_of.first + as_of.last) // 2
-    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, told, queries, as_of_day)
+    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, kind, queries, as_of_day)

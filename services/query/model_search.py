@@ -74,8 +74,8 @@ class ModelSearch:
             ) from None
         query = query_of(text, self._analyzer, query_vector(data), tokens, self._static_table())
         index, matrix = await self._cache.with_matrix(workspace_id, model)
-        found = search(index.over(matrix), scope, query, recipe, k)
+        hits = search(index.over(matrix), scope, query, recipe, k)
         return ModelRanking(
-            [index.documents.id_of(hit.doc) for hit in found],
-            [hit.cosine for hit in found if hit.cosine is not None],
+            [index.documents.id_of(hit.doc) for hit in hits],
+            [hit.cosine for hit in hits if hit.cosine is not None],
         )

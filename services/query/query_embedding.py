@@ -165,12 +165,12 @@ class QueryEmbedder:
             data, tokens = await with_tokens.embed_query_tokens(text)
         else:
             data = await embedder.embed_query(text)
-        found = QueryVector(model, query_vector(data), tokens)
+        query_vector_ = QueryVector(model, query_vector(data), tokens)
         if self._forgotten[model] == forgotten:
-            self._known[model, text] = found
+            self._known[model, text] = query_vector_
         if len(self._known) > REMEMBERED_QUERIES:
             self._known.popitem(last=False)
-        return found
+        return query_vector_
 
 
 _TOKEN_EMBEDDERS: Final[dict[type, bool]] = {}

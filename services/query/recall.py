@@ -38,7 +38,7 @@ from .evidence.judging import judged, names_in
 from .hot.cache import HotCache
 from .hot.index import HotIndex
 from .hot.load import INDEXED_PROJECTIONS
-from .hot.records import FETCH_SQL, EntryRecord
+from .hot.records import FETCH_SQL, HitRecord
 from .hot.scope import Scope, ScopeKind, resolve_scope
 from .hot.token_store import Words
 from .query_embedding import (
@@ -65,7 +65,7 @@ FETCH_THREADS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredRecall:
     """An answered recall, with the values for its receipt.
 
     Attributes:
@@ -89,11 +89,11 @@ class Answered:
     near: frozenset[str] = frozenset()
 
 
-Record = Callable[[Answered, Sequence[str] | None], str | None]
+Record = Callable[[AnsweredRecall, Sequence[str] | None], str | None]
 """``ReceiptLog.record``: records an answer, and which of its hits were rendered; returns the receipt or None."""
 
 
-def no_receipts(_answered: Answered, _rendered: Sequence[str] | None) -> None:
+def no_receipts(_answered: AnsweredRecall, _rendered: Sequence[str] | None) -> None:
     """The default if recalls are not recorded."""
 
 
@@ -179,7 +179,7 @@ class RecallService:
         answered = await self.answer(principal, request)
         return answered.response.model_copy(update={"receipt": self.record(answered, None)})
 
-    async def answer(self, principal: Principal, request: RecallRequest, near: int = 0) -> Answered:
+    async def answer(self, principal: Principal, request: RecallRequest, near: int = 0) -> AnsweredRecall:
         """The entries in scope that answer the request's query best; not recorded yet.
 
         Args:
@@ -250,19 +250,19 @@ class RecallService:
         most = max(request.k, near)
         wanted = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0)
         while True:
-            found = searched(index, scope, query, recipe, wanted, explain=request.explain)
+            result = searched(index, scope, query, recipe, wanted, explain=request.explain)
             view_seq, lacking = index.seq, index.without_vectors(scope)
-            docs = [hit.doc for hit in found.hits]
+            docs = [hit.doc for hit in result.hits]
             at_most = max(request.k, len(docs))
             walked = walk(index, scope, docs, at_most) if walks else []
             beside = [neighbour.doc for neighbour in walked]
             holders = {doc: index.standings.holder(doc, as_of_ms) for doc in (*docs, *beside)}
-            candidates = candidates_of(index, found.scoped, found.hits, walked, holders)
+            candidates = candidates_of(index, result.scoped, result.hits, walked, holders)
             records = await self._records(index, workspace_id, [candidate.doc for candidate in candidates])
             entries = [record for _, _, record in records[: len(docs)]]
             payloads = [None if record is None else record.payload for record in entries]
             names = names_in(query.keyed, payloads, self._analyzer)
-            judgement = judged(index, query, found, entries, names, calibration, floor, request.mode)
+            judgement = judged(index, query, result, entries, names, calibration, floor, request.mode)
             shown = hits_of(index, candidates, records, judgement, near=near > 0)
             hits = in_order(shown) if near else arranged(shown, self._analyzer)
             if injects:
@@ -279,7 +279,7 @@ class RecallService:
 
         degraded: Degraded | None = None
         if recipe.needs_vectors:  # the dense arm finds something wherever there is a vector in scope
-            degraded = NO_VECTORS if embedded is None or (found.scoped.size and not docs) else None
+            degraded = NO_VECTORS if embedded is None or (result.scoped.size and not docs) else None
         elif recipe.uses_vectors and embedded is None:
             degraded = LEXICAL_ONLY
         response = RecallAnswer(
@@ -295,11 +295,11 @@ class RecallService:
             awaiting_vectors=lacking.awaiting if self._queries.runs(index.model) else None,
             view_seq=view_seq,
         )
-        best = [found.hits[at].cosine for at in judgement.kept[: request.k]]
+        best = [result.hits[at].cosine for at in judgement.kept[: request.k]]
         cosines = [cosine for cosine in best if cosine is not None]
         mean_cosine = sum(cosines) / len(cosines) if cosines else None
         without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NO_EVIDENCE)
-        return Answered(principal, workspace_id, request, scope, response, mean_cosine, floor, without)
+        return AnsweredRecall(principal, workspace_id, request, scope, response, mean_cosine, floor, without)
 
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.
@@ -318,7 +318,7 @@ class RecallService:
 
     async def _records(
         self, index: HotIndex, workspace_id: str, docs: Sequence[int]
-    ) -> list[tuple[int, int, EntryRecord | None]]:
+    ) -> list[tuple[int, int, HitRecord | None]]:
         """Sequence, time and record of each hit: from memory, or from the views for older entries."""
         documents = index.documents
         places = np.array(docs, np.intp)
@@ -329,5 +329,5 @@ class RecallService:
             return shown
         loop = asyncio.get_running_loop()
         rows = await loop.run_in_executor(self._executor, self._views.rows, FETCH_SQL, [missing, workspace_id])
-        fetched = {int(seq): EntryRecord.parse(text) for seq, text in rows}
+        fetched = {int(seq): HitRecord.parse(text) for seq, text in rows}
         return [(seq, ts_ms, record or fetched.get(seq)) for seq, ts_ms, record in shown]

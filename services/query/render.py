@@ -60,54 +60,56 @@ class RenderService:
     async def render(self, principal: Principal, request: RenderRequest) -> RenderAnswer:
         """Render the hits of a question; raises as ``RecallService.recall``."""
         answered = await self._recall.answer(principal, request)
-        found = answered.response
-        memories = [_memory(hit, _standing_text) for hit in found.hits]
+        recalled = answered.response
+        memories = [_memory(hit, _standing_text) for hit in recalled.hits]
         nonce = self._nonce()
         block = await _off_loop(memories, lambda: render(memories, request.max_chars, nonce))
-        hits = [_rendered_hit(found.hits[line.index], line) for line in block.lines]
-        shown = found.model_copy(update={"hits": tuple(found.hits[line.index] for line in block.lines)})
+        hits = [_rendered_hit(recalled.hits[line.index], line) for line in block.lines]
+        shown = recalled.model_copy(update={"hits": tuple(recalled.hits[line.index] for line in block.lines)})
         receipt = self._recall.record(
             replace(answered, response=shown), [hit.entry_id for hit in hits if hit.redaction is None]
         )
         return RenderAnswer(
-            status=_status(found),
+            status=_status(recalled),
             text=block.text,
             hits=hits,
-            confidence=found.confidence,
-            no_evidence=found.no_evidence,
+            confidence=recalled.confidence,
+            no_evidence=recalled.no_evidence,
             receipt=receipt,
             omitted=block.omitted,
             redacted=sum(hit.redaction is not None for hit in hits),
-            recipe=found.recipe,
-            scope=found.scope,
-            model=found.model,
-            degraded=found.degraded,
-            without_vectors=found.without_vectors,
-            awaiting_vectors=found.awaiting_vectors,
-            view_seq=found.view_seq,
+            recipe=recalled.recipe,
+            scope=recalled.scope,
+            model=recalled.model,
+            degraded=recalled.degraded,
+            without_vectors=recalled.without_vectors,
+            awaiting_vectors=recalled.awaiting_vectors,
+            view_seq=recalled.view_seq,
         )
 
     async def brief(self, principal: Principal, request: BriefRequest) -> BriefAnswer:
         """A short text for the model that asks; raises as ``RecallService.recall``."""
         answered = await self._recall.answer(principal, request)
-        found = answered.response
-        memories = [_memory(hit, _until_text) for hit in found.hits]
+        recalled = answered.response
+        memories = [_memory(hit, _until_text) for hit in recalled.hits]
         reader = answered.scope.agent_id
         lines = await _off_loop(memories, lambda: brief_lines(memories, reader))
-        shown = found.model_copy(update={"hits": tuple(found.hits[line.index] for line in lines)})
+        shown = recalled.model_copy(update={"hits": tuple(recalled.hits[line.index] for line in lines)})
         receipt = self._recall.record(replace(answered, response=shown), None)
-        text = _BY_WORDS_ONLY if found.degraded == LEXICAL_ONLY else _EMPTY_TEXTS[_status(found)]
+        text = _BY_WORDS_ONLY if recalled.degraded == LEXICAL_ONLY else _EMPTY_TEXTS[_status(recalled)]
         if lines:
             texts = [line.text for line in lines]
             if omitted := len(memories) - len(lines):
                 texts.append(f"({omitted} more did not fit)")
             text = fenced(texts, receipt or self._nonce())
         hits = tuple(_brief_hit(hit, line) for hit, line in zip(shown.hits, lines, strict=True))
-        return BriefAnswer(text=text, hits=hits, receipt=receipt, degraded=found.degraded, view_seq=found.view_seq)
+        return BriefAnswer(
+            text=text, hits=hits, receipt=receipt, degraded=recalled.degraded, view_seq=recalled.view_seq
+        )
 
 
-def _status(found: RecallAnswer) -> Literal["ok", "nothing", "unavailable"]:
-    return "ok" if found.hits else "unavailable" if found.degraded == NO_VECTORS else "nothing"
+def _status(answer: RecallAnswer) -> Literal["ok", "nothing", "unavailable"]:
+    return "ok" if answer.hits else "unavailable" if answer.degraded == NO_VECTORS else "nothing"
 
 
 async def _off_loop(memories: Sequence[PromptHit], make: Callable[[], _T]) -> _T:

@@ -109,17 +109,17 @@ def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int
         usual = query.queries if recipe.fusion in (Fusion.Z_SCORE, Fusion.CONVERSATION) else None
         dense = search_dense(index, scoped, query.vector, depth, usual)
     lanes = lexical.lane, dense.lane if dense is not None else EMPTY_LANE
-    docs = found = union(lanes[0].docs, lanes[1].docs)
+    docs = candidates = union(lanes[0].docs, lanes[1].docs)
     late = None
     if recipe.turns is not None:
-        docs, around = with_next_turns(index, scoped, found, recipe.turns.max_words)
+        docs, around = with_next_turns(index, scoped, candidates, recipe.turns.max_words)
         too_few = docs if len(docs) < k else None
         late = search_late(index, scoped, query.late, lexical.idf, around, recipe.turns, too_few)
 
     bm25, vectors = _scores(docs, lexical, dense)
     static = context = np.full(len(docs), np.nan)
     if late is not None:
-        seen = Seen(docs, place_among(found, docs), lexical.lane.docs, bm25, vectors.weighted)
+        seen = Seen(docs, place_among(candidates, docs), lexical.lane.docs, bm25, vectors.weighted)
         shares = conversation_shares(index, scoped, seen, around, late, query.of_turns, speaker, recipe)
         static, context = (_of_turns(values, scoped.turns[docs]) for values in (late.static, late.context))
         if len(late.added):

@@ -25,7 +25,7 @@ from ..memory.after_runs import AfterRuns
 from ..memory.documents.administration import Administration
 from ..memory.models import EmbeddingModels
 from ..memory.operators import Operators
-from ..memory.providers.choosing import Choices, DocumentStores
+from ..memory.providers.choosing import DocumentStores, ProviderChoices
 from ..memory.receipt_log import ReceiptLog
 from ..memory.registry import Registry
 from ..memory.stores import MemoryStores
@@ -60,7 +60,7 @@ async def make_node(
     embedding: Embedding,
     static_table: Callable[[], Words | None],
     trouble: Callable[[], str | None],
-    choices: Choices | None = None,
+    choices: ProviderChoices | None = None,
 ) -> Node:
     """Make the node and start what its use-cases share; the caller starts ``Sweeps``, once what follows a tick is up.
 

@@ -19,7 +19,7 @@ from ..memory.documents.reading import Reading
 from ..memory.documents.use_cases import Documents, JournalDocuments
 from ..memory.files import Files
 from ..memory.operators import Operators
-from ..memory.providers.choosing import Choices, DocumentStores, read_choices
+from ..memory.providers.choosing import DocumentStores, ProviderChoices, read_choices
 from ..memory.providers.prompts import StoredPrompts
 from ..memory.registry import Registry
 from ..memory.stores import MemoryStores
@@ -32,7 +32,7 @@ from ..query.chunks.documents import DocumentSearch
 
 
 async def start_documents(
-    node: Node, parts: Parts, trouble: Callable[[], str | None], choices: Choices | None = None
+    node: Node, parts: Parts, trouble: Callable[[], str | None], choices: ProviderChoices | None = None
 ) -> None:
     """Make and start them.
 

@@ -152,7 +152,7 @@ class Embedding:
             return None
         settings = self._settings
         try:
-            made = make_embedder(
+            embedder = make_embedder(
                 model,
                 ollama_host=settings.ollama_host,
                 cache_dir=settings.models_dir,
@@ -160,7 +160,7 @@ class Embedding:
             )
         except CrewJournalError:  # the address of its server is not valid; doctor reports it
             return None
-        return self._observe(made)
+        return self._observe(embedder)
 
     async def release(self, model: str) -> None:
         """Close a model that is not wanted any more."""

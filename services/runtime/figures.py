@@ -14,7 +14,7 @@ from ...consumers.reactor import Reactor
 from ...schemas.errors import ViewsDamaged
 from ...schemas.ports import ViewReader
 from ..journal.broker.broker import ManagedBroker
-from ..journal.broker.connection import Connection
+from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.nats_binary import version_text
 from ..journal.broker.streams import stream_figures
 from ..operating.status import as_json
@@ -28,7 +28,7 @@ def mapping(value: object) -> dict[str, Any]:
     return figures
 
 
-def broker_figures(broker: ManagedBroker | None, url: str, client: Connection) -> Mapping[str, Any]:
+def broker_figures(broker: ManagedBroker | None, url: str, client: BrokerConnection) -> Mapping[str, Any]:
     """The managed broker, or the operator's at ``url``, to which ``client`` is connected."""
     if broker is None:
         server = client.connected_server_version
@@ -39,11 +39,13 @@ def broker_figures(broker: ManagedBroker | None, url: str, client: Connection) -
 
 async def statuses(reactors: Mapping[str, Reactor]) -> dict[str, Mapping[str, Any]]:
     """How each reactor is doing, by its name; all are asked at once, because each waits for the broker while it is away."""
-    asked = dict(reactors)
-    return dict(zip(asked, map(mapping, await asyncio.gather(*(one.status() for one in asked.values()))), strict=True))
+    parts = dict(reactors)
+    return dict(
+        zip(parts, map(mapping, await asyncio.gather(*(part.status() for part in parts.values()))), strict=True)
+    )
 
 
-async def stream_section(client: Connection, views: ViewReader) -> dict[str, Any]:
+async def stream_section(client: BrokerConnection, views: ViewReader) -> dict[str, Any]:
     """Head, messages and bytes of JOURNAL; the sequence of the views as head while the broker is away."""
     try:
         return dict(await stream_figures(client))
@@ -51,7 +53,7 @@ async def stream_section(client: Connection, views: ViewReader) -> dict[str, Any
         return {"head": views.view_seq(), "unavailable": str(error) or type(error).__name__}
 
 
-def connection_trouble(client: Connection) -> str | None:
+def connection_trouble(client: BrokerConnection) -> str | None:
     """That the broker is away, None if it is not."""
     state = client.state
     return None if state.connected else f"the broker is not connected: {state.last_error or 'reconnecting'}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from ...schemas.errors import BrokerUnavailable, CrewJournalError, JournalDamaged
 from ...schemas.settings import Settings
 from ..endings import end_task
-from ..journal.broker.connection import Connection
+from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import declare_streams
 from ..journal.intake.secrets import MODE_OF_SETTING
 from ..journal.publishing.writer import Writer
@@ -45,7 +45,7 @@ class JournalSide:
         gap_watch: Reports sequences that the stream has lost.
     """
 
-    client: Connection
+    client: BrokerConnection
     writer: Writer
     views: NodeViews
     gap_watch: GapWatch
@@ -123,7 +123,7 @@ class JournalSide:
         return cls(client, writer, views, gap_watch)
 
 
-async def _watch(client: Connection, give_up: Callable[[CrewJournalError], None]) -> None:
+async def _watch(client: BrokerConnection, give_up: Callable[[CrewJournalError], None]) -> None:
     """Give up when the writer's connection is closed for good, so that the supervisor starts a new node."""
     await client.ended.wait()
     why = f"the connection to the broker was closed for good: {client.state.last_error}"

@@ -16,7 +16,7 @@ from ...schemas.operations.tokens import BROKER, BrokerAnswer, BrokerRequest
 from ...schemas.settings import Settings
 from ..desk import Caller
 from ..journal.broker.broker import ManagedBroker
-from ..journal.broker.connection import Connection, connect
+from ..journal.broker.connection import BrokerConnection, connect
 from ..journal.broker.nats_binary import find_nats_server
 from ..node import Answers
 
@@ -42,7 +42,7 @@ class BrokerLink:
         """URL, user and password."""
         return self.url, self.user, self.password
 
-    async def connect(self, stack: AsyncExitStack, name: str) -> Connection:
+    async def connect(self, stack: AsyncExitStack, name: str) -> BrokerConnection:
         """A connection of its own for one part of the node."""
         client = await connect(*self.address, name)
         stack.push_async_callback(client.close)

@@ -25,7 +25,7 @@ REASON: Final = "accepted with rebuild --accept-loss"
 
 def ahead_files(views: Path) -> list[str]:
     """Names of the views files that know what the stream has lost, as long as the loss is not accepted."""
-    return sorted(one.name for one in views.parent.glob(f"{views.name}{AHEAD}*") if one.suffix != ".wal")
+    return sorted(path.name for path in views.parent.glob(f"{views.name}{AHEAD}*") if path.suffix != ".wal")
 
 
 async def accept_loss(

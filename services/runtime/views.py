@@ -43,7 +43,7 @@ from ...schemas.views import ADMISSION_PROJECTION
 from ..data_dir import node_id
 from ..endings import end_task
 from ..journal.broker.broker import ManagedBroker
-from ..journal.broker.connection import Connection
+from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import DeclaredStreams, stream_gaps
 from ..journal.broker.warnings import damage_warnings
 from ..journal.intake.append import Journal
@@ -94,7 +94,7 @@ class NodeViews:
         cls,
         stack: AsyncExitStack,
         data_dir: Path,
-        client: Connection,
+        client: BrokerConnection,
         writer: Writer,
         *,
         streams: DeclaredStreams,
@@ -167,7 +167,7 @@ class NodeViews:
             await asyncio.to_thread(forget_damaged, self.store.path)
 
     async def follow(
-        self, stack: AsyncExitStack, data_dir: Path, client: Connection, nats: tuple[str, str | None, str | None]
+        self, stack: AsyncExitStack, data_dir: Path, client: BrokerConnection, nats: tuple[str, str | None, str | None]
     ) -> LiveFeed:
         """Fold new messages from now on; the feed has a connection of its own to ``nats`` (URL, user, password)."""
         feed = LiveFeed(
@@ -187,7 +187,7 @@ class NodeViews:
 
     def watch(
         self,
-        client: Connection,
+        client: BrokerConnection,
         streams: DeclaredStreams,
         broker: ManagedBroker | None,
         *,
@@ -221,7 +221,7 @@ class NodeViews:
             folded=lambda seq, wait_s: self.store.wait_for(seq, wait_s, ADMISSION_PROJECTION),
             kept=lambda: ahead_files(self.store.path),
             said=said,
-            on_lost_end=lambda said: give_up(JournalDamaged(said, hint=RESTART_HINT)),
+            on_lost_end=lambda reason: give_up(JournalDamaged(reason, hint=RESTART_HINT)),
         )
 
     async def rebuild(
@@ -289,8 +289,8 @@ class NodeViews:
         salvaged = salvage(
             self.host, self.source, memory_mb=self.memory_mb, progress=lambda _done, _total: None, unread=unread
         )
-        async with aclosing(salvaged) as found:
-            async for control, entry in found:
+        async with aclosing(salvaged) as records:
+            async for control, entry in records:
                 kind = "decision" if control else "entry"
                 counts["decisions" if control else "entries"] += 1
                 yield {kind: entry}
@@ -308,7 +308,7 @@ def _lack_figures(lack: Lack) -> dict[str, Any]:
 
 
 async def _reason_to_hold(
-    host: Host, client: Connection, source: ReplaySource, last_seq: int, account: ReadAccount
+    host: Host, client: BrokerConnection, source: ReplaySource, last_seq: int, account: ReadAccount
 ) -> str | None:
     """Why views of a new version must keep the rows of the former one: the stream lacks messages they were made of."""
     if not (outdated := await asyncio.to_thread(host.outdated)):
@@ -326,18 +326,18 @@ def aside_text(aside: PutAside) -> str:
     return f"warning: {aside.reason}; rebuilt from the journal, the old file is kept as {aside.name}{more}"
 
 
-def _message_reader(client: Connection) -> Callable[[int], RawMessage | None]:
+def _message_reader(client: BrokerConnection) -> Callable[[int], RawMessage | None]:
     """Reads one stored message, for threads beside this event loop."""
     loop = asyncio.get_running_loop()
 
     async def find(seq: int) -> RawMessage | None:
-        async with aclosing(replay(client, seq, seq, batch=1)) as found:
-            return next((message for message in await anext(found, []) if message.seq == seq), None)
+        async with aclosing(replay(client, seq, seq, batch=1)) as messages:
+            return next((message for message in await anext(messages, []) if message.seq == seq), None)
 
     return lambda seq: asyncio.run_coroutine_threadsafe(find(seq), loop).result()
 
 
-def _source(client: Connection, batch: int) -> ReplaySource:
+def _source(client: BrokerConnection, batch: int) -> ReplaySource:
     def read(first_seq: int, last_seq: int) -> AsyncIterator[list[RawMessage]]:
         return replay(client, first_seq, last_seq, batch=batch)
 

@@ -88,7 +88,7 @@ class Page:
 
 async def overview(visit: Visit) -> dict[str, Any]:
     """The newest entries, the health of the memory, and whether the node can serve."""
-    newest = await _entries(visit, [("exclude_types", one) for one in OF_SWEEPS], None, 12)
+    newest = await _entries(visit, [("exclude_types", entry_type) for entry_type in OF_SWEEPS], None, 12)
     return {**newest, **await status(visit), **await health(visit)}
 
 
@@ -124,9 +124,11 @@ async def _entries(visit: Visit, given: list[tuple[str, str]], cursor: str | Non
 async def entry(visit: Visit) -> dict[str, Any]:
     """One entry, and those related to it."""
     entry_id = visit.request.path_params["entry_id"]
-    found = await visit.services.queries.get(visit.principal, entry_id, workspace=visit.workspace, include_archive=True)
+    stored = await visit.services.queries.get(
+        visit.principal, entry_id, workspace=visit.workspace, include_archive=True
+    )
     return {
-        "entry": found.entry.record,
+        "entry": stored.entry.record,
         "graph": await visit.run(GRAPH, entry_id=entry_id),
         "priorities": [priority.value for priority in Priority],
     }
@@ -169,7 +171,7 @@ async def models(visit: Visit) -> dict[str, Any]:
 async def workspaces(visit: Visit) -> tuple[str, ...]:
     """The workspaces to choose from; none for a token of one workspace."""
     try:
-        return tuple(found.workspace_id for found in (await visit.run(WORKSPACES)).workspaces)
+        return tuple(workspace.workspace_id for workspace in (await visit.run(WORKSPACES)).workspaces)
     except CrewJournalError:  # not allowed, or the page itself says what is wrong
         return ()
 

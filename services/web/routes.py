@@ -76,13 +76,13 @@ def templates() -> Environment:
     """The templates of all pages; they escape all values, control characters included."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # a start need not wait for it
 
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    made.finalize = lambda value: safe(value, keep="\n") if type(value) is str else value
-    made.filters["json"] = _json
-    made.filters["when"] = lambda ts: str(ts)[:16].replace("T", " ")
-    return made
+    environment.finalize = lambda value: safe(value, keep="\n") if type(value) is str else value
+    environment.filters["json"] = _json
+    environment.filters["when"] = lambda ts: str(ts)[:16].replace("T", " ")
+    return environment
 
 
 def _json(value: object) -> str:
@@ -166,19 +166,19 @@ def _page(template: str, status: int, /, **values: Any) -> Response:
 
 
 async def _to_sign_in(request: Request) -> Response:
-    asked = {"next": without_place(_address(request))}
+    params = {"next": without_place(_address(request))}
     if "place" in request.path_params:
-        asked["ended"] = "1"  # else the page for signing in would lead back here
-    return RedirectResponse(f"/ui/login?{urlencode(asked)}", HTTPStatus.SEE_OTHER)
+        params["ended"] = "1"  # else the page for signing in would lead back here
+    return RedirectResponse(f"/ui/login?{urlencode(params)}", HTTPStatus.SEE_OTHER)
 
 
 async def sign_in_page(request: Request) -> Response:
     """The form for the token."""
     following = _local(request.query_params.get("next", "/"))
-    shown = _sign_in_form(request, HTTPStatus.OK, following, ended="ended" in request.query_params)
+    response = _sign_in_form(request, HTTPStatus.OK, following, ended="ended" in request.query_params)
     if FORMER_COOKIE in request.cookies:
-        shown.delete_cookie(FORMER_COOKIE, path="/", httponly=True, samesite="strict")
-    return shown
+        response.delete_cookie(FORMER_COOKIE, path="/", httponly=True, samesite="strict")
+    return response
 
 
 def _sign_in_form(

@@ -93,8 +93,8 @@ class Sessions:
     def begin(self, principal: Principal) -> tuple[Session, str]:
         """A new session and its id, which is not kept."""
         now = self._clock()
-        self._by_place = {place: one for place, one in self._by_place.items() if one.ends > now}
-        mine = [place for place, one in self._by_place.items() if one.token_id == principal.token_id]
+        self._by_place = {place: session for place, session in self._by_place.items() if session.ends > now}
+        mine = [place for place, session in self._by_place.items() if session.token_id == principal.token_id]
         for place in mine[: max(0, len(mine) + 1 - SESSIONS_PER_TOKEN)]:
             del self._by_place[place]
         session_id, place = secrets.token_urlsafe(_ID_BYTES), secrets.token_urlsafe(_PLACE_BYTES)
@@ -152,9 +152,9 @@ def signed_in(request: Request, sessions: Sessions, services: AppServices) -> tu
         ViewsBehind: If the tokens have not been folded yet.
     """
     place = request.path_params["place"]
-    found = sessions.find(place, request.cookies.get(cookie_of(place), ""), services.tokens)
-    SPENDER.set(services.budgets.spender(found[0]))
-    return found
+    session_and_principal = sessions.find(place, request.cookies.get(cookie_of(place), ""), services.tokens)
+    SPENDER.set(services.budgets.spender(session_and_principal[0]))
+    return session_and_principal
 
 
 def cookie_of(place: str) -> str:

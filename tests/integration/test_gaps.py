@@ -23,7 +23,7 @@ from crew_journal.consumers.views.turns import TurnsProjection
 from crew_journal.schemas.errors import InvalidQuery, JournalDamaged
 from crew_journal.schemas.events.erasure import ErasureScoped
 from crew_journal.schemas.sequence_set import SequenceSet, format_ranges, ranges_of
-from crew_journal.services.cli.checks import Verdict, check_running
+from crew_journal.services.cli.checks import CheckVerdict, check_running
 from crew_journal.services.cli.options import Where
 from crew_journal.services.cli.status_page import status_lines
 from crew_journal.services.client import AsyncCrewJournal
@@ -122,7 +122,7 @@ async def test_a_hundred_deletions_that_an_erasure_explains_are_no_damage_and_on
                 assert "crew_journal_missing_sequences 1.0" in (await http.get("/metrics")).text
             where = Where(tmp_path / "data", on.runtime.http_url, on.runtime.owner_token)
             found = await asyncio.to_thread(lambda: {one.check: one for one in check_running(None, where)})  # type: ignore[arg-type]  # not read here
-            assert found["up"].verdict is Verdict.FAIL
+            assert found["up"].verdict is CheckVerdict.FAIL
             assert "salvage" in found["up"].found
 
 

@@ -27,7 +27,7 @@ from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.operations.operation import Access, Effect, Operation
 from crew_journal.schemas.principal import Role
 from crew_journal.services.http.app import App
-from crew_journal.services.journal.broker.connection import Connection
+from crew_journal.services.journal.broker.connection import BrokerConnection
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.ingest import Ingest
 
@@ -264,7 +264,7 @@ async def test_a_request_over_nats_is_a_problem_and_no_fault_whatever_it_holds(w
             answers.append(data)
 
     broker = Broker()
-    ingest = Ingest(cast(Connection, broker), world.stack.services.journal)
+    ingest = Ingest(cast(BrokerConnection, broker), world.stack.services.journal)
     await ingest.start()
     subjects = ["acme.red.ada", "globex.red.ada", "acme._.ada", "_.red.ada", "acme.red.ÿ", "..", "acme.red.a b"]
     for raw in HOSTILE.values():

@@ -14,7 +14,7 @@ from support.stack import Stack
 from crew_journal.schemas.errors import NotAuthenticated
 from crew_journal.services.cli.main import main
 from crew_journal.services.client import hook
-from crew_journal.services.client.find import Address
+from crew_journal.services.client.find import ServiceAddress
 from crew_journal.services.client.person import Person, is_typed, keep_person, person_at
 
 WORKSPACE = "prompts"
@@ -56,7 +56,7 @@ def said(text: str, **fields: Any) -> dict[str, Any]:
 async def test_prompts_are_own_words_of_the_person_who_connected_until_the_hooks_are_removed(
     stack: Stack, home: Path
 ) -> None:
-    address = Address(stack.url, stack.owner)
+    address = ServiceAddress(stack.url, stack.owner)
     assert await connect(home, "--as", "Georg") == 0
     person = person_at(address, "claude-code")
     assert person is not None
@@ -88,7 +88,10 @@ async def test_prompts_are_own_words_of_the_person_who_connected_until_the_hooks
 
 
 def test_a_persons_token_goes_only_where_its_makers_token_goes(home: Path) -> None:
-    here, elsewhere = Address("http://127.0.0.1:9119", "cj_here"), Address("http://127.0.0.1:9119", "cj_elsewhere")
+    here, elsewhere = (
+        ServiceAddress("http://127.0.0.1:9119", "cj_here"),
+        ServiceAddress("http://127.0.0.1:9119", "cj_elsewhere"),
+    )
     georg = Person("Georg", "t_1", "cj_georg")
     keep_person(here, "claude-code", georg)
     file = home / "state" / "crew-journal" / "persons.json"

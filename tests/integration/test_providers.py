@@ -33,7 +33,7 @@ from crew_journal.schemas.rules.documents import sha256_of
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.memory.providers import bound, laws
 from crew_journal.services.memory.providers.bound import StoreProvider
-from crew_journal.services.memory.providers.choosing import Choice, Choices
+from crew_journal.services.memory.providers.choosing import Choice, ProviderChoices
 from crew_journal.services.memory.providers.http import HttpStore, http_client
 from crew_journal.services.memory.providers.parity import World, check
 
@@ -84,7 +84,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 async def stack(tmp_path_factory: pytest.TempPathFactory, files: Path) -> AsyncIterator[Stack]:
     """A service whose workspace ``files`` is on disk; ``silent`` and ``failing`` have providers of somebody else's."""
-    choices = Choices(
+    choices = ProviderChoices(
         Choice(),
         {
             "files": Choice(provider="disk", root=files),

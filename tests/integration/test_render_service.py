@@ -20,7 +20,7 @@ from crew_journal.schemas.events.embeddings import EmbeddingsActivated
 from crew_journal.schemas.operations.recall import RENDER, RecallRequest, RenderRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.desk import parse
-from crew_journal.services.query.recall import Answered, RecallService
+from crew_journal.services.query.recall import AnsweredRecall, RecallService
 from crew_journal.services.query.recipes import DEFAULT_RECIPE, RECIPES
 from crew_journal.services.query.render import RenderService
 
@@ -38,7 +38,7 @@ async def rendering(path: Path) -> AsyncIterator[tuple[Any, ChosenEmbedder, Rend
         embedder.vectors = {"parser": (1.0, 0.0, 0.0, 0.0)}
         used: list[Any] = []
 
-        def record(answered: Answered, rendered: Any) -> str:
+        def record(answered: AnsweredRecall, rendered: Any) -> str:
             used.append(([hit.entry_id for hit in answered.response.hits], rendered))
             return f"r_{len(used)}"
 

@@ -22,7 +22,7 @@ from crew_journal.schemas.events.envelope import VectorDerived
 from crew_journal.schemas.ports import Embedder
 from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject, journal_subject
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.connection import Connection, connect
+from crew_journal.services.journal.broker.connection import BrokerConnection, connect
 from crew_journal.services.journal.broker.streams import declare_streams
 from crew_journal.services.journal.publishing.writer import Writer
 
@@ -61,11 +61,11 @@ class Bench:
     """A declared journal and what tests do with it."""
 
     broker: ManagedBroker
-    client: Connection
+    client: BrokerConnection
     js: JetStreamContext
     writer: Writer
     reactors: list[EmbedReactor] = field(default_factory=list)
-    clients: list[tuple[Connection, Writer]] = field(default_factory=list)
+    clients: list[tuple[BrokerConnection, Writer]] = field(default_factory=list)
 
     async def escalate(self, entry_id: str, summary: str | None = None, workspace: str = "default") -> int:
         """Publish an entry that is always embedded; its sequence."""
@@ -155,7 +155,7 @@ class Bench:
         return await self.until_status(reactor, lambda s: s.pending == 0 and s.state == "running", "an idle reactor")
 
 
-async def _connect(broker: ManagedBroker) -> tuple[Connection, Writer]:
+async def _connect(broker: ManagedBroker) -> tuple[BrokerConnection, Writer]:
     client = await connect(broker.url, broker.user, broker.password, "test")
     writer = Writer(client, ack_timeout_s=2.0, deadline_s=10.0)
     await writer.open()

@@ -24,7 +24,7 @@ from crew_journal.schemas.events import headers as h
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.endings import end_task
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.connection import Connection, connect
+from crew_journal.services.journal.broker.connection import BrokerConnection, connect
 from crew_journal.services.journal.broker.streams import declare_streams
 from crew_journal.services.journal.publishing.writer import Writer
 
@@ -66,7 +66,7 @@ def _report(feed: asyncio.Task[None]) -> None:
 class FoldedJournal:
     """A connection, the journal's writer, and views that follow the journal."""
 
-    client: Connection
+    client: BrokerConnection
     writer: Writer
     store: ViewStore
     host: Host

@@ -16,7 +16,7 @@ from crew_journal.schemas.ports import Identity
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.connection import Connection, connect
+from crew_journal.services.journal.broker.connection import BrokerConnection, connect
 from crew_journal.services.journal.broker.streams import declare_streams
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
@@ -53,7 +53,7 @@ class Rig:
     """Everything a test of the journal needs."""
 
     broker: ManagedBroker
-    client: Connection
+    client: BrokerConnection
     writer: Writer
     journal: Journal
     ids: KnownIds

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from support.stack import Stack
 
 from crew_journal.schemas.rules.tiers import Scope
-from crew_journal.services.cli.mirror.documents import Documents, Side
+from crew_journal.services.cli.mirror.documents import MirrorService, Side
 from crew_journal.services.cli.mirror.folder import Folder
 from crew_journal.services.cli.mirror.report import Report
 from crew_journal.services.cli.mirror.state import State
@@ -61,7 +61,7 @@ def steps(kill_at: int | None) -> Iterator[Steps]:
         return patch.object(owner, name, stepping)
 
     with (
-        around(Documents, "write"),
+        around(MirrorService, "write"),
         around(State, "save"),
         around(os, "rename"),
         around(os, "link"),
@@ -109,7 +109,7 @@ class MirrorWorld:
         assert self.mirror is not None
         owners = {"agent_id": AGENT} | ({"crew_id": self.crew} if self.crew else {})
         for _ in range(passes):
-            self.mirror.run_pass(Documents(self.journal, owners, self.workspace))
+            self.mirror.run_pass(MirrorService(self.journal, owners, self.workspace))
 
     def sync_killed(self, kill_at: int) -> bool:
         """A pass that is killed at a step, and a mirror started after it; whether it was killed."""

@@ -37,14 +37,14 @@ from crew_journal.services.http.app import App
 from crew_journal.services.http.connections import ConnectionBounds
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import HttpServer
-from crew_journal.services.journal.broker.connection import Connection
+from crew_journal.services.journal.broker.connection import BrokerConnection
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.intake.secrets import SecretGuard
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.memory.models import EmbeddingModels
 from crew_journal.services.memory.providers.bound import StoreProvider
-from crew_journal.services.memory.providers.choosing import Choices, DocumentStores
+from crew_journal.services.memory.providers.choosing import DocumentStores, ProviderChoices
 from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.node import Node
 from crew_journal.services.operating.backup import Connect, backup_records
@@ -78,7 +78,7 @@ class Stack:
     host: Host
     node: FakeNode
     server: HttpServer
-    client_of_broker: Connection
+    client_of_broker: BrokerConnection
     writer: Writer
     shared: Node
     app: Starlette
@@ -128,8 +128,8 @@ async def until(condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -
             await asyncio.sleep(POLL_S)
 
 
-def _connected(client: Connection) -> Connect:
-    async def connect(_stack: AsyncExitStack, _name: str) -> Connection:
+def _connected(client: BrokerConnection) -> Connect:
+    async def connect(_stack: AsyncExitStack, _name: str) -> BrokerConnection:
         return client
 
     return connect
@@ -143,7 +143,7 @@ async def running_stack(
     connection_bounds: ConnectionBounds | None = None,
     tail_queue: int | None = None,
     token_clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    providers_chosen: Choices | None = None,
+    providers_chosen: ProviderChoices | None = None,
     received: Mapping[str, int] | None = None,
 ) -> AsyncIterator[Stack]:
     """A service with its files in ``data_dir``; it stops when the block ends; ``received`` as in ``folded_journal``."""

@@ -9,7 +9,7 @@ import pytest
 
 from crew_journal.services.cli import evaluate
 from crew_journal.services.cli.compare_models import _print_measured
-from crew_journal.services.cli.exam import Answered, averaged, figure, recipes_named, report_unanswerable, scores
+from crew_journal.services.cli.exam import ExamAnswer, averaged, figure, recipes_named, report_unanswerable, scores
 from crew_journal.services.cli.exam_set import ExamSet, Question, Remark, read_set, with_share_embedded
 from crew_journal.services.cli.main import main
 
@@ -95,8 +95,8 @@ def test_of_several_draws_vectors_and_what_could_have_one_are_both_means() -> No
 def test_figures_are_means_over_questions_by_category_and_overall() -> None:
     sessions: dict[str | None, dict[str, str]] = {None: {"a": "s1", "b": "s2", "c": "s3"}}
     answered = [
-        Answered(question("one", "a"), ["a", "b"], ["a", "b"]),
-        Answered(question("two", "b"), ["c", "a"], ["c", "a", "b"]),
+        ExamAnswer(question("one", "a"), ["a", "b"], ["a", "b"]),
+        ExamAnswer(question("two", "b"), ["c", "a"], ["c", "a", "b"]),
     ]
     found = scores(answered, 2, sessions)
     assert found["overall"] == {
@@ -109,8 +109,8 @@ def test_figures_are_means_over_questions_by_category_and_overall() -> None:
 
 def test_precision_recall_and_silence_of_inject_are_reported_together() -> None:
     answered = [
-        Answered(question("one", "a"), ["a", "b"], ["a", "b"], ["a", "b"], []),
-        Answered(question("two", "b"), ["b"], ["b"], [], ["c"]),
+        ExamAnswer(question("one", "a"), ["a", "b"], ["a", "b"], ["a", "b"], []),
+        ExamAnswer(question("two", "b"), ["b"], ["b"], [], ["c"]),
     ]
     found = scores(answered, 2, {})["overall"]
     names = ("precision", "inject_recall", "inject_hits", "silence", "wrongly_silent")
@@ -123,7 +123,7 @@ def test_no_question_gives_no_figure_instead_of_a_zero() -> None:
 
 def test_session_recall_is_the_mean_over_questions_that_a_session_answers_and_a_dash_without_any() -> None:
     """A set without sessions was shown as session@5 0.000."""
-    answered = [Answered(question("one", "a"), ["a"], ["a"]), Answered(question("two", "b"), ["b"], ["b"])]
+    answered = [ExamAnswer(question("one", "a"), ["a"], ["a"]), ExamAnswer(question("two", "b"), ["b"], ["b"])]
     found = scores(answered, 2, {None: {"a": "s1"}})
     assert found["overall"]["session_recall"] == 1.0
     assert found["categories"]["two"]["session_recall"] is None
@@ -131,7 +131,7 @@ def test_session_recall_is_the_mean_over_questions_that_a_session_answers_and_a_
 
 
 def test_a_comparison_of_models_on_a_set_without_sessions_shows_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
-    measured = scores([Answered(question("one", "a"), ["a"], ["a"])], 10, {})
+    measured = scores([ExamAnswer(question("one", "a"), ["a"], ["a"])], 10, {})
     models = {"m": {"vectors": 1, "embeddable": 1, "recipes": {"robust": measured}}}
     _print_measured({"questions": 1, "k": 10, "models": models})
     shown = capsys.readouterr().out.split()
@@ -196,7 +196,7 @@ def test_of_a_question_that_is_answered_in_part_what_is_missing_stays_in_the_den
     found = read_set(folder(tmp_path, {**ASKED, "relevant_ids": ["a1", "a9", "a1"]}))
     assert found.questions[0].relevant_ids == ("a1", "a9")
     assert found.partly == [Remark(1, "q", "a9 is not an entry of ada in journal.jsonl, workspace w")]
-    assert scores([Answered(found.questions[0], ["a1"], ["a1"])], 10, {})["overall"]["recall"] == 0.5
+    assert scores([ExamAnswer(found.questions[0], ["a1"], ["a1"])], 10, {})["overall"]["recall"] == 0.5
     report_unanswerable(found)
     said = capsys.readouterr()
     assert said.out == ""
@@ -244,7 +244,7 @@ def test_a_question_whose_answers_are_in_two_workspaces_must_name_one(tmp_path: 
 def test_sessions_are_those_of_the_questions_workspace() -> None:
     asked = question("one", "a").model_copy(update={"workspace_id": "w"})
     sessions: dict[str | None, dict[str, str]] = {"v": {"a": "s1", "b": "s1"}, "w": {"a": "s1", "b": "s2"}}
-    assert scores([Answered(asked, ["b"], ["b"])], 2, sessions)["overall"]["session_recall"] == 0.0
+    assert scores([ExamAnswer(asked, ["b"], ["b"])], 2, sessions)["overall"]["session_recall"] == 0.0
 
 
 @pytest.mark.parametrize(("names", "why"), [(",", "names no recipe"), ("rrf,robst", "recipe robst is not known")])

@@ -13,7 +13,7 @@ import pytest
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.operations.sweeps import SWEEP
 from crew_journal.services.cli import completing
-from crew_journal.services.cli.configuration import Configuration, Context, config_file, configured, load, save
+from crew_journal.services.cli.configuration import CliContext, Configuration, config_file, configured, load, save
 from crew_journal.services.cli.main import main
 from crew_journal.services.cli.request_options import completion_of
 from crew_journal.services.times import moment_of
@@ -71,7 +71,7 @@ def test_contexts_are_added_used_listed_and_removed(config: Path, capsys: pytest
     assert [(one["name"], one["used"]) for one in listed["contexts"]] == [("home", True), ("work", False)]
     assert "cj_secret" not in json.dumps(listed)
     assert config.stat().st_mode & 0o077 == 0
-    assert load().contexts["work"] == Context("http://127.0.0.1:1", "cj_secret", None, "acme")
+    assert load().contexts["work"] == CliContext("http://127.0.0.1:1", "cj_secret", None, "acme")
     assert [one["name"] for one in shown(capsys, "context", "remove", "home")["contexts"]] == ["work"]
     assert load().context is None
     assert main(["context", "use", "nowhere"]) == 4
@@ -85,7 +85,7 @@ def test_a_context_that_names_no_journal_or_no_token_is_refused(config: Path) ->
 
 
 def test_what_a_file_holds_survives_being_written_and_read(config: Path) -> None:
-    given = Configuration("a b", {"a b": Context("http://h", 'quote " and é', None, "w")}, {"hot_index_mb": 64})
+    given = Configuration("a b", {"a b": CliContext("http://h", 'quote " and é', None, "w")}, {"hot_index_mb": 64})
     save(given)
     assert load() == given
 
@@ -93,7 +93,7 @@ def test_what_a_file_holds_survives_being_written_and_read(config: Path) -> None
 def test_options_count_before_the_environment_the_context_and_the_file(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(Configuration("work", {"work": Context("http://h", "cj_t", None, "acme")}, {"embedder": "none"}))
+    save(Configuration("work", {"work": CliContext("http://h", "cj_t", None, "acme")}, {"embedder": "none"}))
 
     def origins() -> dict[str, tuple[str | None, str]]:
         rows = shown(capsys, "config", "show")["settings"]

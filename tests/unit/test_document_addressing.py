@@ -19,7 +19,7 @@ from crew_journal.schemas.operations.documents import ReadDocumentRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.rules.tiers import TIERS
 from crew_journal.services.desk import Caller
-from crew_journal.services.memory.documents.addressing import Address, address_of, check_may_write, rule_of
+from crew_journal.services.memory.documents.addressing import DocumentAddress, address_of, check_may_write, rule_of
 
 TODAY = date(2026, 5, 14)
 
@@ -34,7 +34,7 @@ LENA = caller(Role.LEAD, "lena", "core")
 BOSS = caller(Role.ADMIN)
 
 
-def address(who: Caller, tier: str, **asked: Any) -> Address:
+def address(who: Caller, tier: str, **asked: Any) -> DocumentAddress:
     request = ReadDocumentRequest(tier=tier, **asked)
     return address_of(who, request, request.tier, request.key, TODAY)
 

@@ -8,7 +8,7 @@ from support.recall import ANALYZER, extend_by, index_of, recorded, vector_fact
 
 from crew_journal.services.query.asking import Query
 from crew_journal.services.query.hot.arrow import Texts
-from crew_journal.services.query.hot.documents import Documents
+from crew_journal.services.query.hot.documents import EntryColumns
 from crew_journal.services.query.hot.growable import GrowableArray
 from crew_journal.services.query.hot.postings import Postings, build_segment, merge_segments
 from crew_journal.services.query.hot.scope import Scope, ScopeKind
@@ -240,7 +240,7 @@ def test_an_appended_array_keeps_what_was_read_before():
 )
 def test_many_ids_are_found_at_once_where_each_of_them_is(known, asked_for, cut):
     """Ids that are a part of another, or of two that lie side by side, are none."""
-    documents = Documents()
+    documents = EntryColumns()
     for part in (known[:cut], known[cut:]):
         zeros = np.zeros(len(part), np.int64)
         documents.append(
@@ -254,8 +254,8 @@ def test_the_priorities_of_a_workspace_are_set_with_one_look_at_its_ids(monkeypa
     """A look costs a millisecond at 200,000 documents; one for each of 10,000 priorities held a load up for 11 s."""
     index = index_of([recorded(seq, "parser broke", agent_id="a2", crew_id="c1") for seq in range(1, 51)])
     looks = []
-    find_ids = Documents.find_ids
-    monkeypatch.setattr(Documents, "find_ids", lambda self, ids: looks.append(len(ids)) or find_ids(self, ids))
+    find_ids = EntryColumns.find_ids
+    monkeypatch.setattr(EntryColumns, "find_ids", lambda self, ids: looks.append(len(ids)) or find_ids(self, ids))
     changes = [
         recorded(
             50 + seq, "priority changed", control=True, agent_id=None, actor_type="system",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crew_journal.services.client import mcp_proxy
-from crew_journal.services.client.find import Address
+from crew_journal.services.client.find import ServiceAddress
 from crew_journal.services.client.mcp_proxy import Proxy
 
 LIST = b'{"jsonrpc": "2.0", "id": 7, "method": "tools/list"}\n'
@@ -44,7 +44,7 @@ def answers(given: bytes, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
     out = io.BytesIO()
     monkeypatch.setattr(mcp_proxy, "MAX_LINE_BYTES", 16_384 if given.count(b"x") > 20_000 else 1 << 20)
     monkeypatch.setattr(mcp_proxy, "RETRY_S", 0.0)
-    Proxy(lambda: Address("http://127.0.0.1:9", "cj_none"), {}, out).run(io.BytesIO(given + b"\n" + LIST))
+    Proxy(lambda: ServiceAddress("http://127.0.0.1:9", "cj_none"), {}, out).run(io.BytesIO(given + b"\n" + LIST))
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 

@@ -7,7 +7,7 @@ import pytest
 from crew_journal.schemas.operations.retractions import State
 from crew_journal.schemas.rules.relations import RelationState
 from crew_journal.schemas.rules.spheres import ITEM, RECORD, Sphere, slot
-from crew_journal.services.query.standing import Facts, Replacement, Subject
+from crew_journal.services.query.standing import Replacement, StandingFacts, StandingSubject
 
 ANNA = Sphere("user-anna", "anna", "t1")
 APART = [
@@ -20,20 +20,22 @@ APART = [
 ]
 
 
-def subject(entry_id: str, seq: int, sphere: Sphere, agent: str = "bot") -> Subject:
-    return Subject(entry_id, seq, agent, seq * 1_000, "agent:bot", sphere)
+def subject(entry_id: str, seq: int, sphere: Sphere, agent: str = "bot") -> StandingSubject:
+    return StandingSubject(entry_id, seq, agent, seq * 1_000, "agent:bot", sphere)
 
 
-def replaced(older: Sphere, newer: Sphere, state: RelationState) -> tuple[Facts, Subject]:
+def replaced(older: Sphere, newer: Sphere, state: RelationState) -> tuple[StandingFacts, StandingSubject]:
     old, new = subject("old", 1, older), subject("new", 2, newer)
-    facts = Facts()
+    facts = StandingFacts()
     facts.replace(old, Replacement(new, state, "says so now", new.holds_ms, 3))
     return facts, old
 
 
-def contradicted(older: Sphere, newer: Sphere, state: RelationState, *, by: str = "bot") -> tuple[Facts, Subject]:
+def contradicted(
+    older: Sphere, newer: Sphere, state: RelationState, *, by: str = "bot"
+) -> tuple[StandingFacts, StandingSubject]:
     old, new = subject("old", 1, older), subject("new", 2, newer, by)
-    facts = Facts()
+    facts = StandingFacts()
     facts.contradict(new, old, state, "two values", 3)
     return facts, old
 

@@ -116,7 +116,7 @@ class Import:
             last = max(ack.sent, key=lambda entry: entry.seq)
             self.last_seq = max(self.last_seq, last.seq)
             if last.seq > self.state.last_seq:
-                record = next(one.record for one in ack.batch.good if one.record["id"] == last.id)
+                record = next(line.record for line in ack.batch.good if line.record["id"] == last.id)
                 workspace = record.get("workspace_id")
                 self.state = replace(self.state, last_seq=last.seq, last_id=last.id, last_workspace=workspace)
         self.of_service += ack.batch.of_service
@@ -171,10 +171,10 @@ def import_command(
         _check_file(file, options)
     plan = None
     if selection is not None:
-        found = Plan.of(selection, options.workspace)
-        if found.bad and options.skip_invalid is None:
-            raise refusal(found.bad)
-        plan = found.as_json()
+        import_plan = Plan.of(selection, options.workspace)
+        if import_plan.bad and options.skip_invalid is None:
+            raise refusal(import_plan.bad)
+        plan = import_plan.as_json()
         if not json_output:
             say_plan(plan, selection.name)
         if options.dry_run or not plan["entries"]:

@@ -19,7 +19,7 @@ from ....schemas.errors import FieldProblem, InvalidEntry
 from ....schemas.events.payload import SERVICE_ALONE
 from ....schemas.ids import DERIVED_NAMESPACE
 from ....schemas.limits import DEFAULT_WORKSPACE, REQUEST_BYTES
-from ..foreign_json import Fault, parse
+from ..foreign_json import ShapeFault, parse
 
 BATCH_LINES: Final = 500
 """Lines of one request: one atomic batch of the broker."""
@@ -162,7 +162,7 @@ def json_object_of(number: int, raw: bytes) -> dict[str, Any]:
         record = parse(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError:
         why, fix = "is not UTF-8", "write the file as UTF-8"
-    except Fault as fault:
+    except ShapeFault as fault:
         why = f"is not JSON: {fault}"
         if fault.beyond:
             why, fix = f"is refused: {fault}", "flatten it, and send large numbers as text"
@@ -181,16 +181,17 @@ def line_id(workspace: str, number: int, raw: bytes) -> str:
 
 def bad_lines_of(error: InvalidEntry, lines: list[Line]) -> list[BadLine]:
     """The lines that the service refused, read from field names such as ``entries[3].summary``; empty if it named none."""
-    found: dict[int, list[FieldProblem]] = {}
+    problems_by_line: dict[int, list[FieldProblem]] = {}
     for problem in error.problems:
         match = _entry_of_batch.match(problem.field)
         if match is None or int(match[1]) >= len(lines):
             return []
         name = problem.field[match.end() :] or "entry"
         text = with_line_numbers(problem.problem, lines)
-        found.setdefault(int(match[1]), []).append(FieldProblem(name, text, problem.fix))
+        problems_by_line.setdefault(int(match[1]), []).append(FieldProblem(name, text, problem.fix))
     return [
-        BadLine(lines[i].number, lines[i].raw, tuple(problems), lines[i].at) for i, problems in sorted(found.items())
+        BadLine(lines[i].number, lines[i].raw, tuple(problems), lines[i].at)
+        for i, problems in sorted(problems_by_line.items())
     ]
 
 

@@ -47,8 +47,8 @@ class Selection:
         """Every submission, each with its id."""
         wanted = {name: value for name, value in (("agent_id", self.agent), ("crew_id", self.crew)) if value}
         before: tuple[str | None, str | None] = (None, None)
-        for found in self.source.read(self.path, notes):
-            record = {name: value for name, value in found.items() if value not in (None, "")}
+        for raw in self.source.read(self.path, notes):
+            record = {name: value for name, value in raw.items() if value not in (None, "")}
             trace = record.get("trace_id")
             if trace is not None and "ts" not in record and before[0] == trace and before[1] is not None:
                 record["ts"] = before[1]  # so that the order of a conversation is kept

@@ -127,10 +127,10 @@ class ImportRun:
             return list(await self._send_patiently(lines)), []
         except EntryConflict as error:
             if self.held is not None and len(lines) <= ASKED_AT_ONCE:
-                found = await asyncio.gather(*(self.held(line.record) for line in lines))
-                there = [receipt for receipt in found if receipt is not None]
+                gathered = await asyncio.gather(*(self.held(line.record) for line in lines))
+                there = [receipt for receipt in gathered if receipt is not None]
                 if there:
-                    rest = [line for line, receipt in zip(lines, found, strict=True) if receipt is None]
+                    rest = [line for line, receipt in zip(lines, gathered, strict=True) if receipt is None]
                     sent, taken = await self._send_around_taken(rest) if rest else ([], [])
                     return there + sent, taken
             if len(lines) == 1:

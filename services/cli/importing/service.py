@@ -52,12 +52,12 @@ class Sender:
         The conversation of an imported turn may have another title there: people rename conversations.
         """
         try:
-            found = await self._clients[-1].get(record["id"], workspace_id=record.get("workspace_id"))
+            entry = await self._clients[-1].get(record["id"], workspace_id=record.get("workspace_id"))
         except NotFound:
             return None  # the views may be behind; then it counts as taken
-        stored, wanted = without_conversation(found.model_dump(mode="json")), without_conversation(record)
+        stored, wanted = without_conversation(entry.model_dump(mode="json")), without_conversation(record)
         same = all(stored.get(name) == value for name, value in wanted.items())
-        return Receipt(id=found.id, seq=found.seq, duplicate=True) if same else None
+        return Receipt(id=entry.id, seq=entry.seq, duplicate=True) if same else None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -66,10 +66,10 @@ class Sender:
 
     async def _find_again(self) -> None:
         async with self._finding:
-            found = await asyncio.to_thread(find_again, self._there, self._where)
-            if found != self._there:
-                self._there = found
-                self._clients.append(async_client(found))
+            target = await asyncio.to_thread(find_again, self._there, self._where)
+            if target != self._there:
+                self._there = target
+                self._clients.append(async_client(target))
 
 
 def find_again(there: Target, where: Where) -> Target:
@@ -92,12 +92,12 @@ def still_held(journal: CrewJournal, state: ImportState) -> bool:
         return False
     for min_seq in (None, state.last_seq):
         try:
-            found = journal.get(state.last_id, workspace_id=state.last_workspace, min_seq=min_seq)
+            entry = journal.get(state.last_id, workspace_id=state.last_workspace, min_seq=min_seq)
         except NotFound:
             continue  # the views may be behind
         except Unavailable:
             break
-        return found.seq == state.last_seq
+        return entry.seq == state.last_seq
     return False
 
 

@@ -95,13 +95,15 @@ def change_of(base: Text, data: bytes) -> Change:
 
 def base_among(versions: Iterable[Version], data: bytes, after: int) -> Base | None:
     """The longest version later than ``after`` that ``data`` begins with; None if no version that has a text fits."""
-    found: Base | None = None
-    candidates = [one for one in versions if one.seq > after and 0 < one.bytes <= len(data)]
-    hashes = _prefix_hashes(data, {one.bytes for one in candidates})
-    for one in candidates:
-        if hashes[one.bytes] == one.sha256 and (found is None or (one.bytes, one.seq) > (found.text.size, found.seq)):
-            found = Base(one.seq, Text(one.bytes, one.sha256))
-    return found
+    base: Base | None = None
+    candidates = [version for version in versions if version.seq > after and 0 < version.bytes <= len(data)]
+    hashes = _prefix_hashes(data, {candidate.bytes for candidate in candidates})
+    for candidate in candidates:
+        if hashes[candidate.bytes] == candidate.sha256 and (
+            base is None or (candidate.bytes, candidate.seq) > (base.text.size, base.seq)
+        ):
+            base = Base(candidate.seq, Text(candidate.bytes, candidate.sha256))
+    return base
 
 
 def _prefix_hashes(data: bytes, sizes: Iterable[int]) -> dict[int, str]:

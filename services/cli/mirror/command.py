@@ -96,17 +96,17 @@ def _maker(
     patient: bool,
 ) -> Callable[[CrewJournal], Callable[[], None]]:
     """What makes a pass over a connection: the mirror is made with the first one."""
-    from .documents import Documents, Side
+    from .documents import MirrorService, Side
     from .folder import Folder
     from .state import State
     from .sync import Mirror
 
-    made: list[Mirror] = []
+    mirrors: list[Mirror] = []
 
     def make(journal: CrewJournal) -> Callable[[], None]:
         owners = {"agent_id": agent} | ({"crew_id": crew} if crew is not None else {})
-        documents = Documents(journal, owners, workspace)
-        if not made:
+        documents = MirrorService(journal, owners, workspace)
+        if not mirrors:
             registered = _registered(journal, agent, workspace)
             own = Folder(directory, Scope.AGENT)
             sides = [Side(own, Scope.AGENT, owner_of(Scope.AGENT, agent), is_lead=False)]
@@ -114,8 +114,8 @@ def _maker(
                 leads = lead or (registered is not None and registered.role == LEAD)
                 sides.append(Side(Folder(crew_base, Scope.CREW), Scope.CREW, owner_of(Scope.CREW, crew), is_lead=leads))
             of = f"agent {agent}" + (f" of crew {crew}" if crew else "") + (f" in {workspace}" if workspace else "")
-            made.append(Mirror(tuple(sides), State.load(own.root, of), report, patient=patient))
-        return lambda: made[0].run_pass(documents)
+            mirrors.append(Mirror(tuple(sides), State.load(own.root, of), report, patient=patient))
+        return lambda: mirrors[0].run_pass(documents)
 
     return make
 
@@ -127,14 +127,14 @@ def _registered(journal: CrewJournal, agent: str, workspace: str | None) -> Agen
         NotAllowed: If the agent's memory is off.
     """
     try:
-        found = journal.agent(agent, workspace_id=workspace)
+        agent_answer = journal.agent(agent, workspace_id=workspace)
     except NotFound:
         return None
-    if not found.memory_enabled:
+    if not agent_answer.memory_enabled:
         raise NotAllowed(
             f"the memory of agent {agent} is off", hint=f"turn it on: crew-journal agent update {agent} --memory"
         )
-    return found
+    return agent_answer
 
 
 def _follow(where: Where, directory: Path, make: Callable[[CrewJournal], Callable[[], None]], interval: float) -> None:
@@ -167,7 +167,7 @@ def _follow(where: Where, directory: Path, make: Callable[[CrewJournal], Callabl
 def _print_summary(summary: Mapping[str, Any]) -> None:
     """Figures on stdout, conflicts and refusals on stderr."""
     print_pairs((name, value) for name, value in summary.items() if isinstance(value, int))
-    for one in summary["conflicts"]:
-        say(f"conflict: {one['file']}, kept as {one['kept_as']}")
-    for one in summary["refused"]:
-        say(f"refused: {one['file']}: {one['why']}")
+    for conflict in summary["conflicts"]:
+        say(f"conflict: {conflict['file']}, kept as {conflict['kept_as']}")
+    for conflict in summary["refused"]:
+        say(f"refused: {conflict['file']}: {conflict['why']}")

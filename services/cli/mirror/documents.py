@@ -37,7 +37,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class MirroredDocument:
     """A document and its file."""
 
     side: Side
@@ -79,7 +79,7 @@ class Document:
 
 
 @dataclass(slots=True)
-class Documents:
+class MirrorService:
     """The service, as far as a mirror needs it.
 
     Attributes:
@@ -102,21 +102,23 @@ class Documents:
             workspace_id=self.workspace_id,
             min_seq=self.reached or None,
         )
-        return answer.view_seq, {(one.owner, one.id): one for one in answer.documents if is_mirrored(one.tier)}
+        return answer.view_seq, {
+            (document.owner, document.id): document for document in answer.documents if is_mirrored(document.tier)
+        }
 
-    def read(self, document: Document, version: int | None = None) -> DocumentAnswer:
+    def read(self, document: MirroredDocument, version: int | None = None) -> DocumentAnswer:
         """A document, or a version of it."""
         answer = self.journal.document_read(**self._named(document), version=version, min_seq=self.reached or None)
         self.reached = max(self.reached, answer.seq)
         return answer
 
-    def versions(self, document: Document) -> tuple[VersionShown, ...]:
+    def versions(self, document: MirroredDocument) -> tuple[VersionShown, ...]:
         """Its newest versions."""
         return self.journal.document_versions(**self._named(document), limit=VERSIONS_MAX).versions
 
     def write(
         self,
-        document: Document,
+        document: MirroredDocument,
         mode: str,
         content: bytes,
         write_id: str,
@@ -137,11 +139,11 @@ class Documents:
         self.reached = max(self.reached, answer.seq)
         return answer
 
-    def retract(self, document: Document, reason: str) -> None:
+    def retract(self, document: MirroredDocument, reason: str) -> None:
         """Retract a document."""
         self.reached = max(self.reached, self.journal.document_retract(**self._named(document), reason=reason).seq)
 
-    def _named(self, document: Document) -> dict[str, Any]:
+    def _named(self, document: MirroredDocument) -> dict[str, Any]:
         tier, key = document.tier_and_key
         scope = document.side.scope
         field = f"{scope.value}_id"

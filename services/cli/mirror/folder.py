@@ -54,9 +54,9 @@ class Signature(NamedTuple):
     inode: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Signature:
+    def of(cls, result: os.stat_result) -> Signature:
         """The signature of a file."""
-        return cls(found.st_mtime_ns, found.st_size, found.st_ino)
+        return cls(result.st_mtime_ns, result.st_size, result.st_ino)
 
     @property
     def is_racy(self) -> bool:
@@ -106,10 +106,10 @@ class Folder:
 
     def scan(self) -> Found:
         """Every file now."""
-        found = Found()
+        hit = Found()
         with self._parent(".") as (descriptor, _):
-            self._walk(descriptor, "", found)
-        return found
+            self._walk(descriptor, "", hit)
+        return hit
 
     def signature(self, label: str) -> Signature | None:
         """The signature of a file; None if the file is absent."""
@@ -139,8 +139,8 @@ class Folder:
             except OSError as error:
                 raise FileRefused(f"cannot be read: {error.strerror}") from None
         with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
                 raise FileRefused("is not a regular file")
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
@@ -149,7 +149,7 @@ class Folder:
             data.decode()
         except UnicodeDecodeError as error:
             raise FileRefused(f"is not UTF-8 (byte {error.start})") from None
-        return Signature.of(found), data
+        return Signature.of(status), data
 
     def place(self, label: str, data: bytes, seen: Signature | None, former: str, *, read_only: bool) -> bool:
         """Put a text in the place of a file.
@@ -234,7 +234,7 @@ class Folder:
             return False
         return True
 
-    def _walk(self, descriptor: int, prefix: str, found: Found) -> None:
+    def _walk(self, descriptor: int, prefix: str, hit: Found) -> None:
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 path = prefix + entry.name
@@ -243,14 +243,14 @@ class Folder:
                 if entry.is_dir(follow_symlinks=False) and not prefix and entry.name in _FOLDERS:
                     below = os.open(entry.name, _DIRECTORY, dir_fd=descriptor)
                     try:
-                        self._walk(below, f"{path}/", found)
+                        self._walk(below, f"{path}/", hit)
                     finally:
                         os.close(below)
                 elif (problem := self._problem(entry, path)) is not None:
-                    found.refused[path] = problem
+                    hit.refused[path] = problem
                 else:
                     with contextlib.suppress(FileNotFoundError):
-                        found.files[path] = Signature.of(entry.stat(follow_symlinks=False))
+                        hit.files[path] = Signature.of(entry.stat(follow_symlinks=False))
 
     def _problem(self, entry: os.DirEntry[str], path: str) -> str | None:
         if entry.is_symlink():

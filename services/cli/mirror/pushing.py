@@ -12,7 +12,7 @@ from typing import Final
 from ....schemas.errors import DocumentConflict, WriteIdTaken
 from ....schemas.rules.documents import sha256_of
 from .changes import Base, Text, change_of, sha256, write_id
-from .documents import REFUSALS, Document, Documents
+from .documents import REFUSALS, MirroredDocument, MirrorService
 from .folder import FileRefused, Signature
 from .report import Report
 from .state import Known, Sending, State
@@ -37,14 +37,14 @@ class Pushing:
         self._waiting: dict[str, str] = {}
         self._refused: dict[str, str] = {}
 
-    def waits(self, document: Document, what: str) -> bool:
+    def waits(self, document: MirroredDocument, what: str) -> bool:
         """Whether a change is seen for the first time and may not be complete."""
         seen_before = self._waiting.get(document.name) == what
         self._waiting[document.name] = what
         return self._patient and not seen_before
 
     def push(
-        self, documents: Documents, document: Document, base: Base | None, file: tuple[Signature, bytes]
+        self, documents: MirrorService, document: MirroredDocument, base: Base | None, file: tuple[Signature, bytes]
     ) -> Base | None:
         """Write what changed in a file.
 
@@ -72,7 +72,7 @@ class Pushing:
         return self._send(documents, document, base, sending, file)
 
     def resume(
-        self, documents: Documents, document: Document, known: Known, file: tuple[Signature, bytes] | None
+        self, documents: MirrorService, document: MirroredDocument, known: Known, file: tuple[Signature, bytes] | None
     ) -> Base:
         """Finish a write that may have been sent before."""
         sending = known.sending
@@ -90,13 +90,18 @@ class Pushing:
         self._state.put(document.name, Known(base))
         return base
 
-    def keep_beside(self, document: Document, file: tuple[Signature, bytes], why: str) -> None:
+    def keep_beside(self, document: MirroredDocument, file: tuple[Signature, bytes], why: str) -> None:
         """Keep a text beside its file and say so."""
         beside = document.side.folder.keep_beside(document.label, file[1], file[0].mtime_ns)
         self._report.conflict(document.path, beside, why)
 
     def _send(
-        self, documents: Documents, document: Document, base: Base, sending: Sending, file: tuple[Signature, bytes]
+        self,
+        documents: MirrorService,
+        document: MirroredDocument,
+        base: Base,
+        sending: Sending,
+        file: tuple[Signature, bytes],
     ) -> Base | None:
         change = change_of(base.text, file[1])
         expected = base.seq if change.mode == "replace" else None
@@ -115,7 +120,9 @@ class Pushing:
         self._report.count("replaced" if expected is not None else "appended")
         return done
 
-    def _conflict(self, documents: Documents, document: Document, file: tuple[Signature, bytes]) -> Base | None:
+    def _conflict(
+        self, documents: MirrorService, document: MirroredDocument, file: tuple[Signature, bytes]
+    ) -> Base | None:
         signature, data = file
         folder, text = document.side.folder, Text.of(data)
         beside = folder.keep_beside(document.label, data, signature.mtime_ns)
@@ -126,7 +133,7 @@ class Pushing:
         self._report.conflict(document.path, beside, "changed here and in the journal, whose text was restored")
         return self._settle(documents, document, sending)
 
-    def _settle(self, documents: Documents, document: Document, sending: Sending) -> Base | None:
+    def _settle(self, documents: MirrorService, document: MirroredDocument, sending: Sending) -> Base | None:
         """Write the text beside as a version, then the text that the journal had."""
         done = Base(0, sending.text)  # the file has been taken over: the journal's text may take its place
         try:
@@ -161,7 +168,9 @@ class Pushing:
         self._state.put(document.name, Known(done))
         return done
 
-    def _restore(self, documents: Documents, document: Document, sending: Sending, mine: int, data: bytes) -> None:
+    def _restore(
+        self, documents: MirrorService, document: MirroredDocument, sending: Sending, mine: int, data: bytes
+    ) -> None:
         reason = "restored: it was newer than the text of the file"
         former = documents.read(document, sending.expected) if sending.expected else None
         text = b"" if former is None or former.retracted else former.content.encode()

@@ -93,18 +93,21 @@ class State:
             kept = json.loads(file_at(path, follow=False).read(MAX_STATE_BYTES)) if os.path.lexists(path) else None
             if kept is None:
                 return cls(path, of)
-            found = cls(path, kept["of"], kept["mirror"], passed=kept["passed"])
-            found.files = {name: _known(one) for name, one in kept["files"].items()}
-            found.former = {name: Former(one["label"], Text(**one["text"])) for name, one in kept["former"].items()}
+            state = cls(path, kept["of"], kept["mirror"], passed=kept["passed"])
+            state.files = {name: _known(known_file) for name, known_file in kept["files"].items()}
+            state.former = {
+                name: Former(known_file["label"], Text(**known_file["text"]))
+                for name, known_file in kept["former"].items()
+            }
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise CrewJournalError(
                 f"{path} cannot be read", hint="remove it: the files are then compared with the versions in the journal"
             ) from None
-        if found.of != of:
+        if state.of != of:
             raise CrewJournalError(
-                f"{folder} is the mirror of {found.of}, not of {of}", hint="use a directory for each agent"
+                f"{folder} is the mirror of {state.of}, not of {of}", hint="use a directory for each agent"
             )
-        return found
+        return state
 
     def put(self, name: str, known: Known | None) -> None:
         """Note what is known of a file, durably; None to forget it."""
@@ -122,8 +125,8 @@ class State:
             "of": self.of,
             "mirror": self.mirror,
             "passed": self.passed,
-            "files": {name: asdict(one) for name, one in self.files.items()},
-            "former": {name: asdict(one) for name, one in self.former.items()},
+            "files": {name: asdict(known_file) for name, known_file in self.files.items()},
+            "former": {name: asdict(known_file) for name, known_file in self.former.items()},
         }
         draft = self.path.with_name(self.path.name + ".new")
         draft.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ....schemas.rules.documents import sha256_of
 from ....schemas.rules.tiers import Scope
 from .changes import Base, Text, base_among, write_id
-from .documents import REFUSALS, Document, Documents, Side
+from .documents import REFUSALS, MirroredDocument, MirrorService, Side
 from .folder import FileRefused, Signature
 from .pushing import Pushing
 from .report import Report
@@ -49,7 +49,7 @@ class Mirror:
         self._former_seen: dict[str, Signature] = {}
         self._foreign: dict[Scope, set[str]] = {}
 
-    def run_pass(self, documents: Documents) -> None:
+    def run_pass(self, documents: MirrorService) -> None:
         """Bring both sides in step, as far as nothing is refused.
 
         Raises:
@@ -63,17 +63,17 @@ class Mirror:
         for name in list(self._state.former):
             self._follow_former(documents, name)
         for side in self._sides.values():
-            found = side.folder.scan()
-            self._refuse(side, found.refused)
+            scanned = side.folder.scan()
+            self._refuse(side, scanned.refused)
             prefix = f"{side.scope.value}/"
             known = {name.removeprefix(prefix) for name in self._state.files if name.startswith(prefix)}
             in_journal = {label for owner, label in listed if owner == side.owner}
-            for label in sorted(known | in_journal | found.files.keys()):
-                if label in found.refused or label.split("/")[0] in found.refused:
+            for label in sorted(known | in_journal | scanned.files.keys()):
+                if label in scanned.refused or label.split("/")[0] in scanned.refused:
                     continue
-                document, shown = Document(side, label), listed.get((side.owner, label))
+                document, shown = MirroredDocument(side, label), listed.get((side.owner, label))
                 try:
-                    self._sync(documents, document, shown, found.files.get(label))
+                    self._sync(documents, document, shown, scanned.files.get(label))
                 except FileRefused as error:
                     self._report.refuse(document.path, str(error))
                 except FileNotFoundError:
@@ -97,7 +97,11 @@ class Mirror:
         self._foreign[side.scope] = set(now)
 
     def _sync(
-        self, documents: Documents, document: Document, shown: DocumentShown | None, signature: Signature | None
+        self,
+        documents: MirrorService,
+        document: MirroredDocument,
+        shown: DocumentShown | None,
+        signature: Signature | None,
     ) -> None:
         name, seq = document.name, shown.seq if shown is not None else 0
         if self._in_step.get(name) == (signature, seq):
@@ -130,7 +134,12 @@ class Mirror:
         self._pull(documents, document, base or Base(), file)
 
     def _base_of(
-        self, documents: Documents, document: Document, shown: DocumentShown | None, base: Base | None, data: bytes
+        self,
+        documents: MirrorService,
+        document: MirroredDocument,
+        shown: DocumentShown | None,
+        base: Base | None,
+        data: bytes,
     ) -> Base | None:
         """The version that a file is made of; None if it is not made of any version."""
         if base is not None and base.text == Text.of(data):
@@ -138,17 +147,17 @@ class Mirror:
         if shown is None or (base is not None and shown.seq == base.seq):
             return base or Base()
         versions = documents.versions(document)
-        found = base_among(versions, data, base.seq if base is not None else 0)
-        if found is not None or base is not None:
-            return found or base
+        version = base_among(versions, data, base.seq if base is not None else 0)
+        if version is not None or base is not None:
+            return version or base
         passed = self._state.passed
         is_new = passed is not None and bool(versions) and versions[-1].seq > passed
         return Base(0 if is_new else shown.seq) if is_new or not shown.bytes else None
 
     def _take_over(
         self,
-        documents: Documents,
-        document: Document,
+        documents: MirrorService,
+        document: MirroredDocument,
         shown: DocumentShown | None,
         base: Base | None,
         file: File,
@@ -167,7 +176,7 @@ class Mirror:
         return taken
 
     def _missing(
-        self, documents: Documents, document: Document, shown: DocumentShown | None, base: Base | None
+        self, documents: MirrorService, document: MirroredDocument, shown: DocumentShown | None, base: Base | None
     ) -> None:
         """Bring a file that is not there."""
         if shown is None or shown.retracted:
@@ -180,14 +189,14 @@ class Mirror:
             self._report.note(document.path, "was deleted and is brought back; to clear it, retract the document")
         self._pull(documents, document, base or Base(), None)
 
-    def _emptied(self, document: Document) -> bool:
+    def _emptied(self, document: MirroredDocument) -> bool:
         """Whether a file is empty for good."""
         if self._pushing.waits(document, "emptied"):
             return False
         self._report.note(document.path, "was emptied and is brought back; to clear it, retract the document")
         return True
 
-    def _pull(self, documents: Documents, document: Document, base: Base, file: File | None) -> None:
+    def _pull(self, documents: MirrorService, document: MirroredDocument, base: Base, file: File | None) -> None:
         """Make a file what the journal says."""
         there = documents.read(document)
         if there.quarantined is not None or sha256_of(there.content) != there.sha256:
@@ -217,7 +226,7 @@ class Mirror:
             self._report.accept(document.path)
             self._report.count("received")
 
-    def _settled(self, document: Document, base: Base, signature: Signature) -> None:
+    def _settled(self, document: MirroredDocument, base: Base, signature: Signature) -> None:
         """Note that a file is in step."""
         known = Known(base)
         if self._state.files.get(document.name) != known:
@@ -226,13 +235,13 @@ class Mirror:
         if not signature.is_racy:
             self._in_step[document.name] = (signature, base.seq)
 
-    def _follow_former(self, documents: Documents, name: str) -> None:
+    def _follow_former(self, documents: MirrorService, name: str) -> None:
         """Take over what was added to a file after it was replaced; forget it once nothing comes any more."""
         scope, _, path = name.partition("/")
         side, former = self._sides.get(Scope(scope)), self._state.former[name]
         if side is None:
             return
-        folder, document = side.folder, Document(side, former.label)
+        folder, document = side.folder, MirroredDocument(side, former.label)
         signature, present = folder.signature(path), folder.signature(former.label)
         if signature is None or (present is not None and present.inode == signature.inode):
             folder.remove(path)  # the file has not been replaced
@@ -254,7 +263,7 @@ class Mirror:
             self._forget_former(name)
             folder.remove(path)
 
-    def _late(self, documents: Documents, document: Document, former: Former, file: File) -> None:
+    def _late(self, documents: MirrorService, document: MirroredDocument, former: Former, file: File) -> None:
         data = file[1]
         rest = data[former.text.size :]
         if document.read_only is None and former.text.begins(data) and rest.strip():

@@ -79,12 +79,12 @@ class _Import:
         room: int | None = None
         with progress_bar("import", len(self._source.drawers), unit="drawers") as bar:
             for batch in _batches(list(self._source.drawers.values())):
-                given = [one.model_dump(mode="json", exclude_defaults=True) for one in batch]
-                said = self._journal.import_drawers(
+                given = [drawer.model_dump(mode="json", exclude_defaults=True) for drawer in batch]
+                answer = self._journal.import_drawers(
                     given, self._source.name, dry_run=self._dry_run, restore=restore, **self._in
                 )
-                counts = Counter(one.outcome for one in said.drawers)
-                room = said.room_left + counts["added"] if room is None else room
+                counts = Counter(drawer.outcome for drawer in answer.drawers)
+                room = answer.room_left + counts["added"] if room is None else room
                 outcomes.update(counts)
                 bar(outcomes.total())
         if self._dry_run and room is not None and outcomes["added"] > room:  # each request counted from the same number
@@ -97,7 +97,7 @@ class _Import:
         gone: list[str] = []
         offset = 0
         while page := self._page(offset):
-            gone += [one for one in page if one not in self._source.drawers]
+            gone += [drawer_id for drawer_id in page if drawer_id not in self._source.drawers]
             offset += len(page)
         if not self._dry_run:
             for name in gone:
@@ -132,8 +132,8 @@ class _Import:
         """Make the tunnels that are new."""
         counts = Counter(dict.fromkeys(("added", "unchanged"), 0))
         ends = ("source_wing", "source_room", "target_wing", "target_room")
-        found = self._journal.list_tunnels(**self._in).tunnels if self._source.tunnels else ()
-        known = {tuple(getattr(one, name) for name in ends): one.label for one in found}
+        tunnels = self._journal.list_tunnels(**self._in).tunnels if self._source.tunnels else ()
+        known = {tuple(getattr(tunnel, name) for name in ends): tunnel.label for tunnel in tunnels}
         for tunnel in self._source.tunnels:
             places = [tunnel[name] for name in ends]
             label = known.get(tuple(places), known.get((*places[2:], *places[:2])))
@@ -143,23 +143,23 @@ class _Import:
         return dict(counts)
 
     def _page(self, offset: int) -> list[str]:
-        found = self._journal.drawers(imported_from=self._source.name, limit=PAGE, offset=offset, **self._in)
-        return [one.id for one in found.drawers]
+        answer = self._journal.drawers(imported_from=self._source.name, limit=PAGE, offset=offset, **self._in)
+        return [drawer.id for drawer in answer.drawers]
 
     def _known(self, entity: str) -> dict[tuple[str, str, str | None], str | None]:
-        found = self._journal.kg_query(entity, direction="outgoing", **self._in).results
-        return {(one.predicate, _same(one.object), one.valid_from): one.valid_to for one in found}
+        facts = self._journal.kg_query(entity, direction="outgoing", **self._in).results
+        return {(fact.predicate, _same(fact.object), fact.valid_from): fact.valid_to for fact in facts}
 
 
 def _batches(drawers: Sequence[ImportedDrawer]) -> Iterator[list[ImportedDrawer]]:
     batch: list[ImportedDrawer] = []
     size = 0
-    for one in drawers:
-        if batch and (len(batch) == BATCH or size + len(one.content) > BATCH_CHARS):
+    for drawer in drawers:
+        if batch and (len(batch) == BATCH or size + len(drawer.content) > BATCH_CHARS):
             yield batch
             batch, size = [], 0
-        batch.append(one)
-        size += len(one.content)
+        batch.append(drawer)
+        size += len(drawer.content)
     if batch:
         yield batch
 
@@ -170,10 +170,10 @@ def _same(name: str) -> str:
 
 def _print(report: Mapping[str, Any]) -> None:
     drawers, facts, tunnels = report["drawers"], report["facts"], report["tunnels"]
-    said = "would be " if report["dry_run"] else ""
+    prefix = "would be " if report["dry_run"] else ""
     print(f"{safe(report['source'])}:")
     print(
-        f"  drawers: {drawers['added']:,} {said}added, {drawers['replaced']:,} replaced, "
+        f"  drawers: {drawers['added']:,} {prefix}added, {drawers['replaced']:,} replaced, "
         f"{drawers['gone']:,} deleted because they are gone, {drawers['unchanged']:,} unchanged"
     )
     for name, text in (
@@ -184,8 +184,8 @@ def _print(report: Mapping[str, Any]) -> None:
         if drawers[name]:
             print(f"           {drawers[name]:,} {text}")
     if any(facts.values()):
-        print(f"  facts: {facts['added']:,} {said}added, {facts['ended']:,} ended, {facts['unchanged']:,} unchanged")
+        print(f"  facts: {facts['added']:,} {prefix}added, {facts['ended']:,} ended, {facts['unchanged']:,} unchanged")
     if any(tunnels.values()):
-        print(f"  tunnels: {tunnels['added']:,} {said}added, {tunnels['unchanged']:,} unchanged")
+        print(f"  tunnels: {tunnels['added']:,} {prefix}added, {tunnels['unchanged']:,} unchanged")
     for reason, count in report["left_out"].items():
         say(f"  left out: {count:,} {safe(reason)}")

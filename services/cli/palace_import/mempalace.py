@@ -18,7 +18,7 @@ from typing import Any, Final
 from ....schemas.errors import InvalidFile
 from ....schemas.rules.palace.places import DIARY, agent_slug
 from ..foreign_files import file_at, shown
-from ..foreign_json import TEXT, Place, values_of
+from ..foreign_json import TEXT, ValuePlace, values_of
 from .source import Source, utc
 
 CHROMA: Final = "chroma.sqlite3"
@@ -50,7 +50,7 @@ _FACTS: Final = """SELECT triples.*, one.name AS subject_name, one.type AS subje
 
 def palace_folder(path: Path) -> Path | None:
     """The folder of a MemPalace store at ``path`` or in its folder ``palace``; None if there is none."""
-    return next((one for one in (path, path / "palace") if (one / CHROMA).is_file()), None)
+    return next((folder for folder in (path, path / "palace") if (folder / CHROMA).is_file()), None)
 
 
 def read_mempalace(folder: Path) -> Source:
@@ -60,13 +60,13 @@ def read_mempalace(folder: Path) -> Source:
         InvalidFile: If a file is not what MemPalace writes.
     """
     source = Source(shown(f"mempalace:{folder.resolve()}"))
-    for name, said in _metadata(folder / CHROMA):
-        if said.get("ingest_mode") == _REGISTRY:
+    for name, metadata in _metadata(folder / CHROMA):
+        if metadata.get("ingest_mode") == _REGISTRY:
             source.left_out["rows that only say that a file was read"] += 1
-        elif not said.get(_TEXT, "").strip():
+        elif not metadata.get(_TEXT, "").strip():
             source.left_out["drawers without a text"] += 1
         else:
-            source.add(_drawer(name, said))
+            source.add(_drawer(name, metadata))
     for file in (folder / _KNOWLEDGE, folder.parent / _KNOWLEDGE):
         if file.is_file():
             try:
@@ -81,28 +81,28 @@ def read_mempalace(folder: Path) -> Source:
 
 def _metadata(file: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Id and metadata of each drawer."""
-    found: dict[str, dict[str, str]] = {}
+    by_name: dict[str, dict[str, str]] = {}
     for name, key, value in _rows(file, _DRAWERS, _COLLECTION):
         if name and key and value is not None:
-            found.setdefault(name, {})[key] = value
-    yield from found.items()
+            by_name.setdefault(name, {})[key] = value
+    yield from by_name.items()
 
 
-def _drawer(name: str, said: dict[str, str]) -> dict[str, Any]:
+def _drawer(name: str, metadata: dict[str, str]) -> dict[str, Any]:
     drawer = {
         "drawer_id": name,
-        "wing": said.get("wing") or "general",
-        "room": said.get("room") or "general",
-        "hall": said.get("hall") or "",
-        "content": said[_TEXT],
-        "source_file": (said.get("source_file") or "")[-512:],
-        "added_by": said.get("added_by") or said.get("agent") or "mempalace",
-        "filed_at": utc(said.get("filed_at")),
+        "wing": metadata.get("wing") or "general",
+        "room": metadata.get("room") or "general",
+        "hall": metadata.get("hall") or "",
+        "content": metadata[_TEXT],
+        "source_file": (metadata.get("source_file") or "")[-512:],
+        "added_by": metadata.get("added_by") or metadata.get("agent") or "mempalace",
+        "filed_at": utc(metadata.get("filed_at")),
     }
-    if said.get("type") != "diary_entry":
+    if metadata.get("type") != "diary_entry":
         return drawer
-    hall = agent_slug(said.get("agent") or "mempalace")
-    return {**drawer, "wing": DIARY, "room": said.get("topic") or DIARY, "hall": hall, "memory_type": DIARY}
+    hall = agent_slug(metadata.get("agent") or "mempalace")
+    return {**drawer, "wing": DIARY, "room": metadata.get("topic") or DIARY, "hall": hall, "memory_type": DIARY}
 
 
 def _fact(row: sqlite3.Row) -> dict[str, Any]:
@@ -123,11 +123,11 @@ def _fact(row: sqlite3.Row) -> dict[str, Any]:
 def _read_tunnels(file: Path, source: Source) -> None:
     if not file.exists():
         return
-    place = Place()
-    rooms = {(one.wing, one.room) for one in source.drawers.values()}
-    for one in values_of(file_at(file, follow=False), place, _TUNNEL):
+    place = ValuePlace()
+    rooms = {(drawer.wing, drawer.room) for drawer in source.drawers.values()}
+    for record in values_of(file_at(file, follow=False), place, _TUNNEL):
         try:
-            ends = {"source": one["source"], "target": one["target"]}
+            ends = {"source": record["source"], "target": record["target"]}
             places = {name: (end["wing"], end["room"]) for name, end in ends.items()}
         except (KeyError, TypeError):
             raise _unreadable(file, "a tunnel needs source and target, each with wing and room") from None
@@ -140,7 +140,7 @@ def _read_tunnels(file: Path, source: Source) -> None:
             for name, end in ends.items()
             if end.get("drawer_id") in source.drawers
         }
-        source.tunnels.append({**tunnel, **named, "label": (one.get("label") or "")[:256]})
+        source.tunnels.append({**tunnel, **named, "label": (record.get("label") or "")[:256]})
 
 
 def _rows(file: Path, sql: str, *params: str) -> Iterator[sqlite3.Row]:

@@ -84,7 +84,7 @@ def sections_of(text: str) -> list[str]:
         has_text = has_text or (not heading and bool(line.strip()))
         sections[-1].append(line)
     sections[0][:0] = lines[: _front_matter(lines)]
-    return [section for one in sections if (section := "".join(one).strip("\r\n"))]
+    return [section for lines in sections if (section := "".join(lines).strip("\r\n"))]
 
 
 def _front_matter(lines: Sequence[str]) -> int:

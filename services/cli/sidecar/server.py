@@ -125,8 +125,8 @@ class Sidecar(ThreadingHTTPServer):
             return Registration()
         if answer.is_error:
             raise Unavailable(f"the service answered {answer.status_code}", hint="check the token and the agent")
-        found = answer.json()
-        return Registration(found["memory_enabled"], found["role"] == "lead")
+        body = answer.json()
+        return Registration(body["memory_enabled"], body["role"] == "lead")
 
     def _ask(self, there: Target, method: str, path: str, **more: Any) -> httpx.Response:
         try:

@@ -99,13 +99,13 @@ class CrewJournalMemoryService(BaseMemoryService):  # type: ignore[misc]  # the 
             return SearchMemoryResponse()
         scope = _scope(app_name, user_id)
         hits = (await self._journal.recall(query, k=_RANKED, min_seq=self._seq, **self._who)).hits
-        found: list[MemoryEntry] = []
+        entries: list[MemoryEntry] = []
         for hit in hits:
             entry = await self._journal.get(hit.entry_id, workspace_id=self._who["workspace_id"])
             counts = entry.standing is None or entry.standing.state is State.DISPUTED
-            if entry.mission_id == scope and counts and len(found) < FOUND_MAX:
-                found.append(_memory(entry))
-        return SearchMemoryResponse(memories=found)
+            if entry.mission_id == scope and counts and len(entries) < FOUND_MAX:
+                entries.append(_memory(entry))
+        return SearchMemoryResponse(memories=entries)
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         """Retract a memory by the id that a search gave it; one of another user is left alone."""
@@ -143,8 +143,8 @@ class CrewJournalMemoryService(BaseMemoryService):  # type: ignore[misc]  # the 
 
     async def _append(self, entries: Iterable[dict[str, Any]], **place: Any) -> None:
         """Append what has text and is not at its place already; what was deleted is there, retracted."""
-        known = {one.id async for one in self._journal.entries(min_seq=self._seq, **place, **self._who)}
-        new = [one for one in entries if one["summary"] and one.get("id") not in known]
+        known = {entry.id async for entry in self._journal.entries(min_seq=self._seq, **place, **self._who)}
+        new = [entry for entry in entries if entry["summary"] and entry.get("id") not in known]
         async for receipt in self._journal.append_many(new):
             self._seq = receipt.seq
 

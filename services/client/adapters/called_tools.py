@@ -46,7 +46,7 @@ class CalledTools:
         self._own = {name: value for name, value in (own or {}).items() if value is not None}
         self._seq: int | None = None
         self.tools: dict[str, Tool] = {tool.name: tool for tool in tools_of(toolsets)}
-        self._toolsets = {name: one for one in toolsets for name in (tool.name for tool in TOOLSETS[one])}
+        self._toolsets = {name: toolset for toolset in toolsets for name in (tool.name for tool in TOOLSETS[toolset])}
 
     def operation(self, name: str) -> Operation[Any, Any]:
         """The operation behind a tool."""
@@ -68,10 +68,10 @@ class CalledTools:
         if self._seq is not None and "min_seq" in known:
             given["min_seq"] = self._seq
         try:
-            asked = operation.request.model_validate(given)
-            answer = getattr(journal, operation.name)(**asked.model_dump(exclude_unset=True))
+            request = operation.request.model_validate(given)
+            answer = getattr(journal, operation.name)(**request.model_dump(exclude_unset=True))
         except ValidationError as error:
-            wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            wrong = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in error.errors())
             raise ToolFailed("; ".join(wrong)) from None
         except Unavailable as error:
             raise ToolFailed(f"The memory is not available: {error.message}. {consequence(operation)}") from None

@@ -86,8 +86,10 @@ class CrewJournalStorage:
     ) -> list[tuple[MemoryRecord, float]]:
         """Records by the cosine of their vectors and the query's, best first."""
         chosen = _choosing(scope_prefix, categories, metadata_filter)
-        scored = [(one, _cosine(query_embedding, one.embedding)) for one in self._read(chosen) if one.embedding]
-        best = sorted((one for one in scored if one[1] >= min_score), key=lambda one: -one[1])
+        scored = [
+            (record, _cosine(query_embedding, record.embedding)) for record in self._read(chosen) if record.embedding
+        ]
+        best = sorted((pair for pair in scored if pair[1] >= min_score), key=lambda pair: -pair[1])
         return best[:limit]
 
     def delete(
@@ -117,13 +119,15 @@ class CrewJournalStorage:
 
     def get_record(self, record_id: str) -> MemoryRecord | None:
         """A record by its id."""
-        entries = [one for one in self._entries(trace_id=_slot(record_id)) if _counts(one)]
-        return _record(max(entries, key=lambda one: one.seq)) if entries else None
+        entries = [entry for entry in self._entries(trace_id=_slot(record_id)) if _counts(entry)]
+        return _record(max(entries, key=lambda entry: entry.seq)) if entries else None
 
     def list_records(self, scope_prefix: str | None = None, limit: int = 200, offset: int = 0) -> list[MemoryRecord]:
         """Records of a scope, newest first."""
-        found = sorted(self._read(_choosing(scope_prefix)), key=lambda one: _plain(one.created_at), reverse=True)
-        return found[offset : offset + limit]
+        records = sorted(
+            self._read(_choosing(scope_prefix)), key=lambda record: _plain(record.created_at), reverse=True
+        )
+        return records[offset : offset + limit]
 
     def count(self, scope_prefix: str | None = None) -> int:
         """How many records a scope has."""
@@ -131,24 +135,30 @@ class CrewJournalStorage:
 
     def list_categories(self, scope_prefix: str | None = None) -> dict[str, int]:
         """Categories and how many records have them."""
-        return dict(Counter(one for record in self._read(_choosing(scope_prefix)) for one in record.categories))
+        return dict(
+            Counter(category for record in self._read(_choosing(scope_prefix)) for category in record.categories)
+        )
 
     def list_scopes(self, parent: str = "/") -> list[str]:
         """The scopes right below a scope."""
         below = _path(parent).rstrip("/") + "/"
-        scopes = {_path(one.scope) for one in self._read(_choosing(parent))}
+        scopes = {_path(record.scope) for record in self._read(_choosing(parent))}
         return sorted(
-            {below + one[len(below) :].partition("/")[0] for one in scopes if one.startswith(below) and one != below}
+            {
+                below + scope[len(below) :].partition("/")[0]
+                for scope in scopes
+                if scope.startswith(below) and scope != below
+            }
         )
 
     def get_scope_info(self, scope: str) -> ScopeInfo:
         """What a scope holds."""
-        found = self._read(_choosing(scope))
-        made = sorted((one.created_at for one in found), key=_plain)
+        records = self._read(_choosing(scope))
+        made = sorted((record.created_at for record in records), key=_plain)
         return ScopeInfo(
             path=_path(scope),
-            record_count=len(found),
-            categories=sorted({name for one in found for name in one.categories}),
+            record_count=len(records),
+            categories=sorted({name for record in records for name in record.categories}),
             oldest_record=made[0] if made else None,
             newest_record=made[-1] if made else None,
             child_scopes=self.list_scopes(scope),
@@ -178,7 +188,7 @@ class CrewJournalStorage:
         return [record for record in map(_record, newest.values()) if chosen(record)]
 
     def _store(self, record: MemoryRecord) -> None:
-        before = [one for one in self._entries(trace_id=_slot(record.id)) if _counts(one)]
+        before = [entry for entry in self._entries(trace_id=_slot(record.id)) if _counts(entry)]
         payload = record.model_dump(mode="json", exclude={"embedding"})
         if record.embedding:
             payload[_VECTOR] = base64.b64encode(array("f", record.embedding).tobytes()).decode()
@@ -190,7 +200,7 @@ class CrewJournalStorage:
             "payload": payload,
             "mission_id": self._name,
             "trace_id": _slot(record.id),
-            "supersedes": [one.id for one in before],
+            "supersedes": [entry.id for entry in before],
             **{name: value for name, value in self._who.items() if value is not None},
         }
         self._seq = self._journal.append(entry).seq
@@ -246,7 +256,7 @@ def _arguments(tools: CalledTools, name: str) -> type[BaseModel]:
     """A model of the arguments, with the fields of the request that the tool offers."""
     offered = tools.schema(name)["properties"]
     known = tools.operation(name).request.model_fields
-    fields: dict[str, Any] = {one: (known[one].annotation, known[one]) for one in offered if one in known}
+    fields: dict[str, Any] = {name_: (known[name_].annotation, known[name_]) for name_ in offered if name_ in known}
     return create_model(f"{name}_arguments", **fields)
 
 

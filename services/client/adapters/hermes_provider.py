@@ -110,9 +110,9 @@ class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package 
         messages: list[dict[str, Any]] | None = None,
     ) -> None:
         """Record a turn, in the background."""
-        said = (("chat.user_message", user_content), ("chat.agent_response", assistant_content))
+        turns = (("chat.user_message", user_content), ("chat.agent_response", assistant_content))
         trace = _trace(session_id or self._session)
-        entries = [self._entry(kind, text) | {"trace_id": trace} for kind, text in said if text.strip()]
+        entries = [self._entry(kind, text) | {"trace_id": trace} for kind, text in turns if text.strip()]
         self._write(lambda journal: journal.append_batch(entries)[-1].seq if entries else None)
 
     def on_memory_write(self, action: str, target: str, content: str, metadata: dict[str, Any] | None = None) -> None:

@@ -95,9 +95,9 @@ class CrewJournalStore(BaseStore):
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Answer operations in order. Writes take place after all reads; of two writes to one item the last one counts."""
         with self._lock:
-            asked = list(ops)
-            results = [self._read(op) for op in asked]
-            for put in {(op.namespace, op.key): op for op in asked if isinstance(op, PutOp)}.values():
+            operations = list(ops)
+            results = [self._read(op) for op in operations]
+            for put in {(op.namespace, op.key): op for op in operations if isinstance(op, PutOp)}.values():
                 self._write(put)
             return results
 
@@ -107,10 +107,10 @@ class CrewJournalStore(BaseStore):
 
     def _read(self, op: Op) -> Result:
         if isinstance(op, GetOp):
-            found = self._newest(op.namespace, op.key)
-            if found is not None and op.refresh_ttl:
-                self._renew(found)
-            return found.item if found else None
+            version = self._newest(op.namespace, op.key)
+            if version is not None and op.refresh_ttl:
+                self._renew(version)
+            return version.item if version else None
         if isinstance(op, SearchOp):
             return self._search(op)
         if isinstance(op, ListNamespacesOp):
@@ -126,8 +126,8 @@ class CrewJournalStore(BaseStore):
     def _versions(self) -> list[_Version]:
         """The newest version of every item, newest first."""
         newest = {entry.trace_id: entry for entry in reversed(list(self._journal.entries(**self._filters())))}
-        found = [version for entry in newest.values() if (version := self._counting(entry)) is not None]
-        return sorted(found, key=lambda version: -version.seq)
+        versions = [version for entry in newest.values() if (version := self._counting(entry)) is not None]
+        return sorted(versions, key=lambda version: -version.seq)
 
     def _filters(self) -> dict[str, Any]:
         where = {"workspace_id": self._workspace_id, "min_seq": self._seq, **self._who}
@@ -157,9 +157,9 @@ class CrewJournalStore(BaseStore):
         matching: Any = _mirror(versions).batch([everything])[0]
         places = {(item.namespace, item.key) for item in matching}
         scores = self._scores(op.query) if op.query and places else {}
-        found = [version for version in versions if version.place in places]
-        found.sort(key=lambda version: -scores.get(version.entry_id, -math.inf))
-        page = found[op.offset : op.offset + op.limit]
+        inside = [version for version in versions if version.place in places]
+        inside.sort(key=lambda version: -scores.get(version.entry_id, -math.inf))
+        page = inside[op.offset : op.offset + op.limit]
         for version in page if op.refresh_ttl else ():
             self._renew(version)
         return [_found(version.item, scores.get(version.entry_id)) for version in page]
@@ -243,10 +243,10 @@ def _summary(op: PutOp) -> str:
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
+        for inner in value.values():
+            yield from _texts(inner)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _texts(one)
+        for inner in value:
+            yield from _texts(inner)
     elif value is not None:
         yield str(value)

@@ -81,12 +81,12 @@ class CrewJournalSession:
     async def _entries(self) -> list[EntryRecord]:
         """The entries that count, in the order of the journal: those of one request have the same time."""
         filters: dict[str, Any] = {"trace_id": self._trace_id, "types": [*_TYPES.values(), _ELSE], "min_seq": self._seq}
-        found = [
+        entries = [
             entry
             async for entry in self._journal.entries(**filters, **self._who)
             if "item" in entry.payload and (entry.standing is None or entry.standing.state is not State.RETRACTED)
         ]
-        return sorted(found, key=lambda entry: entry.seq)
+        return sorted(entries, key=lambda entry: entry.seq)
 
     async def _retract(self, entry: EntryRecord, reason: str) -> None:
         workspace_id = self._who["workspace_id"]

@@ -76,10 +76,10 @@ class _Calls:
         if self._seq is not None and "min_seq" in known:
             given["min_seq"] = self._seq
         try:
-            asked = operation.request.model_validate(given)
-            answer = await getattr(self._journal, operation.name)(**asked.model_dump(exclude_unset=True))
+            request = operation.request.model_validate(given)
+            answer = await getattr(self._journal, operation.name)(**request.model_dump(exclude_unset=True))
         except ValidationError as error:
-            wrong = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            wrong = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in error.errors())
             raise ModelRetry("; ".join(wrong)) from None
         except Unavailable as error:
             return f"The memory is not available: {error.message}. {consequence(operation)}"

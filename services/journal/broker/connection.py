@@ -106,7 +106,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Connection(Client):
+class BrokerConnection(Client):
     """A nats-py client with its state and with fast paths for sending and receiving; made by ``connect``.
 
     ``send`` and ``divert`` reach into nats-py below its public methods, because those cost more than everything else
@@ -240,7 +240,7 @@ async def connect(
     *,
     deadline_s: float = CONNECT_DEADLINE_S,
     clock: Callable[[], datetime] = _utc_now,
-) -> Connection:
+) -> BrokerConnection:
     """A connection that reconnects for ever; a first connect ends at once when the server refuses user and password.
 
     Args:
@@ -258,7 +258,7 @@ async def connect(
     deadline = loop.time() + deadline_s
     before = _cancellations()
     while True:
-        client = Connection(name, clock)
+        client = BrokerConnection(name, clock)
         try:
             await client.connect(
                 url,

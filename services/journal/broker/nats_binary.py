@@ -78,7 +78,7 @@ def find_nats_server(
     Raises:
         BrokerError: If there is none, or none at least :data:`MINIMUM_VERSION`; names what was found.
     """
-    found: list[NatsBinary] = []
+    nats_binaries: list[NatsBinary] = []
     refused: list[str] = []
     for candidate in _candidates(cache_dirs, override, search_path):
         version = _ask_version(candidate)
@@ -87,9 +87,9 @@ def find_nats_server(
         elif version < MINIMUM_VERSION:
             refused.append(f"found {version_text(version)} at {candidate}")
         else:
-            found.append(NatsBinary(candidate, version))
-    if found:
-        return max(found, key=lambda binary: binary.version)  # max keeps the first of equals
+            nats_binaries.append(NatsBinary(candidate, version))
+    if nats_binaries:
+        return max(nats_binaries, key=lambda binary: binary.version)  # max keeps the first of equals
     what = "; ".join(refused) if refused else f"no {override or BINARY_NAME} found"
     if override is not None:  # then PATH is not looked at
         hint = "let CREW_JOURNAL_NATS_SERVER name one that is, or unset it to have PATH searched"

@@ -43,8 +43,13 @@ async def snapshot(client: Client, stream: str) -> AsyncIterator[SnapshotStarted
     chunks: asyncio.Queue[Msg] = asyncio.Queue()
     subscription = await client.subscribe(inbox, cb=chunks.put)
     try:
-        asked = {"deliver_subject": inbox, "no_consumers": True, "chunk_size": CHUNK_BYTES, "window_size": WINDOW_BYTES}
-        answer = _checked(await api_request(client, f"STREAM.SNAPSHOT.{stream}", asked), f"a copy of {stream}")
+        params = {
+            "deliver_subject": inbox,
+            "no_consumers": True,
+            "chunk_size": CHUNK_BYTES,
+            "window_size": WINDOW_BYTES,
+        }
+        answer = _checked(await api_request(client, f"STREAM.SNAPSHOT.{stream}", params), f"a copy of {stream}")
         yield SnapshotStarted(config=answer["config"], state=answer["state"])
         while True:
             try:

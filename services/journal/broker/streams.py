@@ -146,16 +146,16 @@ def made_at(info: Mapping[str, Any]) -> str:
 
 async def _declare(client: Client, wanted: Mapping[str, Any]) -> dict[str, Any]:
     name = wanted["name"]
-    found = await stream_info(client, name)
-    if found is None:
+    info = await stream_info(client, name)
+    if info is None:
         _raise_refusal(name, await api_request(client, f"STREAM.CREATE.{name}", wanted))
         _log.info("stream.created", stream=name)
-    elif outdated := sorted(_different(wanted, _checked(wanted, found)["config"])):
-        update = {**found["config"], **{field: wanted[field] for field in outdated}}
+    elif outdated := sorted(_different(wanted, _checked(wanted, info)["config"])):
+        update = {**info["config"], **{field: wanted[field] for field in outdated}}
         _raise_refusal(name, await api_request(client, f"STREAM.UPDATE.{name}", update))
         _log.info("stream.updated", stream=name, fields=outdated)
     else:
-        return found
+        return info
     declared = await stream_info(client, name)
     if declared is None:
         raise BrokerError(f"stream {name} was declared but does not exist", hint="is another process deleting it?")
@@ -171,10 +171,12 @@ def _different(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> set[str]
     """Names of the fields that are not as wanted; the server leaves out fields that are false or empty."""
 
     def differs(field: str) -> bool:
-        expected, found = wanted[field], actual.get(field)
+        expected, actual_value = wanted[field], actual.get(field)
         if isinstance(expected, list):
-            return sorted(expected) != sorted(found or ())
-        return bool((found or type(expected)()) != expected) and not (field == "compression" and not found)
+            return sorted(expected) != sorted(actual_value or ())
+        return bool((actual_value or type(expected)()) != expected) and not (
+            field == "compression" and not actual_value
+        )
 
     return set(filter(differs, wanted))
 
@@ -249,14 +251,14 @@ async def stream_head(client: Client) -> int:
     return (await stream_figures(client))["head"]
 
 
-async def stream_info(client: Client, name: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+async def stream_info(client: Client, name: str, params: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Configuration and state of a stream as JetStream has them; None if there is no such stream.
 
     Raises:
         BrokerError: If JetStream refuses.
         BrokerUnavailable: If it does not answer.
     """
-    answer = await api_request(client, f"STREAM.INFO.{name}", asked)
+    answer = await api_request(client, f"STREAM.INFO.{name}", params)
     error = answer.get("error")
     if error is None:
         return answer

@@ -30,14 +30,14 @@ def damage_warnings(log: Path, pid: int | None) -> list[str]:
         log: Its log.
         pid: Its process id; of None there are none.
     """
-    found: dict[str, str] = {}
+    newest: dict[str, str] = {}
     for line in _tail(log).splitlines():
         read = _LINE.match(line)
         if read is not None and int(read["pid"]) == pid and _is_damage(read["text"]):
             text = read["text"].replace(str(log.parent), "")
-            found.pop(text, None)
-            found[text] = read["at"]
-    return [f"{at} {text}" for text, at in found.items()][-SHOWN:]
+            newest.pop(text, None)
+            newest[text] = read["at"]
+    return [f"{at} {text}" for text, at in newest.items()][-SHOWN:]
 
 
 def _is_damage(text: str) -> bool:

@@ -163,8 +163,8 @@ class Journal:
         firsts = [batch[index] for index in first_of.values()]
         given = [accepted for accepted in firsts if accepted.given_id]
         async with self._holding([accepted.identity for accepted in given]):
-            found = zip(given, self._known_all(given), strict=True)
-            settled = {accepted.identity: (known, True) for accepted, known in found if known is not None}
+            with_known = zip(given, self._known_all(given), strict=True)
+            settled = {accepted.identity: (known, True) for accepted, known in with_known if known is not None}
             different = {
                 a.entry_id: settled[a.identity][0].seq
                 for a in given
@@ -188,10 +188,10 @@ class Journal:
         return answers
 
     async def _warn(self, appended: Sequence[Appended]) -> None:
-        warnings = await self._superseding([one.seq for one in appended])
-        for one in appended:
-            if one.seq in warnings:
-                one.warnings = (warnings[one.seq],)
+        warnings = await self._superseding([appended.seq for appended in appended])
+        for receipt in appended:
+            if receipt.seq in warnings:
+                receipt.warnings = (warnings[receipt.seq],)
 
     def forget_lost(self, sequences: Sequence[Range]) -> None:
         """Allow lost entries to be appended again, although the broker still remembers their ids."""
@@ -225,11 +225,11 @@ class Journal:
             await asyncio.shield(busy)
         mine = in_hand[identity] = asyncio.get_running_loop().create_future()
         try:
-            found = self._known(accepted)
-            if found is not None:
-                if found.content != accepted.content:
-                    raise _conflict({accepted.entry_id: found.seq})
-                return Appended(accepted.entry_id, found.seq, True)
+            earlier = self._known(accepted)
+            if earlier is not None:
+                if earlier.content != accepted.content:
+                    raise _conflict({accepted.entry_id: earlier.seq})
+                return Appended(accepted.entry_id, earlier.seq, True)
             ack = await self._writer.post(accepted)
             if not ack.duplicate:  # as ``_settle``, which costs 1 µs
                 self._remember(identity, _Known(ack.seq, accepted.content))
@@ -283,15 +283,15 @@ class Journal:
         recent = self._recent.get(accepted.identity)
         if recent is not None:
             return recent
-        found = self._identities.find(accepted.workspace_id, accepted.entry_id)
-        return None if found is None else _Known(found.seq, found.content.hex())
+        identity = self._identities.find(accepted.workspace_id, accepted.entry_id)
+        return None if identity is None else _Known(identity.seq, identity.content.hex())
 
     def _known_all(self, batch: Sequence[Accepted]) -> list[_Known | None]:
         """``_known`` of each: the views are asked once, for those that are not recent."""
         known = [self._recent.get(accepted.identity) for accepted in batch]
-        asked = [at for at, recent in enumerate(known) if recent is None]
-        found = self._identities.find_all([(batch[at].workspace_id, batch[at].entry_id) for at in asked])
-        for at, identity in zip(asked, found, strict=True):
+        unknown = [at for at, recent in enumerate(known) if recent is None]
+        identities = self._identities.find_all([(batch[at].workspace_id, batch[at].entry_id) for at in unknown])
+        for at, identity in zip(unknown, identities, strict=True):
             if identity is not None:
                 known[at] = _Known(identity.seq, identity.content.hex())
         return known

@@ -63,7 +63,7 @@ def check_actor(principal: Principal, entry: JournalEntry, prefix: str = "") -> 
     if may_speak(principal, entry.entry_type, actor_type, actor_id):
         return
     allowed = (f"agent:{principal.agent_id}", *principal.speaks_for)
-    wrong_id = any(actor_of(one)[0] == actor_type for one in allowed)
+    wrong_id = any(actor_of(actor)[0] == actor_type for actor in allowed)
     field = "actor_id" if wrong_id else "actor_type"
     raise NotAllowed(
         f"{prefix}{field}: the token may not speak for {actor_type}{f' {actor_id}' if actor_id and wrong_id else ''}",

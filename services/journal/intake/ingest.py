@@ -32,7 +32,7 @@ from ...budgets import SPENDER, Budgets
 from ...json_body import parse_json
 from ...parts import Part
 from ...problem import log_unexpected, problem, problem_of, unexpected_problem
-from ..broker.connection import Connection, encode_headers
+from ..broker.connection import BrokerConnection, encode_headers
 from .submitted import Appender, append_submitted
 
 QUEUE: Final = "crew-journal"
@@ -112,7 +112,7 @@ class Ingest(Part):
         budgets: What each agent may write.
     """
 
-    def __init__(self, client: Connection, journal: Appender, budgets: Budgets | None = None) -> None:
+    def __init__(self, client: BrokerConnection, journal: Appender, budgets: Budgets | None = None) -> None:
         self._client = client
         self._budgets = budgets or Budgets()
         self._journal = journal

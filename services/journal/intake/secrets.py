@@ -73,9 +73,9 @@ class SecretGuard:
 
     async def text(self, workspace_id: str, text: str) -> Scrubbed:
         """A text as it may be stored; the caller refuses it in the mode ``block``."""
-        found = find_secrets(text)
-        mode = await self._mode(workspace_id) if found else self.default
-        return Scrubbed(without(text, found) if mode == "redact" else text, kinds_of(found), mode)
+        secrets = find_secrets(text)
+        mode = await self._mode(workspace_id) if secrets else self.default
+        return Scrubbed(without(text, secrets) if mode == "redact" else text, kinds_of(secrets), mode)
 
     @staticmethod
     def suspects(accepted: Accepted) -> bool:
@@ -96,16 +96,16 @@ class SecretGuard:
         record: dict[str, Any] = orjson.loads(accepted.body)
         kinds: dict[str, dict[str, None]] = {}
         cleaned = {name: _cleaned(record.get(name), kinds.setdefault(name, {})) for name in _TEXT_FIELDS}
-        kinds = {name: found for name, found in kinds.items() if found}
+        kinds = {name: kinds_found for name, kinds_found in kinds.items() if kinds_found}
         if not kinds:
             return accepted, None
         mode = await self._mode(accepted.workspace_id)
-        named = tuple(dict.fromkeys(kind for found in kinds.values() for kind in found))
+        named = tuple(dict.fromkeys(kind for kinds_found in kinds.values() for kind in kinds_found))
         if mode == "block":
             raise InvalidEntry(
                 tuple(
-                    FieldProblem(f"{prefix}{name}", f"holds credentials: {', '.join(found)}", HINT)
-                    for name, found in kinds.items()
+                    FieldProblem(f"{prefix}{name}", f"holds credentials: {', '.join(kinds_found)}", HINT)
+                    for name, kinds_found in kinds.items()
                 )
             )
         if mode != "redact":
@@ -169,9 +169,9 @@ def _cleaned(value: Any, kinds: dict[str, None]) -> Any:
         kinds: Takes the kinds of the credentials, each once.
     """
     if isinstance(value, str):
-        found = find_secrets(value)
-        kinds |= dict.fromkeys(kinds_of(found))
-        return without(value, found)
+        secrets = find_secrets(value)
+        kinds |= dict.fromkeys(kinds_of(secrets))
+        return without(value, secrets)
     if isinstance(value, list):
         return [_cleaned(part, kinds) for part in value]
     if isinstance(value, Mapping):
@@ -186,7 +186,7 @@ def _cleaned_value(name: str, value: Any, kinds: dict[str, None]) -> Any:
         return cleaned
     assigned = f"{name}={value}"
     place = len(assigned) - len(value), len(assigned)
-    secret = next((one for one in find_secrets(assigned) if (one.start, one.end) == place), None)
+    secret = next((secret for secret in find_secrets(assigned) if (secret.start, secret.end) == place), None)
     if secret is None:
         return value
     kinds[secret.kind] = None

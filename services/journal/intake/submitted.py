@@ -53,7 +53,7 @@ async def append_submitted(journal: Appender, principal: Principal, submitted: A
             hint="send it in parts",
             field="entries",
         )
-    return [_receipt(one) for one in await journal.append_batch(principal, submitted)]
+    return [_receipt(appended) for appended in await journal.append_batch(principal, submitted)]
 
 
 def _receipt(appended: Appended) -> dict[str, object]:

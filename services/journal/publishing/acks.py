@@ -52,7 +52,7 @@ class WrongLastSequence(BrokerError):
         self.last_seq = last_seq
 
 
-class Verdict(Enum):
+class AckVerdict(Enum):
     """What to do about an answer."""
 
     ACKED = "acked"
@@ -62,7 +62,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AckAnswer:
     """A read answer.
 
     Attributes:
@@ -72,7 +72,7 @@ class Answer:
         error: What to raise when giving up; None with an ack.
     """
 
-    verdict: Verdict
+    verdict: AckVerdict
     published: Published | None = None
     count: int = 0
     error: BrokerError | None = None
@@ -88,7 +88,7 @@ def plain_seq(data: bytes) -> int | None:
     return None
 
 
-def read_answer(data: bytes) -> Answer:
+def read_answer(data: bytes) -> AckAnswer:
     """Any answer to a publish; an empty one means that no stream took it."""
     if not data:
         return _later("no stream takes this subject", "is the stream being created, or the broker starting?")
@@ -97,22 +97,24 @@ def read_answer(data: bytes) -> Answer:
         error = answer.get("error")
         if error is None:
             published = Published(int(answer["seq"]), bool(answer.get("duplicate", False)))
-            return Answer(Verdict.ACKED, published, int(answer.get("count", 0)))
+            return AckAnswer(AckVerdict.ACKED, published, int(answer.get("count", 0)))
         code, kind = int(error.get("code", 0)), int(error.get("err_code", 0))
         text = f"the broker refuses the write: {error.get('description', 'no reason given')} ({kind})"
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Answer(Verdict.REFUSED, error=BrokerError("the broker's answer to a write is not an ack"))
+        return AckAnswer(AckVerdict.REFUSED, error=BrokerError("the broker's answer to a write is not an ack"))
     if kind in _SINGLES_HELP:
-        return Answer(Verdict.TRY_SINGLES, error=BrokerError(text))
+        return AckAnswer(AckVerdict.TRY_SINGLES, error=BrokerError(text))
     if kind in _NO_SPACE:
-        return Answer(Verdict.REFUSED, error=StorageFull(f"the broker's storage is full: {text}", hint=_MAKE_ROOM))
+        return AckAnswer(
+            AckVerdict.REFUSED, error=StorageFull(f"the broker's storage is full: {text}", hint=_MAKE_ROOM)
+        )
     if kind in _WRONG_SEQUENCE:
         named = _SEQUENCE.search(text)
-        return Answer(Verdict.REFUSED, error=WrongLastSequence(text, int(named[1]) if named else None))
+        return AckAnswer(AckVerdict.REFUSED, error=WrongLastSequence(text, int(named[1]) if named else None))
     if kind in _TRY_AGAIN or code in (_TOO_MANY, _UNAVAILABLE):
         return _later(text, "the broker is busy or recovering; try again")
-    return Answer(Verdict.REFUSED, error=BrokerError(text, hint="see the broker's log"))
+    return AckAnswer(AckVerdict.REFUSED, error=BrokerError(text, hint="see the broker's log"))
 
 
-def _later(text: str, hint: str) -> Answer:
-    return Answer(Verdict.TRY_AGAIN, error=BrokerUnavailable(text, hint=hint))
+def _later(text: str, hint: str) -> AckAnswer:
+    return AckAnswer(AckVerdict.TRY_AGAIN, error=BrokerUnavailable(text, hint=hint))

@@ -21,7 +21,7 @@ from ....schemas.errors import EntryTooLarge
 from ....schemas.events.derived import OutgoingMessage
 from ....schemas.ports import Published
 from ..broker.connection import encode_headers, encode_publish
-from .acks import Answer
+from .acks import AckAnswer
 
 MAX_ATOMIC: Final = 1_000
 """Messages of one batch that a server takes by default (measured: 1,000 pass, 1,001 do not)."""
@@ -89,7 +89,7 @@ def batch_commands(messages: Sequence[EncodedMessage], reply: str) -> Iterator[b
         yield encode_publish(message.subject, reply if number in (1, last) else "", head, message.body)
 
 
-def batch_acks(answer: Answer, count: int) -> list[Published] | None:
+def batch_acks(answer: AckAnswer, count: int) -> list[Published] | None:
     """The acks of a batch of ``count`` messages that the broker stored, in order.
 
     None if the messages must be published singly: an id is already known, the server does not take a batch of this size, or

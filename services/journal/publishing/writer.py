@@ -23,8 +23,8 @@ from ....schemas.settings import ACK_TIMEOUT_S, ATOMIC_BATCH, PUBLISH_DEADLINE_S
 from ....schemas.subjects import Family
 from ...budgets import SPENDER, Spender
 from ...endings import end_task
-from ..broker.connection import Connection, encode_headers, encode_publish
-from .acks import Verdict, plain_seq, read_answer
+from ..broker.connection import BrokerConnection, encode_headers, encode_publish
+from .acks import AckVerdict, plain_seq, read_answer
 from .atomic import MAX_ATOMIC, PLACES, EncodedMessage, batch_acks, batch_commands, expecting, refuse_oversized
 from .group_commit import GroupCommit
 
@@ -75,7 +75,7 @@ class Writer:
 
     def __init__(
         self,
-        client: Connection,
+        client: BrokerConnection,
         *,
         atomic: bool = False,
         group_commit: bool = False,
@@ -108,7 +108,7 @@ class Writer:
         self._closed = True
 
     @property
-    def client(self) -> Connection:
+    def client(self) -> BrokerConnection:
         """The connection it publishes on."""
         return self._client
 
@@ -328,10 +328,10 @@ class Writer:
         if count and not data and headers is None:
             return  # the batch is open; without a stream to take it there would be a status in the headers
         answer = read_answer(data)
-        if answer.verdict is Verdict.TRY_AGAIN:
+        if answer.verdict is AckVerdict.TRY_AGAIN:
             flight.trouble = answer.error
             flight.resend_at = self._loop.time() + RETRY_S
-        elif count and answer.verdict in (Verdict.ACKED, Verdict.TRY_SINGLES):
+        elif count and answer.verdict in (AckVerdict.ACKED, AckVerdict.TRY_SINGLES):
             flight.future.set_result(batch_acks(answer, count))
         elif answer.published is not None:
             flight.future.set_result(answer.published)

@@ -20,7 +20,7 @@ import structlog
 
 from ....schemas.errors import JournalDamaged, ViewsBehind
 from ....schemas.sequence_set import Range, format_ranges, normalised, sequences_text, size_of, without
-from ..broker.connection import Connection
+from ..broker.connection import BrokerConnection
 from ..broker.streams import stream_gaps
 from .watch_loop import Look
 
@@ -53,7 +53,7 @@ class GapWatch(Look):
 
     def __init__(
         self,
-        client: Connection,
+        client: BrokerConnection,
         *,
         made: str,
         last_seq: int,

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from ..broker.broker import ManagedBroker
-from ..broker.connection import Connection
+from ..broker.connection import BrokerConnection
 from .watch_loop import Look
 
 EVERY_S: Final = 1.0
@@ -43,7 +43,7 @@ class Heartbeat(Look):
 
     every_s = EVERY_S
 
-    def __init__(self, client: Connection, broker: ManagedBroker | None, *, hung_looks: int = HUNG_LOOKS) -> None:
+    def __init__(self, client: BrokerConnection, broker: ManagedBroker | None, *, hung_looks: int = HUNG_LOOKS) -> None:
         self._client = client
         self._broker = broker
         self._hung_looks = hung_looks

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from ....schemas.subjects import JOURNAL_STREAM
-from ..broker.connection import Connection
+from ..broker.connection import BrokerConnection
 from ..broker.streams import made_at, stream_info
 from .watch_loop import Look
 
@@ -35,7 +35,7 @@ class StreamWatch(Look):
     every_s = LOOK_EVERY_S
     after_reconnect = True
 
-    def __init__(self, client: Connection, made: str) -> None:
+    def __init__(self, client: BrokerConnection, made: str) -> None:
         self._client = client
         self._made = made
         self._trouble: str | None = None

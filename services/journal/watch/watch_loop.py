@@ -16,7 +16,7 @@ import structlog
 from ....schemas.errors import BrokerError
 from ...endings import end_task
 from ...parts import Part
-from ..broker.connection import Connection
+from ..broker.connection import BrokerConnection
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +46,7 @@ class Watch(Part):
         looks: What is looked at; started and shown by the caller.
     """
 
-    def __init__(self, client: Connection, *looks: Look) -> None:
+    def __init__(self, client: BrokerConnection, *looks: Look) -> None:
         self._client = client
         self._looks = looks
         self._reconnected = asyncio.Event()

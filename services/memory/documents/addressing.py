@@ -42,7 +42,7 @@ class Addressed(NamesOwner, Protocol):
 
 
 @dataclass(frozen=True)  # no slots: the key is kept
-class Address:
+class DocumentAddress:
     """One document of a workspace."""
 
     workspace_id: str
@@ -91,12 +91,12 @@ def rule_of(tier: str) -> TierRule:
     return rule
 
 
-def address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, today: date | None) -> Address:
+def address_of(caller: Caller, address: Addressed, tier: str, key: str | None, today: date | None) -> DocumentAddress:
     """The document that a request names.
 
     Args:
         caller: The caller.
-        asked: Names the owner, or leaves it to the token.
+        address: Names the owner, or leaves it to the token.
         tier: The tier.
         key: The key; today for ``daily`` if it is absent or empty.
         today: The date in UTC; None if ``daily`` needs a key.
@@ -110,19 +110,21 @@ def address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, tod
     """
     rule = rule_of(tier)
     key = _key(rule, tier, key or None, today)
-    check_own(caller, asked)
-    scope = _scope(caller, asked, rule, tier)
-    return Address(caller.workspace_id, scope, owner_of(scope, _name(caller, asked, scope)), tier, key)
+    check_own(caller, address)
+    scope = _scope(caller, address, rule, tier)
+    return DocumentAddress(caller.workspace_id, scope, owner_of(scope, _name(caller, address, scope)), tier, key)
 
 
-def writable_address_of(caller: Caller, asked: Addressed, tier: str, key: str | None, today: date | None) -> Address:
+def writable_address_of(
+    caller: Caller, asked: Addressed, tier: str, key: str | None, today: date | None
+) -> DocumentAddress:
     """The document that a write names; raises as ``address_of`` and ``check_may_write``."""
     address = address_of(caller, asked, tier, key, today)
     check_may_write(caller, address)
     return address
 
 
-def check_own(caller: Caller, asked: NamesOwner) -> None:
+def check_own(caller: Caller, owner: NamesOwner) -> None:
     """Refuse a request of AGENT or LEAD that names another agent or crew.
 
     Raises:
@@ -131,7 +133,7 @@ def check_own(caller: Caller, asked: NamesOwner) -> None:
     if caller.administers:
         return
     own = {"agent_id": caller.principal.agent_id, "crew_id": caller.principal.crew_id}
-    for name, value in (("agent_id", asked.agent_id), ("crew_id", asked.crew_id)):
+    for name, value in (("agent_id", owner.agent_id), ("crew_id", owner.crew_id)):
         if value not in (None, own[name]):
             raise NotAllowed(
                 f"the token is for {name} {own[name] or 'none'}, the request names another",
@@ -140,7 +142,7 @@ def check_own(caller: Caller, asked: NamesOwner) -> None:
             )
 
 
-def check_may_write(caller: Caller, address: Address) -> None:
+def check_may_write(caller: Caller, address: DocumentAddress) -> None:
     """Refuse a write that the tier or the role does not permit.
 
     Raises:
@@ -175,30 +177,30 @@ def _key(rule: TierRule, tier: str, key: str | None, today: date | None) -> str 
     return key
 
 
-def _scope(caller: Caller, asked: Addressed, rule: TierRule, tier: str) -> Scope:
+def _scope(caller: Caller, address: Addressed, rule: TierRule, tier: str) -> Scope:
     scopes = tuple(rule.writers)
-    if asked.scope is not None:
-        if asked.scope not in scopes:
+    if address.scope is not None:
+        if address.scope not in scopes:
             fix = f"use {' or '.join(scopes)}, or leave scope out"
-            raise InvalidRequest((FieldProblem("scope", f"{tier} has no scope {asked.scope}", fix),))
-        return Scope(asked.scope)
-    if asked.agent_id is not None and Scope.AGENT in scopes:
+            raise InvalidRequest((FieldProblem("scope", f"{tier} has no scope {address.scope}", fix),))
+        return Scope(address.scope)
+    if address.agent_id is not None and Scope.AGENT in scopes:
         return Scope.AGENT
-    if asked.crew_id is not None and Scope.CREW in scopes:
+    if address.crew_id is not None and Scope.CREW in scopes:
         return Scope.CREW
     if caller.administers and caller.principal.agent_id is None and Scope.WORKSPACE in scopes:
         return Scope.WORKSPACE
     return scopes[0]
 
 
-def _name(caller: Caller, asked: Addressed, scope: Scope) -> str | None:
+def _name(caller: Caller, address: Addressed, scope: Scope) -> str | None:
     """Id of the agent or crew whose document it is."""
     if scope is Scope.WORKSPACE:
         return None
     of_agent = scope is Scope.AGENT
     field = "agent_id" if of_agent else "crew_id"
     principal = caller.principal
-    named = (asked.agent_id or principal.agent_id) if of_agent else (asked.crew_id or principal.crew_id)
+    named = (address.agent_id or principal.agent_id) if of_agent else (address.crew_id or principal.crew_id)
     if named is not None:
         return named
     if caller.administers:

@@ -93,12 +93,12 @@ class Administration:
             NotFound: If there is no such workspace.
         """
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
-        found = await asyncio.to_thread(self._config, caller.workspace_id)
-        if found is None:
+        config_row = await asyncio.to_thread(self._config, caller.workspace_id)
+        if config_row is None:
             await refuse_unknown_workspace(self._views, caller.principal, caller.workspace_id)
-        return _answer(caller.workspace_id, found or self._default, view_seq)
+        return _answer(caller.workspace_id, config_row or self._default, view_seq)
 
-    async def configure(self, caller: Caller, asked: ConfigureMemoryRequest) -> MemoryConfigAnswer:
+    async def configure(self, caller: Caller, request: ConfigureMemoryRequest) -> MemoryConfigAnswer:
         """Record settings; returns once they apply to writes.
 
         Raises:
@@ -108,8 +108,8 @@ class Administration:
         async with self._changing:
             await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
             before = await asyncio.to_thread(self._config, caller.workspace_id) or self._default
-            given = asked.model_dump(exclude={"workspace_id", "reset"}, exclude_none=True)
-            reset = {name: getattr(self._default, name) for name in asked.reset}
+            given = request.model_dump(exclude={"workspace_id", "reset"}, exclude_none=True)
+            reset = {name: getattr(self._default, name) for name in request.reset}
             wanted = MemoryConfigUpdated.model_validate(before.model_dump() | reset | given)
             days = (
                 "versions are kept" if wanted.retention_days is None else f"versions for {wanted.retention_days} days"
@@ -142,14 +142,14 @@ class Administration:
         return MemoryStatsAnswer(
             workspace_id=caller.workspace_id,
             tiers=tiers,
-            documents=sum(one.documents for one in tiers),
-            bytes=sum(one.bytes for one in tiers),
-            versions=sum(one.versions for one in tiers),
-            version_bytes=sum(one.version_bytes for one in tiers),
+            documents=sum(tier.documents for tier in tiers),
+            bytes=sum(tier.bytes for tier in tiers),
+            versions=sum(tier.versions for tier in tiers),
+            version_bytes=sum(tier.version_bytes for tier in tiers),
             view_seq=view_seq,
         )
 
-    async def sweep(self, caller: Caller, asked: SweepVersionsRequest) -> VersionsSweptAnswer:
+    async def sweep(self, caller: Caller, request: SweepVersionsRequest) -> VersionsSweptAnswer:
         """Sweep now; returns once it is folded.
 
         Raises:
@@ -157,7 +157,7 @@ class Administration:
             ViewsBehind: If it was recorded and is not folded in time.
             BrokerUnavailable: If no ack came within the bound.
         """
-        days = asked.older_than_days
+        days = request.older_than_days
         if days is None:
             config = await asyncio.to_thread(self._config, caller.workspace_id)
             days = config.retention_days if config is not None else None
@@ -165,7 +165,7 @@ class Administration:
             problem = FieldProblem("older_than_days", "is missing: the workspace sets no retention_days", "give it")
             raise InvalidRequest((problem,))
         cutoff_ms = max(0, to_ms(self._clock()) - days * DAY_MS)
-        swept = await self._sweep_of(caller.workspace_id, cutoff_ms, asked.keep_latest)
+        swept = await self._sweep_of(caller.workspace_id, cutoff_ms, request.keep_latest)
         recorded = await self._journal.record(
             caller.workspace_id, swept, summary=_summary(swept), actor_type=ActorType.USER, actor_id=caller.actor
         )
@@ -173,7 +173,7 @@ class Administration:
         return VersionsSweptAnswer(
             workspace_id=caller.workspace_id,
             before=format_ms(cutoff_ms),
-            keep_latest=asked.keep_latest,
+            keep_latest=request.keep_latest,
             swept=swept.count,
             seq=recorded.seq,
         )

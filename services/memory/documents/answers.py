@@ -22,7 +22,7 @@ from ....schemas.rules.tiers import SOFT_CAP_PERCENT, TIERS
 from ....schemas.timestamps import format_ms
 from ....schemas.views.documents import DocumentRow, VersionRow
 from ...desk import Caller
-from .addressing import Address
+from .addressing import DocumentAddress
 from .drafts import Draft
 
 CONSOLIDATE: Final = (
@@ -38,7 +38,13 @@ def usage(size: int, cap: int) -> str:
 
 
 def too_large(
-    caller: Caller, address: Address, cap: int, projected: int, current: int, content: str, finding: str | None = None
+    caller: Caller,
+    address: DocumentAddress,
+    cap: int,
+    projected: int,
+    current: int,
+    content: str,
+    finding: str | None = None,
 ) -> CapExceeded:
     """The refusal of a write after which a document would have ``projected`` bytes.
 
@@ -159,7 +165,7 @@ def stored_answer(caller: Caller, draft: Draft, stored: StoredWrite, row: Docume
 
 
 def document_answer(
-    address: Address,
+    address: DocumentAddress,
     view_seq: int,
     content: str = "",
     finding: str | None = None,

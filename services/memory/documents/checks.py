@@ -109,8 +109,8 @@ class Checks:
             for pin, pinned in pins:
                 if 2 * len(words & pinned) < SHARED_WORDS * (len(words) + len(pinned)):
                     continue
-                found = contradiction(line, pin)
-                if found is not None and not found.is_borderline:
+                verdict = contradiction(line, pin)
+                if verdict is not None and not verdict.is_borderline:
                     return pin
         return None
 

@@ -21,7 +21,7 @@ from ....schemas.ids import uuid7_hex
 from ....schemas.views.documents import VersionRow
 from ...desk import Caller
 from ...journal.publishing.atomic import EncodedMessage
-from .addressing import Address
+from .addressing import DocumentAddress
 
 MODES: Final = {"replace": DocumentAction.REPLACE, "append": DocumentAction.APPEND}
 """The modes of a write."""
@@ -47,7 +47,7 @@ class Draft:
             to compare all of it.
     """
 
-    address: Address
+    address: DocumentAddress
     content: str = ""
     action: DocumentAction = DocumentAction.REPLACE
     source: str = "api"
@@ -115,7 +115,7 @@ class Draft:
         return version.doc_key == address.key and version.piece in (None, self.content)
 
 
-def drafted(address: Address, mode: str, content: str, source: str, write_id: str | None, **more: Any) -> Draft:
+def drafted(address: DocumentAddress, mode: str, content: str, source: str, write_id: str | None, **more: Any) -> Draft:
     """A write of a request.
 
     Args:

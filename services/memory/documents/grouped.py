@@ -30,11 +30,11 @@ class Grouped(Generic[Q, A]):
         self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def __call__(self, asked: Q) -> A:
+    async def __call__(self, query: Q) -> A:
         """The answer to one call; raises what the run raises."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[A] = loop.create_future()
-        self._waiting.append((asked, future))
+        self._waiting.append((query, future))
         if self._task is None:
             self._task = loop.create_task(self._run(), name="grouped calls")
         return await future
@@ -44,7 +44,7 @@ class Grouped(Generic[Q, A]):
             while self._waiting:
                 group = self._next_group()
                 try:
-                    answers = await asyncio.to_thread(self._work, [asked for asked, _ in group])
+                    answers = await asyncio.to_thread(self._work, [query for query, _ in group])
                 except Exception as error:
                     for _, future in group:
                         if not future.done():
@@ -58,8 +58,8 @@ class Grouped(Generic[Q, A]):
 
     def _next_group(self) -> list[tuple[Q, asyncio.Future[A]]]:
         count, total = 0, 0
-        for asked, _ in self._waiting:
-            total += self._size(asked)
+        for query, _ in self._waiting:
+            total += self._size(query)
             if count and total > self._most:
                 break
             count += 1

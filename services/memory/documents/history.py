@@ -15,7 +15,7 @@ from ....schemas.ports import ViewReader
 from ....schemas.rules.documents import joint, sha256_of
 from ....schemas.views import DOCUMENTS, VERSIONS
 from ....schemas.views.documents import DocumentRow, VersionRow
-from .addressing import Address
+from .addressing import DocumentAddress
 
 SELECT_PRESENT: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE key = ? AND workspace_id = ? AND owner = ?
     AND tier = ? AND doc_key IS NOT DISTINCT FROM ?"""
@@ -41,39 +41,39 @@ class History:
     def __init__(self, views: ViewReader) -> None:
         self._views = views
 
-    def present(self, address: Address) -> DocumentRow | None:
+    def present(self, address: DocumentAddress) -> DocumentRow | None:
         """The document as it is now; None if it was never written."""
         rows = self._views.rows(SELECT_PRESENT, address.values)
         return DocumentRow(*rows[0]) if rows else None
 
-    def newest(self, address: Address, limit: int) -> list[VersionRow]:
+    def newest(self, address: DocumentAddress, limit: int) -> list[VersionRow]:
         """The last versions, newest first."""
         return self._rows(_NEWEST, address, limit)
 
-    def at(self, address: Address, seq: int) -> VersionRow:
+    def at(self, address: DocumentAddress, seq: int) -> VersionRow:
         """The version that the write at ``seq`` made.
 
         Raises:
             NotFound: If there is no such write of this document.
         """
-        if found := self._rows(_AT, address, seq):
-            return found[0]
+        if versions := self._rows(_AT, address, seq):
+            return versions[0]
         raise NotFound(
             f"{address.label} has no version {seq}", hint="`crew-journal memory versions` lists them", field="version"
         )
 
-    def as_of(self, address: Address, seq: int) -> VersionRow | None:
+    def as_of(self, address: DocumentAddress, seq: int) -> VersionRow | None:
         """The version right after ``seq``; None if nothing was written before."""
         return next(iter(self._rows(_UP_TO, address, seq)), None)
 
-    def last_with_text(self, address: Address) -> VersionRow:
+    def last_with_text(self, address: DocumentAddress) -> VersionRow:
         """The last version that is not empty.
 
         Raises:
             NotFound: If there is none.
         """
-        if found := self._rows(_WITH_TEXT, address):
-            return found[0]
+        if versions := self._rows(_WITH_TEXT, address):
+            return versions[0]
         raise NotFound(f"{address.label} was never written", hint="write it", field="tier")
 
     def written(self, writes: list[tuple[str, str]]) -> list[VersionRow | None]:
@@ -82,12 +82,12 @@ class History:
         known = {(row.workspace_id, row.write_id): row for row in rows}
         return [known.get(write) for write in writes]
 
-    def causes(self, address: Address, base_seq: int, seq: int) -> tuple[tuple[str, ...], str | None]:
+    def causes(self, address: DocumentAddress, base_seq: int, seq: int) -> tuple[tuple[str, ...], str | None]:
         """Ids of the writes that gave the text, the last 1,000, newest first, and whose personal data it is."""
         rows = self._views.rows(_CAUSES, [*address.values[1:], base_seq, seq])
         return tuple(write_id for write_id, _ in rows), next((person for _, person in rows if person), None)
 
-    def text(self, address: Address, version: VersionRow) -> str:
+    def text(self, address: DocumentAddress, version: VersionRow) -> str:
         """The whole text of a version.
 
         Raises:
@@ -114,5 +114,5 @@ class History:
             )
         return text
 
-    def _rows(self, sql: str, address: Address, *more: int) -> list[VersionRow]:
+    def _rows(self, sql: str, address: DocumentAddress, *more: int) -> list[VersionRow]:
         return [VersionRow(*row) for row in self._views.rows(sql, [*address.values[1:], *more])]

@@ -26,7 +26,7 @@ from ....schemas.views.documents import DocumentRow
 from ...desk import Caller, Handler
 from ...journal.intake.recorder import ScrubbingRecorder
 from ...journal.publishing.acks import WrongLastSequence
-from .addressing import Address
+from .addressing import DocumentAddress
 from .answers import StoredWrite, stored_answer, warned
 from .checks import Checks
 from .drafts import Draft
@@ -96,12 +96,12 @@ class JournalStore:
         self._present.close()
         self.checks.close()
 
-    async def present(self, address: Address) -> DocumentRow | None:
+    async def present(self, address: DocumentAddress) -> DocumentRow | None:
         """The document as it is now, blocked or not; None if it was never written."""
         return await asyncio.to_thread(self.reading.history.present, address)
 
     async def read(
-        self, caller: Caller, address: Address, version: int | None = None, as_of: int | None = None
+        self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
     ) -> DocumentAnswer:
         """The present text, that of a version, or the one as of a sequence.
 
@@ -133,11 +133,11 @@ class JournalStore:
 
     retract = write  # the action of the draft says so: a retraction is one more event on the document's subject
 
-    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+    async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """The best chunks, found by words and by meaning; raises as ``DocumentSearch.search``."""
         if self._search is None:
             raise Unavailable("the search index has not started", hint="try again")
-        return await self._search(caller, asked)
+        return await self._search(caller, request)
 
     async def labels(self, caller: Caller, owner: str) -> tuple[str, ...]:
         """The labels of an owner's documents that have a text, sorted."""

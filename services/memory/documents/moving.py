@@ -12,7 +12,7 @@ from typing import Final
 from ....schemas.errors import DocumentConflict
 from ....schemas.events.documents import DocumentAction
 from ...desk import Caller
-from .addressing import Address
+from .addressing import DocumentAddress
 from .drafts import Draft
 from .journal_store import JournalStore
 
@@ -20,7 +20,7 @@ _ATTEMPTS: Final = 3
 """How often a text is moved that others write at the same time."""
 
 
-async def move(store: JournalStore, caller: Caller, source: Address, target: Address) -> int:
+async def move(store: JournalStore, caller: Caller, source: DocumentAddress, target: DocumentAddress) -> int:
     """Write the text of ``source`` to ``target`` and retract ``source``; the sequence of the last write.
 
     Raises:

@@ -14,7 +14,7 @@ from ....schemas.rules.tiers import scope_of
 from ....schemas.views import AGENTS, ENTRIES, VERSIONS
 from ....schemas.views.table import as_of
 from ....schemas.views.workspaces import AgentRow
-from .addressing import Address
+from .addressing import DocumentAddress
 from .history import History
 from .owned import DocumentText, OwnedDocuments
 
@@ -55,11 +55,11 @@ class Past:
         Raises:
             VersionGone: If the text of one was swept.
         """
-        found = OwnedDocuments()
+        owned_documents = OwnedDocuments()
         for tier, key in self._views.rows(_WRITTEN, [self._workspace_id, owner, self._seq]):
-            address = Address(self._workspace_id, scope_of(owner)[0], owner, tier, key)
+            address = DocumentAddress(self._workspace_id, scope_of(owner)[0], owner, tier, key)
             version = self._history.as_of(address, self._seq)
             if version is not None and version.bytes:
                 text = self._history.text(address, version)
-                found.rows[tier, key] = DocumentText(text, finding_in(text), version.seq)
-        return found
+                owned_documents.rows[tier, key] = DocumentText(text, finding_in(text), version.seq)
+        return owned_documents

@@ -15,7 +15,7 @@ from ....schemas.ports import Published
 from ....schemas.principal import Principal
 from ...desk import Caller
 from ...journal.publishing.atomic import EncodedMessage
-from .addressing import Address
+from .addressing import DocumentAddress
 from .drafts import Draft
 
 
@@ -27,7 +27,7 @@ class DocumentStore(Protocol):
     """
 
     async def read(
-        self, caller: Caller, address: Address, version: int | None = None, as_of: int | None = None
+        self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
     ) -> DocumentAnswer:
         """The present text, empty if it was never written; or that of a version, or the one as of a sequence.
 
@@ -43,7 +43,7 @@ class DocumentStore(Protocol):
         """Let a document read as empty; ``duplicate`` if there was no text."""
         ...
 
-    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+    async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """The chunks that match best, of the documents that the caller may read."""
         ...
 

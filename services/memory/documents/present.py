@@ -22,7 +22,7 @@ from ....schemas.rules.tiers import AGENT_TOTAL_BYTES
 from ....schemas.views import DOCUMENTS
 from ....schemas.views.documents import DocumentRow
 from ...desk import Caller
-from .addressing import Address
+from .addressing import DocumentAddress
 from .answers import too_large
 from .drafts import Draft
 from .history import SELECT_PRESENT
@@ -117,8 +117,8 @@ class WrittenDocument:
     def size(self) -> int:
         """Bytes of the document once all that is pending is stored."""
         size = 0 if self.row is None else self.row.bytes
-        for one in self.pending:
-            size = one.size if one.whole else size + one.size
+        for write in self.pending:
+            size = write.size if write.whole else size + write.size
         return size
 
     @property
@@ -126,8 +126,8 @@ class WrittenDocument:
         """Its last characters once all that is pending is stored."""
         if self._end is None:
             self._end = self.content[-SCAN_OVERLAP:]
-            for one in self.pending:
-                self._end = one.after(self._end)
+            for write in self.pending:
+                self._end = write.after(self._end)
         return self._end
 
     @contextmanager
@@ -190,16 +190,16 @@ class WrittenDocument:
     def reserve(self, text: str, *, whole: bool) -> Pending:
         """Count a write from now on."""
         added = text if whole else joint(self.end, text)
-        made = Pending(whole, len(added.encode()), added[-SCAN_OVERLAP:])
-        self._end = made.after(self.end)
-        self.pending.append(made)
-        return made
+        pending = Pending(whole, len(added.encode()), added[-SCAN_OVERLAP:])
+        self._end = pending.after(self.end)
+        self.pending.append(pending)
+        return pending
 
     def take(self, row: DocumentRow | None) -> None:
         """The row as the views have it now."""
         if row is None or row.seq >= self.seq:
             self.row = row
-        self.pending = [one for one in self.pending if one.seq is None or one.seq > self.seq]
+        self.pending = [write for write in self.pending if write.seq is None or write.seq > self.seq]
         self._end = None
 
 
@@ -223,7 +223,7 @@ class PresentDocuments:
         self._unsubscribe()
 
     @asynccontextmanager
-    async def writing(self, address: Address) -> AsyncIterator[WrittenDocument]:
+    async def writing(self, address: DocumentAddress) -> AsyncIterator[WrittenDocument]:
         """The document while it is written; its row is as new as the views or newer."""
         if self._views.generation != self._generation:
             self._generation = self._views.generation
@@ -243,7 +243,7 @@ class PresentDocuments:
             document.users -= 1
             self._evict()
 
-    async def _load(self, document: WrittenDocument, address: Address) -> None:
+    async def _load(self, document: WrittenDocument, address: DocumentAddress) -> None:
         async with document.loading:
             if not document.stale:
                 return
@@ -256,7 +256,7 @@ class PresentDocuments:
                 document.owner.take((tier, key), seq, size)
             document.stale = self._forgotten != times
 
-    def _read(self, address: Address) -> tuple[list[DocumentRow], list[tuple[Any, ...]]]:
+    def _read(self, address: DocumentAddress) -> tuple[list[DocumentRow], list[tuple[Any, ...]]]:
         rows = [DocumentRow(*row) for row in self._views.rows(SELECT_PRESENT, address.values)]
         return rows, self._views.rows(_SIZES, [address.workspace_id, address.owner])
 

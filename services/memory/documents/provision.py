@@ -15,7 +15,7 @@ from ....schemas.settings import MIN_SEQ_WAIT_S
 from ....schemas.views import DOCUMENTS_PROJECTION
 from ...desk import Caller
 from ...journal.publishing.acks import WrongLastSequence
-from .addressing import Address
+from .addressing import DocumentAddress
 from .drafts import Draft
 from .ports import DocumentPublisher
 
@@ -45,7 +45,7 @@ class Provision:
             wanted.append(("CREW", Scope.CREW, crew_id))
         for tier, scope, name in wanted:
             draft = Draft(
-                address=Address(caller.workspace_id, scope, owner_of(scope, name), tier, None),
+                address=DocumentAddress(caller.workspace_id, scope, owner_of(scope, name), tier, None),
                 source=SOURCE,
             )
             with contextlib.suppress(WrongLastSequence, ViewsBehind):  # it exists; it is stored and read a little later

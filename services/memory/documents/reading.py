@@ -46,7 +46,7 @@ from ...desk import Caller
 from ..learned import NOW, Learned
 from ..pinned import pinned_entries
 from ..profiles import Profiles
-from .addressing import Address, address_of, check_own, rule_of
+from .addressing import DocumentAddress, address_of, check_own, rule_of
 from .answers import document_answer, listed, shown, version_shown
 from .history import History
 from .ports import Enabled, check_enabled
@@ -73,7 +73,9 @@ class Reading:
         self._learned = Learned(views)
         self._profiles = Profiles(views)
 
-    async def read(self, caller: Caller, address: Address, version: int | None, as_of: int | None) -> DocumentAnswer:
+    async def read(
+        self, caller: Caller, address: DocumentAddress, version: int | None, as_of: int | None
+    ) -> DocumentAnswer:
         """The present text, that of a version, or the one as of a sequence; raises as ``JournalStore.read``."""
         read = self._read if address.rule.writable else self._rendered
         return await asyncio.to_thread(read, caller, address, version, as_of)
@@ -83,12 +85,12 @@ class Reading:
         rows = self._views.rows(_WITH_TEXT, [workspace_id, owner])
         return tuple(sorted(TIERS[tier].label_of(key) for tier, key in rows))
 
-    async def versions(self, caller: Caller, asked: DocumentVersionsRequest) -> DocumentVersionsAnswer:
+    async def versions(self, caller: Caller, request: DocumentVersionsRequest) -> DocumentVersionsAnswer:
         """The last versions, newest first; raises as ``read``."""
-        address = self._address(caller, asked)
+        address = self._address(caller, request)
         await check_enabled(self._enabled, caller)
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
-        rows = await asyncio.to_thread(self.history.newest, address, asked.limit)
+        rows = await asyncio.to_thread(self.history.newest, address, request.limit)
         return DocumentVersionsAnswer(
             id=address.label,
             owner=address.owner,
@@ -97,28 +99,32 @@ class Reading:
             view_seq=view_seq,
         )
 
-    async def diff(self, caller: Caller, asked: DiffDocumentRequest) -> DocumentDiffAnswer:
+    async def diff(self, caller: Caller, request: DiffDocumentRequest) -> DocumentDiffAnswer:
         """What changed between two versions; raises as ``read``."""
-        address = self._address(caller, asked)
+        address = self._address(caller, request)
         await check_enabled(self._enabled, caller)
-        return await asyncio.to_thread(self._diff, caller, address, asked)
+        return await asyncio.to_thread(self._diff, caller, address, request)
 
-    async def list(self, caller: Caller, asked: DocumentsRequest) -> DocumentsAnswer:
+    async def list(self, caller: Caller, request: DocumentsRequest) -> DocumentsAnswer:
         """The documents that the caller may read, with their sizes; raises as ``read``."""
-        if asked.tier is not None:
-            rule_of(asked.tier)
-        check_own(caller, asked)
+        if request.tier is not None:
+            rule_of(request.tier)
+        check_own(caller, request)
         await check_enabled(self._enabled, caller)
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
-        named = [caller.workspace_id, asked.tier, _owners(caller, asked)]
+        named = [caller.workspace_id, request.tier, _owners(caller, request)]
         rows = [DocumentRow(*row) for row in await asyncio.to_thread(self._views.rows, _LIST, named)]
-        found = tuple(listed(row) for row in rows if asked.scope is None or _is_of(row.owner, Scope(asked.scope)))
-        return DocumentsAnswer(documents=found, bytes=sum(one.bytes for one in found), view_seq=view_seq)
+        documents = tuple(
+            listed(row) for row in rows if request.scope is None or _is_of(row.owner, Scope(request.scope))
+        )
+        return DocumentsAnswer(
+            documents=documents, bytes=sum(document.bytes for document in documents), view_seq=view_seq
+        )
 
-    def _address(self, caller: Caller, asked: DocumentVersionsRequest | DiffDocumentRequest) -> Address:
-        return address_of(caller, asked, asked.tier, asked.key, self._clock().date())
+    def _address(self, caller: Caller, request: DocumentVersionsRequest | DiffDocumentRequest) -> DocumentAddress:
+        return address_of(caller, request, request.tier, request.key, self._clock().date())
 
-    def _read(self, caller: Caller, address: Address, number: int | None, as_of: int | None) -> DocumentAnswer:
+    def _read(self, caller: Caller, address: DocumentAddress, number: int | None, as_of: int | None) -> DocumentAnswer:
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
         if number is None and as_of is None:
             row = self.history.present(address)
@@ -142,8 +148,8 @@ class Reading:
             )
         if number is not None:
             version = self.history.at(address, number)
-        elif (found := self.history.as_of(address, as_of or 0)) is not None:
-            version = found
+        elif (as_of_version := self.history.as_of(address, as_of or 0)) is not None:
+            version = as_of_version
         elif _is_pins(address):
             return self._pins(caller, address, as_of or 0)
         else:
@@ -162,7 +168,9 @@ class Reading:
             retracted=version.action == DocumentAction.RETRACT,
         )
 
-    def _rendered(self, caller: Caller, address: Address, number: int | None, as_of: int | None) -> DocumentAnswer:
+    def _rendered(
+        self, caller: Caller, address: DocumentAddress, number: int | None, as_of: int | None
+    ) -> DocumentAnswer:
         """Lessons or an operator model; they have no versions, but a text as of each sequence."""
         if number is not None:
             raise NotFound(f"{address.label} is rendered from entries and has no versions", hint="use as_of instead")
@@ -180,53 +188,53 @@ class Reading:
         text = self._profiles.model_text(address.workspace_id, scope_of(address.owner)[1] or "", address.key or "", seq)
         return _of_text(address, text, view_seq)
 
-    def _pins(self, caller: Caller, address: Address, seq: int) -> DocumentAnswer:
+    def _pins(self, caller: Caller, address: DocumentAddress, seq: int) -> DocumentAnswer:
         """The entries that operators pinned, where nothing was written under the key."""
         view_seq = self._views.view_seq(ENTRIES_PROJECTION, STANDINGS_PROJECTION)
         pins = pinned_entries(self._views, address.workspace_id, scope_of(address.owner)[1] or "", seq)
         return _of_text(address, pins_text(pins, whole=caller.administers), view_seq)
 
-    def _card(self, address: Address, view_seq: int) -> DocumentAnswer:
+    def _card(self, address: DocumentAddress, view_seq: int) -> DocumentAnswer:
         """An agent's card of a person, where the agent wrote no notes of its own under the slug."""
         agent_id = scope_of(address.owner)[1] or ""
         return _of_text(address, self._profiles.card_text(address.workspace_id, agent_id, address.key or ""), view_seq)
 
-    def _diff(self, caller: Caller, address: Address, asked: DiffDocumentRequest) -> DocumentDiffAnswer:
+    def _diff(self, caller: Caller, address: DocumentAddress, request: DiffDocumentRequest) -> DocumentDiffAnswer:
         newest = self.history.newest(address, 1)
-        to = asked.to_version if asked.to_version is not None else (newest[0].seq if newest else 0)
-        before, after = (self._text(caller, address, seq) for seq in (asked.from_version, to))
+        to = request.to_version if request.to_version is not None else (newest[0].seq if newest else 0)
+        before, after = (self._text(caller, address, seq) for seq in (request.from_version, to))
         lines = difflib.unified_diff(
             before.splitlines(keepends=True),
             after.splitlines(keepends=True),
-            f"{address.label}@{asked.from_version}",
+            f"{address.label}@{request.from_version}",
             f"{address.label}@{to}",
         )
         diff = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
         return DocumentDiffAnswer(
-            id=address.label, owner=address.owner, from_version=asked.from_version, to_version=to, diff=diff
+            id=address.label, owner=address.owner, from_version=request.from_version, to_version=to, diff=diff
         )
 
-    def _text(self, caller: Caller, address: Address, seq: int) -> str:
+    def _text(self, caller: Caller, address: DocumentAddress, seq: int) -> str:
         if not seq:
             return ""
         text = self.history.text(address, self.history.at(address, seq))
         return shown(caller, address.label, text, None if caller.administers else finding_in(text))
 
 
-def _is_pins(address: Address) -> bool:
+def _is_pins(address: DocumentAddress) -> bool:
     return (address.tier, address.key) == ("topics", PINS_TOPIC)
 
 
-def _owners(caller: Caller, asked: DocumentsRequest) -> list[str] | None:
+def _owners(caller: Caller, request: DocumentsRequest) -> list[str] | None:
     """The owners whose documents are listed; None for all of the workspace."""
     if caller.administers:
-        named = ((Scope.AGENT, asked.agent_id), (Scope.CREW, asked.crew_id))
+        named = ((Scope.AGENT, request.agent_id), (Scope.CREW, request.crew_id))
         return [owner_of(scope, name) for scope, name in named if name is not None] or None
     own = ((Scope.AGENT, caller.principal.agent_id), (Scope.CREW, caller.principal.crew_id))
     return [owner_of(scope, name) for scope, name in own if name is not None] + [owner_of(Scope.WORKSPACE, None)]
 
 
-def _of_text(address: Address, content: str, view_seq: int) -> DocumentAnswer:
+def _of_text(address: DocumentAddress, content: str, view_seq: int) -> DocumentAnswer:
     """A document that is rendered."""
     changes = {"content": content, "bytes": len(content.encode()), "sha256": sha256_of(content)}
     return document_answer(address, view_seq).model_copy(update=changes)

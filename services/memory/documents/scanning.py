@@ -19,7 +19,7 @@ Scanning = Grouped[tuple[str, str], str | None]
 
 def scanning() -> Scanning:
     """Called with the text before and the appended text; returns the finding of the scanners, or None."""
-    return Grouped(_scan_group, GROUP_CHARS, lambda asked: len(asked[1]))
+    return Grouped(_scan_group, GROUP_CHARS, lambda piece: len(piece[1]))
 
 
 def _scan_group(group: list[tuple[str, str]]) -> list[str | None]:
@@ -29,11 +29,11 @@ def _scan_group(group: list[tuple[str, str]]) -> list[str | None]:
         text += joint(text, piece)
     if finding_in(text) is None:
         return [None] * len(group)
-    found: list[str | None] = []
+    findings: list[str | None] = []
     clean = ""
     for before, piece in group:
         before = (before + clean)[-SCAN_OVERLAP:]
-        found.append(finding_in(before + joint(before, piece)))
-        if found[-1] is None:
+        findings.append(finding_in(before + joint(before, piece)))
+        if findings[-1] is None:
             clean += joint(before, piece)
-    return found
+    return findings

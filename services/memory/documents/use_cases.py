@@ -29,7 +29,7 @@ from ....schemas.operations.documents import (
     WriteDocumentRequest,
 )
 from ...desk import Caller
-from .addressing import Address, Addressed, address_of, writable_address_of
+from .addressing import Addressed, DocumentAddress, address_of, writable_address_of
 from .drafts import Draft, drafted, text_of
 from .journal_store import JournalStore
 from .ports import DocumentStore, check_enabled
@@ -58,7 +58,7 @@ class Documents:
         self._enabled = journal.enabled
         self._clock = clock
 
-    async def read(self, caller: Caller, asked: ReadDocumentRequest) -> DocumentAnswer:
+    async def read(self, caller: Caller, request: ReadDocumentRequest) -> DocumentAnswer:
         """The present text, that of a version, or the one as of a sequence.
 
         Raises:
@@ -67,18 +67,18 @@ class Documents:
             VersionGone: If its text was swept.
             NotByProvider: If the store cannot read it.
         """
-        if asked.version is not None and asked.as_of is not None:
+        if request.version is not None and request.as_of is not None:
             raise InvalidRequest((FieldProblem("as_of", "stands beside version", "give one of the two"),))
-        address = address_of(caller, asked, asked.tier, asked.key, self._today())
+        address = address_of(caller, request, request.tier, request.key, self._today())
         await check_enabled(self._enabled, caller)
-        return await self._store_of(caller.workspace_id).read(caller, address, asked.version, asked.as_of)
+        return await self._store_of(caller.workspace_id).read(caller, address, request.version, request.as_of)
 
-    async def write(self, caller: Caller, asked: WriteDocumentRequest, source: str = _API) -> DocumentWrittenAnswer:
+    async def write(self, caller: Caller, request: WriteDocumentRequest, source: str = _API) -> DocumentWrittenAnswer:
         """Replace a document's text, or append to it.
 
         Args:
             caller: Who writes.
-            asked: What to write.
+            request: What to write.
             source: Where it comes from (``events/documents``), unless the request says so.
 
         Raises:
@@ -91,29 +91,29 @@ class Documents:
             NotByProvider: If the request names what only the journal records.
         """
         draft = drafted(
-            self._writable(caller, asked, asked.tier, asked.key),
-            asked.mode,
-            asked.content,
-            asked.source or source,
-            asked.write_id,
-            expected_seq=asked.expected_seq,
-            expected_sha256=asked.expected_sha256,
-            data_subject_id=asked.data_subject_id,
-            derived_from=asked.derived_from,
-            reason=asked.reason,
+            self._writable(caller, request, request.tier, request.key),
+            request.mode,
+            request.content,
+            request.source or source,
+            request.write_id,
+            expected_seq=request.expected_seq,
+            expected_sha256=request.expected_sha256,
+            data_subject_id=request.data_subject_id,
+            derived_from=request.derived_from,
+            reason=request.reason,
         )
         return await self._store_of(caller.workspace_id).write(caller, draft)
 
-    async def append_daily(self, caller: Caller, asked: AppendDailyRequest) -> DocumentWrittenAnswer:
+    async def append_daily(self, caller: Caller, request: AppendDailyRequest) -> DocumentWrittenAnswer:
         """Append ``- <time> — <entry>`` to today's daily log; raises as ``write``."""
-        address = self._writable(caller, asked, "daily", None)
-        entry = " ".join(text_of(asked.entry, "entry").split())
+        address = self._writable(caller, request, "daily", None)
+        entry = " ".join(text_of(request.entry, "entry").split())
         stamp = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         line = f"- {stamp} — {entry}\n"
-        draft = drafted(address, "append", line, _API, asked.write_id, compared_end=f" — {entry}\n")
+        draft = drafted(address, "append", line, _API, request.write_id, compared_end=f" — {entry}\n")
         return await self._store_of(caller.workspace_id).write(caller, draft)
 
-    async def restore(self, caller: Caller, asked: RestoreDocumentRequest) -> DocumentWrittenAnswer:
+    async def restore(self, caller: Caller, request: RestoreDocumentRequest) -> DocumentWrittenAnswer:
         """Write the text of a version as a new version.
 
         Raises:
@@ -122,18 +122,18 @@ class Documents:
             EmptyContent: If the version is empty.
             CrewJournalError: As ``write``.
         """
-        address = self._writable(caller, asked, asked.tier, asked.key)
-        text = await asyncio.to_thread(self._version_text, address, asked.version)
+        address = self._writable(caller, request, request.tier, request.key)
+        text = await asyncio.to_thread(self._version_text, address, request.version)
         if not text:
             raise EmptyContent(
-                f"version {asked.version} of {address.label} is empty", hint="name one with a text", field="version"
+                f"version {request.version} of {address.label} is empty", hint="name one with a text", field="version"
             )
         draft = Draft(
-            address=address, action=DocumentAction.RESTORE, content=text, source="restore", reason=asked.reason
+            address=address, action=DocumentAction.RESTORE, content=text, source="restore", reason=request.reason
         )
         return await self._store_of(caller.workspace_id).write(caller, draft)
 
-    async def retract(self, caller: Caller, asked: RetractDocumentRequest) -> DocumentWrittenAnswer:
+    async def retract(self, caller: Caller, request: RetractDocumentRequest) -> DocumentWrittenAnswer:
         """Let a document read as empty; one that is retracted already is left as it is.
 
         Another store than the journal forgets it for good.
@@ -142,21 +142,21 @@ class Documents:
             NotFound: If it was never written.
             CrewJournalError: As ``write``.
         """
-        address = self._writable(caller, asked, asked.tier, asked.key)
-        gone = Draft(address=address, action=DocumentAction.RETRACT, reason=asked.reason)
+        address = self._writable(caller, request, request.tier, request.key)
+        gone = Draft(address=address, action=DocumentAction.RETRACT, reason=request.reason)
         return await self._store_of(caller.workspace_id).retract(caller, gone)
 
-    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+    async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """Search documents; another store than the journal returns at most 20 hits. Raises as ``DocumentStore.search``."""
-        return await self._store_of(caller.workspace_id).search(caller, asked)
+        return await self._store_of(caller.workspace_id).search(caller, request)
 
     def _today(self) -> date:
         return self._clock().astimezone(UTC).date()
 
-    def _writable(self, caller: Caller, asked: Addressed, tier: str, key: str | None) -> Address:
-        return writable_address_of(caller, asked, tier, key, self._today())
+    def _writable(self, caller: Caller, address: Addressed, tier: str, key: str | None) -> DocumentAddress:
+        return writable_address_of(caller, address, tier, key, self._today())
 
-    def _version_text(self, address: Address, seq: int | None) -> str:
+    def _version_text(self, address: DocumentAddress, seq: int | None) -> str:
         history = self.reading.history
         version = history.last_with_text(address) if seq is None else history.at(address, seq)
         return history.text(address, version)

@@ -53,7 +53,7 @@ from ....schemas.provider import (
 )
 from ....schemas.rules.tiers import Scope, owner_of, tier_of_label
 from ...desk import Caller
-from ..documents.addressing import Address, address_of, rule_of, writable_address_of
+from ..documents.addressing import DocumentAddress, address_of, rule_of, writable_address_of
 from ..documents.drafts import Draft, drafted
 from ..documents.ports import DocumentStore
 
@@ -91,14 +91,14 @@ class ProviderBase:
             )
         )
 
-    def check(self, asked: _Asked) -> None:
+    def check(self, query: _Asked) -> None:
         """Refuse a request that names another workspace, agent or crew than the provider is bound to.
 
         Raises:
             ScopeMismatch: Naming both.
         """
         for what in ("workspace", "agent", "crew"):
-            named, own = getattr(asked, f"{what}_id"), getattr(self.scope, f"{what}_id")
+            named, own = getattr(query, f"{what}_id"), getattr(self.scope, f"{what}_id")
             if named is not None and named != own:
                 raise ScopeMismatch(
                     f"the request names {what} {named[:64]!r}, the provider is bound to {own or 'none'}",
@@ -106,35 +106,35 @@ class ProviderBase:
                     field=f"{what}_id",
                 )
 
-    def to_write(self, asked: RetainRequest) -> Draft:
+    def to_write(self, request: RetainRequest) -> Draft:
         """The write of a request.
 
         Raises:
             DocumentError: The first thing that is wrong: scope, tier, key, mode, content.
             NotAllowed: If the role may not write there.
         """
-        self.check(asked)
-        address = writable_address_of(self.caller, asked, asked.tier, asked.key, None)
-        if asked.write_id is not None and not is_id(asked.write_id):
+        self.check(request)
+        address = writable_address_of(self.caller, request, request.tier, request.key, None)
+        if request.write_id is not None and not is_id(request.write_id):
             raise DocumentError("write_id is not an id", hint="use 1 to 64 of A-Z a-z 0-9 _ -", field="write_id")
         return drafted(
-            address, asked.mode, asked.content, _SOURCE, asked.write_id, expected_sha256=asked.expected_sha256
+            address, request.mode, request.content, _SOURCE, request.write_id, expected_sha256=request.expected_sha256
         )
 
-    def to_read(self, asked: ReadRequest) -> Address:
+    def to_read(self, request: ReadRequest) -> DocumentAddress:
         """The document that is read.
 
         Raises:
             DocumentError: The first thing that is wrong: scope, tier, key.
         """
-        self.check(asked)
-        return address_of(self.caller, asked, asked.tier, asked.key, None)
+        self.check(request)
+        return address_of(self.caller, request, request.tier, request.key, None)
 
-    def to_forget(self, asked: ForgetRequest, *, cascade: str = CASCADE) -> Address:
+    def to_forget(self, request: ForgetRequest, *, cascade: str = CASCADE) -> DocumentAddress:
         """The document that is forgotten.
 
         Args:
-            asked: The request.
+            request: The request.
             cascade: What can forget a person, as the hint of the refusal.
 
         Raises:
@@ -143,38 +143,38 @@ class ProviderBase:
             DocumentError: If the scope is another or the id is not a label.
             NotAllowed: If the role may not write there.
         """
-        self.check(asked)
-        if bool(asked.id) == bool(asked.data_subject_id):
-            given = "both are" if asked.id else "neither is"
+        self.check(request)
+        if bool(request.id) == bool(request.data_subject_id):
+            given = "both are" if request.id else "neither is"
             raise SelectorConflict(
                 f"exactly one of id and data_subject_id is needed, {given} given", hint="give one of them", field="id"
             )
-        if not asked.id:
+        if not request.id:
             raise CascadeUnsupported(
                 "cascade not implemented: this provider does not forget a person",
                 hint=cascade,
                 field="data_subject_id",
             )
-        known = tier_of_label(asked.id)
+        known = tier_of_label(request.id)
         if known is None:
             raise InvalidTier(
-                f"id {asked.id[:128]!r} is not the label of a document",
+                f"id {request.id[:128]!r} is not the label of a document",
                 hint="send the id that retain returned, such as AGENT.md or daily/2026-05-21.md",
                 field="id",
             )
-        return writable_address_of(self.caller, asked, *known, None)
+        return writable_address_of(self.caller, request, *known, None)
 
-    def to_search(self, asked: RecallRequest) -> DocumentSearchRequest:
+    def to_search(self, request: RecallRequest) -> DocumentSearchRequest:
         """The search of a request.
 
         Raises:
             DocumentError: If scope, tier or query are not valid.
         """
-        self.check(asked)
-        if asked.tier is not None:
-            rule_of(asked.tier)
-        limit = max(1, min(asked.limit, RECALL_LIMIT_MAX))
-        given = {"query": asked.query, "limit": limit, "scope": asked.scope, "tier": asked.tier}
+        self.check(request)
+        if request.tier is not None:
+            rule_of(request.tier)
+        limit = max(1, min(request.limit, RECALL_LIMIT_MAX))
+        given = {"query": request.query, "limit": limit, "scope": request.scope, "tier": request.tier}
         try:
             return DocumentSearchRequest.model_validate(given)
         except ValidationError as error:
@@ -202,7 +202,7 @@ class StoreProvider(ProviderBase):
         self._store = store
         self._clock = clock
 
-    async def retain(self, asked: RetainRequest) -> RetainResult:
+    async def retain(self, request: RetainRequest) -> RetainResult:
         """Write a document; returns once it is durable.
 
         Raises:
@@ -211,10 +211,10 @@ class StoreProvider(ProviderBase):
             BackendFailed, UpstreamTimeout: If the store fails; sending the id of the write again is safe.
         """
         async with _named_errors():
-            wrote = await self._store.write(self.caller, self.to_write(asked))
+            wrote = await self._store.write(self.caller, self.to_write(request))
         return RetainResult(id=wrote.id, bytes=wrote.bytes)
 
-    async def recall(self, asked: RecallRequest) -> RecallResult:
+    async def recall(self, request: RecallRequest) -> RecallResult:
         """Search; a score is the share of the best hit's.
 
         Raises:
@@ -223,7 +223,7 @@ class StoreProvider(ProviderBase):
             BackendFailed, UpstreamTimeout: If the store fails.
         """
         async with _named_errors():
-            found = await self._store.search(self.caller, self.to_search(asked))
+            found = await self._store.search(self.caller, self.to_search(request))
         best = max((abs(hit.score) for hit in found.results), default=0.0)
         hits = [
             RecallSnippet(
@@ -237,7 +237,7 @@ class StoreProvider(ProviderBase):
         ]
         return RecallResult(hits=tuple(hits), quarantined=found.quarantined)
 
-    async def forget(self, asked: ForgetRequest) -> ForgetResult:
+    async def forget(self, request: ForgetRequest) -> ForgetResult:
         """Forget a document. A call that is cancelled before anything begins forgets nothing.
 
         Raises:
@@ -248,7 +248,7 @@ class StoreProvider(ProviderBase):
         """
         async with _named_errors():
             draft = Draft(
-                address=self.to_forget(asked),
+                address=self.to_forget(request),
                 action=DocumentAction.RETRACT,
                 source=_SOURCE,
                 reason="forgotten through the memory provider",
@@ -260,28 +260,28 @@ class StoreProvider(ProviderBase):
                 return ForgetResult(removed=0)
         return ForgetResult(removed=int(not gone.duplicate))
 
-    async def read(self, asked: ReadRequest) -> ReadResult:
+    async def read(self, request: ReadRequest) -> ReadResult:
         """Read a document whole; raises as ``recall``."""
         async with _named_errors():
-            found = await self._store.read(self.caller, self.to_read(asked))
+            found = await self._store.read(self.caller, self.to_read(request))
         bad = found.quarantined
         finding = None if bad is None else f"{bad.category}/{bad.pattern}"
         content = "" if finding else found.content
         return ReadResult(id=found.id, content=content, finding=finding, sha256=found.sha256, bytes=found.bytes)
 
-    async def labels(self, asked: LabelsRequest) -> LabelsResult:
+    async def labels(self, request: LabelsRequest) -> LabelsResult:
         """The documents of a scope that have a text.
 
         Raises:
             ScopeMismatch: If the request names another scope, or the provider is bound to none of that kind.
         """
-        self.check(asked)
+        self.check(request)
         owners = {"agent": self.scope.agent_id, "crew": self.scope.crew_id, "workspace": ""}
-        if (name := owners.get(asked.scope)) is None:
+        if (name := owners.get(request.scope)) is None:
             hint = "use agent, crew or workspace, and a provider that is bound to it"
-            raise ScopeMismatch(f"the provider is bound to no {asked.scope[:32]!r}", hint=hint, field="scope")
+            raise ScopeMismatch(f"the provider is bound to no {request.scope[:32]!r}", hint=hint, field="scope")
         async with _named_errors():
-            return LabelsResult(ids=await self._store.labels(self.caller, owner_of(Scope(asked.scope), name)))
+            return LabelsResult(ids=await self._store.labels(self.caller, owner_of(Scope(request.scope), name)))
 
     async def health(self) -> HealthStatus:
         """Whether the store works; within ``HEALTH_DEADLINE_S``."""

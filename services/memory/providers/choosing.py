@@ -83,7 +83,7 @@ class _File(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class ProviderChoices:
     """The provider of every workspace that the file names, and that of all others."""
 
     default: Choice
@@ -94,7 +94,7 @@ class Choices:
         return self.workspaces.get(workspace_id, self.default)
 
 
-def read_choices(settings: Settings) -> Choices:
+def read_choices(settings: Settings) -> ProviderChoices:
     """What settings and file say; the file's ``[memory]`` replaces the settings. Blocks.
 
     Raises:
@@ -110,11 +110,12 @@ def read_choices(settings: Settings) -> Choices:
     if settings.memory_file is not None:
         read = _read(settings.memory_file)
         named = {
-            name: one.memory.checked(f"workspace.{name}.memory.{{}}".format) for name, one in read.workspace.items()
+            name: workspace.memory.checked(f"workspace.{name}.memory.{{}}".format)
+            for name, workspace in read.workspace.items()
         }
         if read.memory is not None:
-            return Choices(read.memory.checked("memory.{}".format), named)
-    return Choices(default.checked(_variable), named)
+            return ProviderChoices(read.memory.checked("memory.{}".format), named)
+    return ProviderChoices(default.checked(_variable), named)
 
 
 def _variable(field: str) -> str:
@@ -123,7 +124,7 @@ def _variable(field: str) -> str:
 
 def _read(path: Path) -> _File:
     try:
-        found = _File.model_validate(tomllib.loads(path.read_text("utf-8")))
+        file = _File.model_validate(tomllib.loads(path.read_text("utf-8")))
     except OSError as error:
         raise InvalidQuery(f"{path} cannot be read: {error.strerror}", hint=f"correct {_FILE}", field=_FILE) from None
     except ValidationError as error:
@@ -132,10 +133,10 @@ def _read(path: Path) -> _File:
         raise InvalidQuery(f"{path}: {where}: {first['msg']}", hint="see docs/providers.md", field=where) from None
     except ValueError as error:  # neither TOML nor UTF-8
         raise InvalidQuery(f"{path} is not TOML: {error}", hint="see docs/providers.md", field=_FILE) from None
-    for name in found.workspace:
+    for name in file.workspace:
         if not is_workspace(name):
             raise InvalidQuery(f"{path}: {name[:64]!r} is not a workspace", hint="use its id", field="workspace")
-    return found
+    return file
 
 
 def factory_of(named: str) -> ProviderFactory:
@@ -166,7 +167,7 @@ class DocumentStores:
 
     def __init__(
         self,
-        choices: Choices,
+        choices: ProviderChoices,
         journal: JournalStore,
         *,
         clock: Callable[[], datetime],

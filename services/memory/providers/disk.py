@@ -29,7 +29,7 @@ from ....schemas.rules.text import STOP_WORDS, tokens_of
 from ....schemas.rules.tiers import AGENT_TOTAL_BYTES, Scope, scope_of, tier_of_label
 from ...desk import Caller
 from ...query.chunks.scope import file_scope
-from ..documents.addressing import Address
+from ..documents.addressing import DocumentAddress
 from ..documents.answers import too_large, written_answer
 from ..documents.checks import blocked
 from ..documents.drafts import Draft
@@ -60,7 +60,7 @@ class DiskStore:
         self._root = Path(root) if root else None
 
     async def read(
-        self, _caller: Caller, address: Address, _version: int | None = None, _as_of: int | None = None
+        self, _caller: Caller, address: DocumentAddress, _version: int | None = None, _as_of: int | None = None
     ) -> DocumentAnswer:
         """The present text; files have no versions."""
         return await _in_thread(self._read, address)
@@ -83,10 +83,10 @@ class DiskStore:
             raise
         return written_answer(draft, 0, 0, duplicate=not removed, readable=False)
 
-    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+    async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """Search by words: pieces of documents, those with the most words of the query first; every score is -1."""
-        owners = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id).owners or ()
-        return await _in_thread(self._search, caller.workspace_id, owners, asked)
+        owners = file_scope(caller.principal, request.scope, request.agent_id, request.crew_id).owners or ()
+        return await _in_thread(self._search, caller.workspace_id, owners, request)
 
     async def labels(self, caller: Caller, owner: str) -> tuple[str, ...]:
         """The labels of an owner's documents that have a text."""
@@ -122,7 +122,7 @@ class DiskStore:
             files.write(document.name, document.folder, after)
             return written_answer(draft, 0, size, readable=False)
 
-    def _remove(self, address: Address, cancelled: threading.Event) -> bool:
+    def _remove(self, address: DocumentAddress, cancelled: threading.Event) -> bool:
         if self._text(address) is None:  # a lock would leave a file for a document that never existed
             return False
         with self._document(address) as document:
@@ -133,7 +133,7 @@ class DiskStore:
             files.remove(document.name, document.folder)
             return True
 
-    def _read(self, address: Address) -> DocumentAnswer:
+    def _read(self, address: DocumentAddress) -> DocumentAnswer:
         text = self._text(address) or ""
         finding = finding_in(text)
         content = text if finding is None else ""
@@ -142,13 +142,13 @@ class DiskStore:
     def _labels(self, workspace_id: str, owner: str) -> tuple[str, ...]:
         return tuple(address.label for address, text in self._texts(workspace_id, owner, None) if text)
 
-    def _search(self, workspace_id: str, owners: Sequence[str], asked: DocumentSearchRequest) -> DocumentSearchAnswer:
-        asked_words = tokens_of(asked.query)
+    def _search(self, workspace_id: str, owners: Sequence[str], request: DocumentSearchRequest) -> DocumentSearchAnswer:
+        asked_words = tokens_of(request.query)
         words = {word for word in asked_words if word not in STOP_WORDS} or set(asked_words)
         found: list[tuple[int, DocumentHit]] = []
         quarantined: list[str] = []
         for owner in owners:
-            for address, text in self._texts(workspace_id, owner, asked.tier):
+            for address, text in self._texts(workspace_id, owner, request.tier):
                 if scan(text) is not None:
                     quarantined.append(address.label)
                     continue
@@ -157,23 +157,23 @@ class DiskStore:
                     if matched:
                         found.append((len(matched), _hit(address, chunk, matched)))
         found.sort(key=lambda match: -match[0])
-        hits = tuple(hit for _, hit in found[: min(asked.hits_wanted, RECALL_LIMIT_MAX)])
+        hits = tuple(hit for _, hit in found[: min(request.hits_wanted, RECALL_LIMIT_MAX)])
         blocked_labels = tuple(dict.fromkeys(quarantined))
         return DocumentSearchAnswer(results=hits, count=len(hits), quarantined=blocked_labels, view_seq=0)
 
-    def _texts(self, workspace_id: str, owner: str, tier: str | None) -> Iterator[tuple[Address, str]]:
+    def _texts(self, workspace_id: str, owner: str, tier: str | None) -> Iterator[tuple[DocumentAddress, str]]:
         scope = scope_of(owner)[0]
         with files.folder(self._base(), _path(workspace_id, owner)) as memory:
             for label in [] if memory is None else files.labels(memory):
                 known = tier_of_label(label)
                 if known is None or (tier is not None and known[0] != tier):
                     continue
-                address = Address(workspace_id, scope, owner, *known)
+                address = DocumentAddress(workspace_id, scope, owner, *known)
                 text = self._text(address)
                 if text is not None:
                     yield address, text
 
-    def _text(self, address: Address) -> str | None:
+    def _text(self, address: DocumentAddress) -> str | None:
         *parents, name = address.label.split("/")
         with files.folder(self._base(), (*_path(address.workspace_id, address.owner), *parents)) as folder:
             return None if folder is None else files.read(name, folder)
@@ -203,7 +203,7 @@ class DiskStore:
         return self._root
 
     @contextmanager
-    def _document(self, address: Address, *, create: bool = False) -> Iterator[_Locked | None]:
+    def _document(self, address: DocumentAddress, *, create: bool = False) -> Iterator[_Locked | None]:
         """The document under its lock; None if there is no folder for it, and none is to be made."""
         *parents, name = address.label.split("/")
         path = _path(address.workspace_id, address.owner)
@@ -250,7 +250,7 @@ def _path(workspace_id: str, owner: str) -> tuple[str, ...]:
     return (workspace_id, *(() if name is None else (_FOLDERS[scope], name)), _MEMORY)
 
 
-def check_expected(address: Address, expected_sha256: str | None, before: str) -> None:
+def check_expected(address: DocumentAddress, expected_sha256: str | None, before: str) -> None:
     """Check that a replace knows what it replaces; its author has not read a text that is blocked.
 
     Raises:
@@ -269,7 +269,7 @@ def check_expected(address: Address, expected_sha256: str | None, before: str) -
     raise DocumentConflict(f"{address.label} {problem}", hint=hint, field="expected_sha256")
 
 
-def check_result(caller: Caller, address: Address, before: str, after: str) -> None:
+def check_result(caller: Caller, address: DocumentAddress, before: str, after: str) -> None:
     """Check the text that a document would have.
 
     Raises:
@@ -283,7 +283,7 @@ def check_result(caller: Caller, address: Address, before: str, after: str) -> N
         raise too_large(caller, address, cap, size, present, before)
 
 
-def _hit(address: Address, chunk: Chunk, matched: set[str]) -> DocumentHit:
+def _hit(address: DocumentAddress, chunk: Chunk, matched: set[str]) -> DocumentHit:
     folded = chunk.text.casefold()
     first = min((at for word in matched if (at := folded.find(word)) >= 0), default=0)
     start = 0 if len(chunk.text) <= SNIPPET_CHARS else max(0, first - _BEFORE_MATCH)

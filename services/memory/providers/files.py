@@ -100,17 +100,17 @@ def labels(memory: int, folder: str = "") -> list[str]:
         memory: Descriptor of the folder.
         folder: Path of that folder below ``.memory``, empty or ending in ``/``.
     """
-    found = []
+    names = []
     for entry in _regular(memory):
         if entry.is_file(follow_symlinks=False):
-            found.append(folder + entry.name)
+            names.append(folder + entry.name)
         elif entry.is_dir(follow_symlinks=False):
             below = os.open(entry.name, _FOLDER, dir_fd=memory)
             try:
-                found += labels(below, f"{folder}{entry.name}/")
+                names += labels(below, f"{folder}{entry.name}/")
             finally:
                 os.close(below)
-    return sorted(found)
+    return sorted(names)
 
 
 def total_bytes(memory: int) -> int:

@@ -31,7 +31,7 @@ from ....schemas.provider import RECALL_LIMIT_MAX, SNIPPET_CHARS
 from ....schemas.rules.tiers import Scope, scope_of
 from ...desk import Caller
 from ...query.chunks.scope import file_scope
-from ..documents.addressing import Address
+from ..documents.addressing import DocumentAddress
 from ..documents.answers import written_answer
 from ..documents.drafts import Draft
 from .outside import text_answer
@@ -75,7 +75,7 @@ class HttpStore:
         self._http = http
 
     async def read(
-        self, caller: Caller, address: Address, _version: int | None = None, _as_of: int | None = None
+        self, caller: Caller, address: DocumentAddress, _version: int | None = None, _as_of: int | None = None
     ) -> DocumentAnswer:
         """The present text."""
         found = await self._ask("GET", "/v1/memory/document", DocumentAnswer, _document(caller, address))
@@ -104,12 +104,12 @@ class HttpStore:
             return written_answer(draft, 0, 0, duplicate=True, readable=False)
         return written_answer(draft, 0, 0, duplicate=gone.duplicate, readable=False)
 
-    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+    async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """Search."""
-        searched = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
-        limit = min(asked.hits_wanted, RECALL_LIMIT_MAX)
+        searched = file_scope(caller.principal, request.scope, request.agent_id, request.crew_id)
+        limit = min(request.hits_wanted, RECALL_LIMIT_MAX)
         owner = _owner(caller, searched.agent_id, searched.crew_id)
-        body = {**owner, "query": asked.query, "limit": limit, "scope": asked.scope, "tier": asked.tier}
+        body = {**owner, "query": request.query, "limit": limit, "scope": request.scope, "tier": request.tier}
         found = await self._ask("POST", "/memory/search", _Found, body)
         best = max((abs(hit.score) for hit in found.results), default=0.0)
         hits = tuple(
@@ -180,7 +180,7 @@ def _owner(caller: Caller, agent_id: str | None, crew_id: str | None) -> dict[st
     return {"workspace_id": caller.workspace_id, "agent_id": agent_id, "crew_id": crew_id}
 
 
-def _document(caller: Caller, address: Address) -> dict[str, Any]:
+def _document(caller: Caller, address: DocumentAddress) -> dict[str, Any]:
     """The fields that name a document: its owner and, for the rest, the caller's agent and crew."""
     principal = caller.principal
     agent_id = address.name if address.scope is Scope.AGENT else principal.agent_id

@@ -75,15 +75,15 @@ async def labels_are_stable(world: World) -> None:
 
 async def append_equals_replace(world: World) -> None:
     """Appended pieces stand on lines of their own; replacing with the joined text gives as many bytes."""
-    one, other = world.bound(), world.bound()
+    first, second = world.bound(), world.bound()
     text = ""
     for piece in (f"- {new_word()}", f"- žluť {new_word()}\n", f"- {new_word()}\n- {new_word()}"):
         text += joint(text, piece)
-        appended = await one.retain(piece, mode="append")
+        appended = await first.retain(piece, mode="append")
         must(
             appended.bytes == len(text.encode()), f"{len(text.encode())} bytes were appended, {appended.bytes} reported"
         )
-    replaced = await other.retain(text)
+    replaced = await second.retain(text)
     must(
         replaced.bytes == len(text.encode()), f"{len(text.encode())} bytes replace the text, {replaced.bytes} reported"
     )
@@ -175,8 +175,8 @@ async def scope_is_bound(world: World) -> None:
     wrote = await bound.retain(f"- {word}\n")
     for what in ("workspace_id", "agent_id", "crew_id"):
         other = {what: "somebody-else"}
-        asked = {"workspace_id": bound.scope.workspace_id, **other}
-        write = RetainRequest(**asked, tier="AGENT", content=f"- {new_word()}\n", mode="replace")
+        fields = {"workspace_id": bound.scope.workspace_id, **other}
+        write = RetainRequest(**fields, tier="AGENT", content=f"- {new_word()}\n", mode="replace")
         await must_refuse(ScopeMismatch, bound.provider.retain(write), f"a write with another {what}")
         await must_refuse(ScopeMismatch, bound.recall(word, **other), f"a search with another {what}")
         await must_refuse(ScopeMismatch, bound.forget(wrote.id, **other), f"a forget with another {what}")
@@ -198,11 +198,17 @@ async def scopes_are_apart(world: World) -> None:
         (world.bound(crew_id=name), "both"),
         (world.bound(agent_id=name, crew_id=mine.scope.crew_id, workspace_id=f"{world.workspace_id}-2"), "both"),
     ):
-        found = await other.hits(word, scope=scope)
-        must(not found, f"a search in scope {scope} of {other.scope} returns {found[0].snippet if found else ''!r}")
+        recall_snippets = await other.hits(word, scope=scope)
+        must(
+            not recall_snippets,
+            f"a search in scope {scope} of {other.scope} returns {recall_snippets[0].snippet if recall_snippets else ''!r}",
+        )
     shared = world.bound(crew_id=mine.scope.crew_id)
-    found = await shared.must_find(word)
-    must({hit.scope for hit in found} == {"crew"}, f"another agent of the crew finds {[hit.scope for hit in found]}")
+    recall_snippets = await shared.must_find(word)
+    must(
+        {hit.scope for hit in recall_snippets} == {"crew"},
+        f"another agent of the crew finds {[hit.scope for hit in recall_snippets]}",
+    )
 
 
 async def roles_hold(world: World) -> None:
@@ -242,15 +248,15 @@ async def recall_is_bounded(world: World) -> None:
     bound, word = world.bound(), new_word()
     await asyncio.gather(*(bound.retain(f"- {word} {new_word()}\n", tier="peers", key=f"p{n}") for n in range(_MANY)))
     for limit in (1_000, RECALL_LIMIT_MAX, 3):
-        found = (await bound.recall(word, limit=limit)).hits
-        must(len(found) <= min(limit, RECALL_LIMIT_MAX), f"limit {limit} returns {len(found)} hits")
+        hits = (await bound.recall(word, limit=limit)).hits
+        must(len(hits) <= min(limit, RECALL_LIMIT_MAX), f"limit {limit} returns {len(hits)} hits")
     must(len(await bound.must_find(word, limit=3)) == 3, "a limit of 3 returns fewer although there are more")
 
 
 async def hits_are_always_there(world: World) -> None:
     """Recall of a scope without documents returns hits, an empty sequence, and no error."""
-    found = await world.bound().recall("nothing was ever written here")
-    must(len(found.hits) == 0, f"an empty scope returns {len(found.hits)} hits")
+    result = await world.bound().recall("nothing was ever written here")
+    must(len(result.hits) == 0, f"an empty scope returns {len(result.hits)} hits")
 
 
 async def hits_are_well_formed(world: World) -> None:
@@ -263,8 +269,8 @@ async def hits_are_well_formed(world: World) -> None:
         must(len(hit.snippet) <= SNIPPET_CHARS, f"a snippet has {len(hit.snippet)} characters")
         must(0.0 <= hit.score <= 1.0, f"a score is {hit.score}")
     for tier, source in (("AGENT", "AGENT.md"), ("CREW", "CREW.md")):
-        found = {hit.source for hit in await bound.must_find(word, tier=tier)}
-        must(found == {source}, f"a search in tier {tier} returns {sorted(found)}")
+        sources = {hit.source for hit in await bound.must_find(word, tier=tier)}
+        must(sources == {source}, f"a search in tier {tier} returns {sorted(sources)}")
 
 
 async def whole_documents(world: World) -> None:
@@ -308,8 +314,11 @@ async def forget_touches_nothing_else(world: World) -> None:
     await bound.must_find(kept)
     wrote = await bound.retain(f"- {gone}\n")
     forgot = await bound.forget(wrote.id)
-    found = await bound.hits(kept)
-    must(bool(found) or forgot.cascades, f"forgetting {wrote.id} removed another document, and cascades is false")
+    recall_snippets = await bound.hits(kept)
+    must(
+        bool(recall_snippets) or forgot.cascades,
+        f"forgetting {wrote.id} removed another document, and cascades is false",
+    )
 
 
 async def one_selector(world: World) -> None:
@@ -351,13 +360,13 @@ async def health_is_prompt(world: World) -> None:
     bound, began = world.bound(), monotonic()
     try:
         async with asyncio.timeout(HEALTH_DEADLINE_S + _GRACE_S):
-            found = await bound.provider.health()
+            health = await bound.provider.health()
     except TimeoutError:
         raise Broken(f"health did not answer within {HEALTH_DEADLINE_S} s ({monotonic() - began:.2f} s)") from None
-    must(found.checked_at.tzinfo is not None, f"checked_at {found.checked_at} has no time zone")
-    must(found.ok, f"health is not ok: {found.message}")
-    must(not found.message, f"health is ok and has the message {found.message!r}")
-    age = abs((datetime.now(UTC) - found.checked_at).total_seconds())
+    must(health.checked_at.tzinfo is not None, f"checked_at {health.checked_at} has no time zone")
+    must(health.ok, f"health is not ok: {health.message}")
+    must(not health.message, f"health is ok and has the message {health.message!r}")
+    age = abs((datetime.now(UTC) - health.checked_at).total_seconds())
     must(age < LAW_S, f"checked_at differs from now by {age:.0f} s")
 
 

@@ -34,7 +34,7 @@ from ....schemas.rules.documents import sha256_of
 from ....schemas.rules.tiers import Scope, scope_of
 from ...desk import Caller
 from ...query.chunks.scope import file_scope
-from ..documents.addressing import Address
+from ..documents.addressing import DocumentAddress
 from ..documents.answers import (
     document_answer,
     is_nearly_full,
@@ -54,7 +54,7 @@ _log = structlog.get_logger(__name__)
 
 
 def text_answer(
-    address: Address, content: str, finding: str | None, sha256: str | None = None, size: int | None = None
+    address: DocumentAddress, content: str, finding: str | None, sha256: str | None = None, size: int | None = None
 ) -> DocumentAnswer:
     """A document outside of the journal, with a notice in place of a text that the scanners block.
 
@@ -117,7 +117,7 @@ class OutsideStore:
         self._enabled = journal.enabled
 
     async def read(
-        self, caller: Caller, address: Address, version: int | None = None, as_of: int | None = None
+        self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
     ) -> DocumentAnswer:
         """The present text alone.
 
@@ -168,10 +168,10 @@ class OutsideStore:
         await check_enabled(self._enabled, caller)
         return await answered(self._store.retract(caller, draft))
 
-    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+    async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """Search; labels of blocked documents are for operators."""
         await check_enabled(self._enabled, caller)
-        found = await answered(self._store.search(caller, asked))
+        found = await answered(self._store.search(caller, request))
         return found if caller.administers else found.model_copy(update={"quarantined": ()})
 
     async def labels(self, caller: Caller, owner: str) -> tuple[str, ...]:
@@ -196,7 +196,7 @@ class ProvidedStore:
         self._refusal = refusal
 
     async def read(
-        self, caller: Caller, address: Address, _version: int | None = None, _as_of: int | None = None
+        self, caller: Caller, address: DocumentAddress, _version: int | None = None, _as_of: int | None = None
     ) -> DocumentAnswer:
         """The present text.
 

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 
 from ....schemas.rules.memory_block import WINDOW_DAYS
 from ....schemas.rules.tiers import scope_of, tier_of_label
-from ..documents.addressing import Address
+from ..documents.addressing import DocumentAddress
 from ..documents.owned import DocumentText, OwnedDocuments, PromptDocuments
 from .bound import owner_of_workspace
 from .choosing import DocumentStores
@@ -55,7 +55,7 @@ class StoredPrompts:
             if known[0] == "daily" and (known[1] or "") < since:
                 owned.last_day = max(owned.last_day or "", known[1] or "")
             else:
-                wanted.append(Address(workspace_id, scope_of(owner)[0], owner, *known))
+                wanted.append(DocumentAddress(workspace_id, scope_of(owner)[0], owner, *known))
         texts = await asyncio.gather(*(store.read(caller, address) for address in wanted))
         for address, text in zip(wanted, texts, strict=True):
             bad = text.quarantined

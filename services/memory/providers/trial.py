@@ -38,7 +38,7 @@ class Broken(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LawVerdict:
     """How a law ended; ``seen`` is None if it holds."""
 
     law: str
@@ -51,20 +51,20 @@ class Verdict:
 class Report:
     """Verdicts in the order of the laws."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[LawVerdict, ...]
 
     @property
-    def broken(self) -> tuple[Verdict, ...]:
+    def broken(self) -> tuple[LawVerdict, ...]:
         """Those that do not hold."""
         return tuple(verdict for verdict in self.verdicts if verdict.seen is not None)
 
     def lines(self) -> list[str]:
         """The report for people."""
         shown = []
-        for one in self.verdicts:
-            shown.append(f"{'ok    ' if one.seen is None else 'BROKEN'}  {one.law}: {one.sentence}")
-            if one.seen is not None:
-                shown.append(f"        seen: {one.seen}")
+        for verdict in self.verdicts:
+            shown.append(f"{'ok    ' if verdict.seen is None else 'BROKEN'}  {verdict.law}: {verdict.sentence}")
+            if verdict.seen is not None:
+                shown.append(f"        seen: {verdict.seen}")
         return [*shown, f"{len(self.verdicts) - len(self.broken)} of {len(self.verdicts)} laws hold"]
 
 
@@ -77,18 +77,18 @@ class Bound:
 
     async def retain(self, content: str, tier: str = "AGENT", mode: str = "replace", **more: Any) -> RetainResult:
         """Write."""
-        asked = {"tier": tier, "mode": mode, "content": content, **more}
-        return await self.provider.retain(RetainRequest(workspace_id=self.scope.workspace_id, **asked))
+        fields = {"tier": tier, "mode": mode, "content": content, **more}
+        return await self.provider.retain(RetainRequest(workspace_id=self.scope.workspace_id, **fields))
 
     async def recall(self, query: str, **more: Any) -> RecallResult:
         """Search."""
-        asked = RecallRequest(**{"workspace_id": self.scope.workspace_id, "query": query, **more})
-        return await self.provider.recall(asked)
+        request = RecallRequest(**{"workspace_id": self.scope.workspace_id, "query": query, **more})
+        return await self.provider.recall(request)
 
     async def forget(self, document: str | None = None, **more: Any) -> ForgetResult:
         """Forget."""
-        asked = ForgetRequest(**{"workspace_id": self.scope.workspace_id, "id": document, **more})
-        return await self.provider.forget(asked)
+        request = ForgetRequest(**{"workspace_id": self.scope.workspace_id, "id": document, **more})
+        return await self.provider.forget(request)
 
     async def hits(self, word: str, **more: Any) -> list[RecallSnippet]:
         """The hits that hold a word."""
@@ -96,14 +96,17 @@ class Bound:
 
     async def must_find(self, word: str, **more: Any) -> list[RecallSnippet]:
         """The hits that hold a word, once there is one."""
-        found = await _until(lambda: self.hits(word, **more), bool)
-        must(bool(found), f"a search for {word!r}, which was written, finds nothing")
-        return found
+        recall_snippets = await _until(lambda: self.hits(word, **more), bool)
+        must(bool(recall_snippets), f"a search for {word!r}, which was written, finds nothing")
+        return recall_snippets
 
     async def must_miss(self, word: str, why: str) -> None:
         """No hit holds the word, at the latest after a lag."""
-        found = await _until(lambda: self.hits(word), lambda hits: not hits)
-        must(not found, f"a search finds {word!r} in {found[0].source if found else ''}, {why}")
+        recall_snippets = await _until(lambda: self.hits(word), lambda hits: not hits)
+        must(
+            not recall_snippets,
+            f"a search finds {word!r} in {recall_snippets[0].source if recall_snippets else ''}, {why}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,7 @@ async def run(world: World, laws: Iterable[Law], *, law_s: float = LAW_S) -> Rep
             seen = f"{type(error).__name__}: {error}"
         sentence = " ".join((law.__doc__ or "").split())
         name = getattr(law, "__name__", "law").replace("_", " ")
-        verdicts.append(Verdict(name, sentence, seen, monotonic() - began))
+        verdicts.append(LawVerdict(name, sentence, seen, monotonic() - began))
     return Report(tuple(verdicts))
 
 
@@ -171,9 +174,9 @@ async def _until(
 ) -> list[RecallSnippet]:
     ends = monotonic() + LAG_S
     while True:
-        found = await ask()
-        if enough(found) or monotonic() > ends:
-            return found
+        answer = await ask()
+        if enough(answer) or monotonic() > ends:
+            return answer
         await asyncio.sleep(_PAUSE_S)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..hot.documents import Documents
+from ..hot.documents import EntryColumns
 from ..hot.lists import Docs, floor_of
 
 Scores = npt.NDArray[np.float32]
@@ -37,7 +37,9 @@ class Lane:
 EMPTY_LANE: Final = Lane(np.empty(0, np.intp), np.empty(0, np.float32))
 
 
-def ranked(documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int) -> npt.NDArray[np.int64]:
+def ranked(
+    documents: EntryColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
+) -> npt.NDArray[np.int64]:
     """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
     if _FEW * depth < len(docs):  # documents below the last selected one need not be sorted
         kept = (scores >= floor_of(scores, depth)).nonzero()[0]
@@ -47,7 +49,7 @@ def ranked(documents: Documents, docs: Integers, scores: npt.NDArray[np.floating
 
 
 def _sorted(
-    documents: Documents, docs: Integers, scores: npt.NDArray[np.floating], depth: int
+    documents: EntryColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
 ) -> npt.NDArray[np.int64]:
     ts_ms = documents.ts_ms[docs]
     order = np.lexsort((-ts_ms, -scores))
@@ -62,7 +64,7 @@ def _sorted(
 
 
 def _by_id(
-    documents: Documents, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
+    documents: EntryColumns, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
 ) -> npt.NDArray[np.int64]:
     """Sort runs of equal score and ts by id, as far as they reach into the first ``depth``."""
     result = order.copy()

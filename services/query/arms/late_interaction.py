@@ -99,12 +99,12 @@ def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, consta
     if not len(filled):
         return np.full(len(turns.candidate), np.nan)
     weights = weights / weights.sum()
-    found = distances(query, tokens.words)
+    nearest = distances(query, tokens.words)
     if tokens.at is not None:
-        found = np.take(found, tokens.at, axis=1)
+        nearest = np.take(nearest, tokens.at, axis=1)
     begins = np.cumsum(tokens.counts) - tokens.counts
     best = np.full((len(query), len(tokens.counts) + 1), _UNANSWERED)  # the last column stands for NO_TURN
-    best[:, filled] = _similarity(np.minimum.reduceat(found, begins[filled], axis=1), dim)
+    best[:, filled] = _similarity(np.minimum.reduceat(nearest, begins[filled], axis=1), dim)
     own = turns.candidate
     answered = best[:, own]
     long = turns.long[own]
@@ -115,7 +115,7 @@ def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, consta
     if len(cut):
         cut = cut[(tokens.first[cut] > 0) & (tokens.first[cut] < tokens.counts[cut])]
     if len(cut):  # two passages: the better one counts
-        passages = _passages(found, begins, tokens, cut, dim)
+        passages = _passages(nearest, begins, tokens, cut, dim)
         of_document = np.zeros(len(tokens.counts))
         of_document[cut] = np.max([_together(weights, passage, constants.even) for passage in passages], axis=0)
         is_cut = np.isin(own, cut)
@@ -135,12 +135,12 @@ def _similarity(hamming: Distances, dim: int) -> Floats:
     return similar
 
 
-def _passages(found: Distances, begins: Ints, tokens: Tokens, cut: Ints, dim: int) -> list[Floats]:
+def _passages(distances: Distances, begins: Ints, tokens: Tokens, cut: Ints, dim: int) -> list[Floats]:
     """Best similarities in the first and in the second passage, each (t, long documents)."""
     first = begins[cut]
     middle, end = first + tokens.first[cut], first + tokens.counts[cut]
     # reduceat over [first, middle, end) triples: every third result lies between documents and is dropped
     edges = np.stack((first, middle, end), axis=1).ravel()
-    padded = np.concatenate((found, found[:, -1:]), axis=1)
+    padded = np.concatenate((distances, distances[:, -1:]), axis=1)
     runs = _similarity(np.minimum.reduceat(padded, edges, axis=1), dim)
     return [runs[:, 0::3], runs[:, 1::3]]

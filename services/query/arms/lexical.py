@@ -163,15 +163,15 @@ def _further_parts(
     """The parts of other forms and of words that replace the missing ones; which words those are; ``stands_for``."""
     if not missing and not wording.forms:
         return (), {}, {}
-    parts, found = _parts(index, scoped, list(wording.forms), SHARE)
-    stands_for = {form: wording.forms[form] for form in found}
+    parts, counts = _parts(index, scoped, list(wording.forms), SHARE)
+    stands_for = {form: wording.forms[form] for form in counts}
     with_form = set(stands_for.values())
     terms = {word: term for term, word in wording.written.items()}
     meant: dict[str, tuple[str, ...]] = {}
     for word, groups in wording.meant([term for term in missing if term not in with_form]):
         for group in groups:
-            _, found = _parts(index, scoped, index.postings.held(list(group)))
-            chosen = sorted(found, key=lambda term: (found[term], term))[:MAX_MEANT]
+            _, counts = _parts(index, scoped, index.postings.held(list(group)))
+            chosen = sorted(counts, key=lambda term: (counts[term], term))[:MAX_MEANT]
             if chosen:
                 parts += _parts(index, scoped, chosen, SHARE)[0]
                 meant[word] = tuple(group[term] for term in chosen)
@@ -187,8 +187,8 @@ def _parts(
     parts: list[TermPart] = []
     idfs: dict[int, float] = {}
     wanted = list(dict.fromkeys(terms)) if scoped.size else []
-    for term, found in zip(wanted, index.postings.of(wanted), strict=True):
-        once, often, tf = found.once, found.often, found.tf
+    for term, postings in zip(wanted, index.postings.of(wanted), strict=True):
+        once, often, tf = postings.once, postings.often, postings.tf
         if scoped.mask is not None:
             once = once[scoped.mask[once]]
             inside = scoped.mask[often]

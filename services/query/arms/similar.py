@@ -19,7 +19,7 @@ from ....schemas.ports import SimilarEntry, ViewReader
 from ....schemas.settings import MIN_SEQ_WAIT_S, SIMILAR_THRESHOLD
 from ....schemas.views import VECTORS_PROJECTION
 from ..hot.cache import HotCache
-from ..hot.documents import ABSENT, Documents
+from ..hot.documents import ABSENT, EntryColumns
 from ..hot.index import HotIndex
 from ..hot.load import INDEXED_PROJECTIONS
 from ..hot.vector_matrix import NO_ROW, VectorMatrix, Vectors, query_vector
@@ -51,7 +51,7 @@ class Sought:
         vector: Vector of the fact: d little-endian float32, any norm.
     """
 
-    documents: Documents
+    documents: EntryColumns
     matrix: VectorMatrix
     source: int
     before: int
@@ -131,30 +131,30 @@ class SimilarEntries:
         await self._views.wait_for(fact.seq, self._wait_s, *INDEXED_PROJECTIONS, VECTORS_PROJECTION)
         if self._cache.active_model(fact.workspace_id) != fact.model:
             return []
-        mine = _Asked(fact, k, threshold)
-        self._asked.append(mine)
+        query = _Asked(fact, k, threshold)
+        self._asked.append(query)
         try:
             async with self._turn:
-                if mine.found is None:
+                if query.found is None:
                     await self._answer(
-                        [one for one in self._asked if one.found is None and _same_vectors(one.fact, fact)]
+                        [query for query in self._asked if query.found is None and _same_vectors(query.fact, fact)]
                     )
         finally:
-            self._asked.remove(mine)
-        assert mine.found is not None
-        return mine.found
+            self._asked.remove(query)
+        assert query.found is not None
+        return query.found
 
-    async def _answer(self, asked: list[_Asked]) -> None:
+    async def _answer(self, queries: list[_Asked]) -> None:
         """Answer all waiting requests for one model's vectors; an error is raised to its own request only."""
-        fact = max((one.fact for one in asked), key=lambda fact: fact.seq)
+        fact = max((query.fact for query in queries), key=lambda fact: fact.seq)
         await self._cache.get(fact.workspace_id, fact.seq)
         index, matrix = await self._cache.with_matrix(fact.workspace_id, fact.model)
         over = index.over(matrix)
-        compared = [(one, sought(over, one.fact, one.threshold)) for one in asked]
-        wanted = [found for _, found in compared if found is not None]
+        compared = [(query, sought(over, query.fact, query.threshold)) for query in queries]
+        wanted = [compared_index for _, compared_index in compared if compared_index is not None]
         near = iter(await asyncio.to_thread(_compare, wanted) if wanted else ())
-        for one, found in compared:
-            one.found = found.nearest(next(near), one.k) if found is not None else []
+        for query, compared_index in compared:
+            query.found = compared_index.nearest(next(near), query.k) if compared_index is not None else []
 
 
 @dataclass(slots=True, eq=False)
@@ -167,9 +167,9 @@ class _Asked:
     found: list[SimilarEntry] | None = None
 
 
-def _same_vectors(one: VectorDerived, other: VectorDerived) -> bool:
-    return one.workspace_id == other.workspace_id and one.model == other.model
+def _same_vectors(vector_derived: VectorDerived, other: VectorDerived) -> bool:
+    return vector_derived.workspace_id == other.workspace_id and vector_derived.model == other.model
 
 
 def _compare(wanted: Iterable[Sought]) -> list[Near]:
-    return [one.compared() for one in wanted]
+    return [sought.compared() for sought in wanted]

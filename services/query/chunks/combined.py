@@ -22,7 +22,7 @@ from ....schemas.operations.recall import RecallHit, RecallRequest
 from ....schemas.rules.tiers import scope_of
 from ...desk import Caller
 from ..hot.scope import ScopeKind
-from ..recall import Answered, RecallService
+from ..recall import AnsweredRecall, RecallService
 from .documents import DocumentSearch, FoundDocuments, RecordSearch, chunk_id, no_record
 from .scope import SearchedOwners, memory_scope
 from .search import RANK_CONSTANT, ChunkHit
@@ -43,50 +43,52 @@ class MemorySearch:
         self._recall = recall
         self._record = record
 
-    async def search(self, caller: Caller, asked: SearchMemoryRequest) -> SearchMemoryAnswer:
+    async def search(self, caller: Caller, request: SearchMemoryRequest) -> SearchMemoryAnswer:
         """Both lists, interleaved; raises as ``memory_scope`` and ``RecallService.answer``."""
-        owners, kind = memory_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
-        limit = asked.hits_wanted
+        owners, kind = memory_scope(caller.principal, request.scope, request.agent_id, request.crew_id)
+        limit = request.hits_wanted
         if await self._documents.is_off(caller):
             owners = replace(owners, owners=())
         answered = await self._recall.answer(
             caller.principal,
             RecallRequest(
-                query=asked.query,
+                query=request.query,
                 k=limit,
                 scope=kind.value,
                 agent_id=owners.agent_id,
                 crew_id=owners.crew_id if kind is ScopeKind.CREW_SHARED else None,
                 walk_depth=0,
-                min_seq=asked.min_seq,
+                min_seq=request.min_seq,
                 workspace_id=caller.workspace_id,
             ),
         )
-        found = await self._documents.find(caller.workspace_id, owners, asked.query, limit, min_seq=asked.min_seq or 0)
+        documents = await self._documents.find(
+            caller.workspace_id, owners, request.query, limit, min_seq=request.min_seq or 0
+        )
         recalled = answered.response
-        results = _interleaved(found, recalled.hits, limit)
+        results = _interleaved(documents, recalled.hits, limit)
         return SearchMemoryAnswer(
             results=results,
             count=len(results),
             scope=kind.value,
             model=recalled.model,
             degraded=recalled.degraded,
-            quarantined=found.quarantined if caller.administers else (),
-            receipt=self._recorded(caller, answered, owners, found, results) if results else None,
-            view_seq=min(found.view_seq, recalled.view_seq),
+            quarantined=documents.quarantined if caller.administers else (),
+            receipt=self._recorded(caller, answered, owners, documents, results) if results else None,
+            view_seq=min(documents.view_seq, recalled.view_seq),
         )
 
     def _recorded(
         self,
         caller: Caller,
-        answered: Answered,
+        answered: AnsweredRecall,
         owners: SearchedOwners,
-        found: FoundDocuments,
+        found_documents: FoundDocuments,
         results: tuple[MemoryHit, ...],
     ) -> str | None:
         shown = [hit.entry_id for hit in results if hit.entry_id is not None]
         hits = answered.response.hits[: len(shown)]
-        chunks = found.hits[: len(results) - len(shown)]
+        chunks = found_documents.hits[: len(results) - len(shown)]
         searched = MemorySearched(
             query=answered.request.query,
             scope=answered.scope.kind.value,
@@ -104,14 +106,14 @@ class MemorySearch:
         return self._record(caller.principal, caller.workspace_id, searched)
 
 
-def _interleaved(found: FoundDocuments, entries: Sequence[RecallHit], limit: int) -> tuple[MemoryHit, ...]:
+def _interleaved(found_documents: FoundDocuments, entries: Sequence[RecallHit], limit: int) -> tuple[MemoryHit, ...]:
     """The best document, the best entry, and so on."""
     documents = [
         (rank, 0, _document(hit, snippet, rank))
-        for rank, (hit, snippet) in enumerate(zip(found.hits, found.snippets, strict=True), 1)
+        for rank, (hit, snippet) in enumerate(zip(found_documents.hits, found_documents.snippets, strict=True), 1)
     ]
     recalled = [(rank, 1, _entry(hit, rank)) for rank, hit in enumerate(entries, 1)]
-    return tuple(hit for _, _, hit in sorted([*documents, *recalled], key=lambda one: one[:2])[:limit])
+    return tuple(hit for _, _, hit in sorted([*documents, *recalled], key=lambda ranked: ranked[:2])[:limit])
 
 
 def _document(hit: ChunkHit, snippet: str, rank: int) -> MemoryHit:

@@ -99,31 +99,36 @@ class DocumentSearch:
         self._memory_on = memory_on
         self._record = record
 
-    async def search(self, caller: Caller, asked: DocumentSearchRequest) -> DocumentSearchAnswer:
+    async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """The best chunks in scope; raises as ``_scope``."""
-        scope = await self._scope(caller, asked)
-        found = await self.find(
-            caller.workspace_id, scope, asked.query, asked.hits_wanted, tier=asked.tier, min_seq=asked.min_seq or 0
+        scope = await self._scope(caller, request)
+        answer = await self.find(
+            caller.workspace_id,
+            scope,
+            request.query,
+            request.hits_wanted,
+            tier=request.tier,
+            min_seq=request.min_seq or 0,
         )
-        if found.hits:
+        if answer.hits:
             searched = MemorySearched(
-                query=asked.query,
+                query=request.query,
                 scope=(ScopeKind.OWN if scope.crew_id is None else ScopeKind.CREW_SHARED).value,
                 agent_id=scope.agent_id,
                 crew_id=scope.crew_id,
                 recipe=RECIPE,
-                model=found.model,
-                chunks=tuple(map(chunk_id, found.hits)),
+                model=answer.model,
+                chunks=tuple(map(chunk_id, answer.hits)),
                 asked_by=caller.principal.token_id,
             )
             self._record(caller.principal, caller.workspace_id, searched)
-        results = tuple(map(_shown, found.hits, found.snippets))
+        results = tuple(map(_shown, answer.hits, answer.snippets))
         return DocumentSearchAnswer(
             results=results,
             count=len(results),
-            quarantined=found.quarantined if caller.administers else (),
-            model=found.model,
-            view_seq=found.view_seq,
+            quarantined=answer.quarantined if caller.administers else (),
+            model=answer.model,
+            view_seq=answer.view_seq,
         )
 
     async def find(
@@ -147,12 +152,12 @@ class DocumentSearch:
             index = await self._cache.get(workspace_id, min_seq)
         vector = embedded.vector if embedded is not None and embedded.model == index.model else None
         owners = _owners_in(index, scope)
-        asked = query_of(query, self._analyzer, vector, None, None)
-        found = search_chunks(owners, asked, limit, tier=tier, model=index.model)
-        texts = [hit.owner.text_of(hit.slot).text for hit in found.hits]
+        parsed_query = query_of(query, self._analyzer, vector, None, None)
+        chunks_found = search_chunks(owners, parsed_query, limit, tier=tier, model=index.model)
+        texts = [hit.owner.text_of(hit.slot).text for hit in chunks_found.hits]
         return FoundDocuments(
-            found.hits,
-            [snippet_of(text, found.weights, self._analyzer, snippet_chars) for text in texts],
+            chunks_found.hits,
+            [snippet_of(text, chunks_found.weights, self._analyzer, snippet_chars) for text in texts],
             index.model if vector is not None else None,
             tuple(
                 sorted(document.label for owner in owners for document in owner.documents.values() if document.blocked)
@@ -160,15 +165,15 @@ class DocumentSearch:
             index.seq,
         )
 
-    async def status(self, caller: Caller, asked: DocumentIndexRequest) -> DocumentIndexAnswer:
+    async def status(self, caller: Caller, request: DocumentIndexRequest) -> DocumentIndexAnswer:
         """The state of the index; raises as ``_scope``."""
-        scope = await self._scope(caller, asked)
-        index = await self._cache.get(caller.workspace_id, asked.min_seq or 0)
+        scope = await self._scope(caller, request)
+        index = await self._cache.get(caller.workspace_id, request.min_seq or 0)
         return self._state(caller.workspace_id, index, scope)
 
-    async def reindex(self, caller: Caller, asked: DocumentIndexRequest) -> DocumentIndexAnswer:
+    async def reindex(self, caller: Caller, request: DocumentIndexRequest) -> DocumentIndexAnswer:
         """Load the index again; raises as ``_scope``."""
-        scope = await self._scope(caller, asked)
+        scope = await self._scope(caller, request)
         return self._state(caller.workspace_id, await self._cache.reload(caller.workspace_id), scope)
 
     async def is_off(self, caller: Caller) -> bool:
@@ -178,13 +183,13 @@ class DocumentSearch:
             return False
         return await self._memory_on(caller.workspace_id, agent) is False
 
-    async def _scope(self, caller: Caller, asked: DocumentSearchRequest | DocumentIndexRequest) -> SearchedOwners:
+    async def _scope(self, caller: Caller, request: DocumentSearchRequest | DocumentIndexRequest) -> SearchedOwners:
         """Whose documents a request is about; raises as ``file_scope``.
 
         Raises:
             NoSuchMemory: If the agent's memory is off.
         """
-        scope = file_scope(caller.principal, asked.scope, asked.agent_id, asked.crew_id)
+        scope = file_scope(caller.principal, request.scope, request.agent_id, request.crew_id)
         if await self.is_off(caller):
             raise NoSuchMemory(
                 f"the memory of agent {caller.principal.agent_id} is off",

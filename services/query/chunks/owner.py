@@ -45,7 +45,7 @@ Slots = npt.NDArray[np.intp]
 
 
 @dataclass(slots=True)
-class Document:
+class ChunkedDocument:
     """A document: its label, bytes of its text, last write, and the slots of its chunks by their number.
 
     Attributes:
@@ -89,7 +89,7 @@ class OwnerChunks:
 
     def __init__(self, owner: str, model: str | None) -> None:
         self.owner = owner
-        self.documents: dict[int, Document] = {}
+        self.documents: dict[int, ChunkedDocument] = {}
         self.matrix = VectorMatrix(model or "")
         self.postings = Postings()
         self.dead = 0
@@ -137,7 +137,7 @@ class OwnerChunks:
         """Bytes held, names aside."""
         arrays = (self._live, self._length, self._norm, self._tier, self._first_line, self._document, self._hash)
         texts = self._text.nbytes + self._text_ends.nbytes
-        return sum(one.nbytes for one in arrays) + texts + self.postings.nbytes + self.matrix.nbytes
+        return sum(array.nbytes for array in arrays) + texts + self.postings.nbytes + self.matrix.nbytes
 
     def text_of(self, slot: int) -> ChunkText:
         """A chunk's text and where it stands."""
@@ -155,7 +155,7 @@ class OwnerChunks:
         """The document of a chunk."""
         return int(self._document.rows[slot])
 
-    def document_of(self, slot: int) -> Document:
+    def document_of(self, slot: int) -> ChunkedDocument:
         """The document of a chunk."""
         return self.documents[self.key_of(slot)]
 
@@ -168,11 +168,11 @@ class OwnerChunks:
         for slot in document.slots.values():
             self._live.rows[slot] = not document.blocked
 
-    def add(self, found: Found) -> Slots:
+    def add(self, hit: Found) -> Slots:
         """Take in chunks, each in the place of the one with its document and number; returns their slots."""
-        keys = [int(key) for key in values_of(found, "key")]
-        tiers, doc_keys = values_of(found, "tier"), values_of(found, "doc_key")
-        numbers = values_of(found, "number")
+        keys = [int(key) for key in values_of(hit, "key")]
+        tiers, doc_keys = values_of(hit, "tier"), values_of(hit, "doc_key")
+        numbers = values_of(hit, "number")
         first = len(self)
         live = np.ones(len(keys), bool)
         for at, (key, tier, doc_key, number) in enumerate(zip(keys, tiers, doc_keys, numbers, strict=True)):
@@ -185,21 +185,21 @@ class OwnerChunks:
                 self._bury(former)
             document.slots[number] = first + at
             live[at] = not document.blocked
-        terms, per_chunk = runs(found, "terms", _TERMS)
-        counts, _ = runs(found, "counts", _COUNTS)
+        terms, per_chunk = runs(hit, "terms", _TERMS)
+        counts, _ = runs(hit, "counts", _COUNTS)
         chunk = np.repeat(np.arange(len(keys)), per_chunk)
         self.postings.append(build_segment(terms, (chunk + first).astype(np.int32), counts))
         self._merge()
-        text = joined(found, ("breadcrumb", "text"), _LINE)
+        text = joined(hit, ("breadcrumb", "text"), _LINE)
         self._text_ends.append(text.ends + len(self._text))
         self._text.append(text.data)
         self._live.append(live)
         self._length.append(np.bincount(chunk, counts, len(keys)))
         self._norm.append(np.sqrt(np.bincount(chunk, counts.astype(np.float64) ** 2, len(keys))))
         self._tier.append([tier_code(tier) for tier in tiers])
-        self._first_line.append(array(found, "first_line"))
+        self._first_line.append(array(hit, "first_line"))
         self._document.append(np.array(keys, np.uint64))
-        self._hash.append(np.array(values_of(found, "text_hash"), np.uint64))
+        self._hash.append(np.array(values_of(hit, "text_hash"), np.uint64))
         return np.arange(first, first + len(keys))
 
     def remove(self, key: int, number: int | None) -> None:
@@ -207,8 +207,8 @@ class OwnerChunks:
         document = self.documents.get(key)
         if document is None:
             return
-        for one in list(document.slots) if number is None else [number]:
-            if (slot := document.slots.pop(one, None)) is not None:
+        for chunk_number in list(document.slots) if number is None else [number]:
+            if (slot := document.slots.pop(chunk_number, None)) is not None:
                 self._bury(slot)
 
     def forget(self, key: int) -> None:
@@ -229,10 +229,10 @@ class OwnerChunks:
         row = int(self.matrix.rows_of(np.array([slot]))[0])
         return None if row == NO_ROW else (self.matrix.vectors[row], int(self.matrix.fact_seq[row]))
 
-    def _known(self, key: int, tier: str, doc_key: str | None) -> Document:
+    def _known(self, key: int, tier: str, doc_key: str | None) -> ChunkedDocument:
         document = self.documents.get(key)
         if document is None:
-            document = self.documents[key] = Document(label_of(tier, doc_key))
+            document = self.documents[key] = ChunkedDocument(label_of(tier, doc_key))
         return document
 
     def _bury(self, slot: int) -> None:
@@ -249,15 +249,17 @@ class OwnerChunks:
             self.worn = True  # the workspace is loaded again, which merges all
 
 
-def by_owner(found: Found) -> list[tuple[str, Found]]:
+def by_owner(hit: Found) -> list[tuple[str, Found]]:
     """The rows of each owner; stored ones must be sorted by owner."""
-    owners = values_of(found, "owner")
-    if isinstance(found, Written):
-        return [(one, kept(found, np.array([owner == one for owner in owners], bool))) for one in dict.fromkeys(owners)]
+    owners = values_of(hit, "owner")
+    if isinstance(hit, Written):
+        return [
+            (name, kept(hit, np.array([owner == name for owner in owners], bool))) for name in dict.fromkeys(owners)
+        ]
     parts: list[tuple[str, Found]] = []
     first = 0
     for at in range(1, len(owners) + 1):
         if at == len(owners) or owners[at] != owners[first]:
-            parts.append((owners[first], found.slice(first, at - first)))
+            parts.append((owners[first], hit.slice(first, at - first)))
             first = at
     return parts

@@ -83,8 +83,8 @@ def memory_scope(
         raise InvalidQuery("scope own needs an agent_id", hint="name the agent in agent_id", field="agent_id")
     if kind is ScopeKind.OWN:
         crew = None
-    found = file_scope(principal, "both" if crew else "agent", agent_id, crew_id)
-    return found, ScopeKind.OWN if principal.role is Role.AGENT else kind
+    searched_owners = file_scope(principal, "both" if crew else "agent", agent_id, crew_id)
+    return searched_owners, ScopeKind.OWN if principal.role is Role.AGENT else kind
 
 
 def _bound(principal: Principal, agent_id: str | None, crew_id: str | None) -> tuple[str | None, str | None]:

@@ -91,10 +91,10 @@ def search_chunks(
         return ChunksFound([ChunkHit(owners[at], slot, score, None) for at, slot, score in best], words.weights)
     cosines = [cosines_of(owner, mask, query.vector) for owner, mask in zip(owners, masks, strict=True)]
     by_words = best_of(owners, touched, scores, depth)
-    known = [np.flatnonzero(~np.isnan(one)) for one in cosines]
-    by_meaning = best_of(owners, known, [one[slots] for one, slots in zip(cosines, known, strict=True)], depth)
+    known = [np.flatnonzero(~np.isnan(values)) for values in cosines]
+    by_meaning = best_of(owners, known, [values[slots] for values, slots in zip(cosines, known, strict=True)], depth)
     floor = cosine_floor(
-        np.concatenate([one[slots] for one, slots in zip(cosines, known, strict=True)] or [_NONE]), model
+        np.concatenate([values[slots] for values, slots in zip(cosines, known, strict=True)] or [_NONE]), model
     )
     fused = _fused(by_words, by_meaning, cosines, floor)
     slots = [np.array([slot for at, slot in fused if at == owner], np.intp) for owner in range(len(owners))]
@@ -158,14 +158,14 @@ class Words:
         for _, groups in query.wording.meant(missing):
             for group in groups:
                 held = {term for owner in self._owners for term in owner.postings.held(list(group))}
-                found = [term for term in self._frequencies(sorted(held)) if term not in self.weights]
-                if found:
-                    self._add(found[:MAX_MEANT], SHARE)
+                terms = [term for term in self._frequencies(sorted(held)) if term not in self.weights]
+                if terms:
+                    self._add(terms[:MAX_MEANT], SHARE)
                     break
 
     def _frequencies(self, terms: Sequence[int]) -> list[int]:
         """The terms that occur in scope, the most frequent first."""
-        counts = {term: sum(len(one) + len(more) for _, one, more, _ in parts) for term, parts in self._parts(terms)}
+        counts = {term: sum(len(once) + len(more) for _, once, more, _ in parts) for term, parts in self._parts(terms)}
         return sorted((term for term, count in counts.items() if count), key=lambda term: (-counts[term], term))
 
     def _add(self, terms: Sequence[int], share: float = 1.0) -> None:
@@ -189,13 +189,22 @@ class Words:
     ) -> Iterable[tuple[int, list[tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint16]]]]]:
         """Each term with its chunks in scope by owner: those that hold it once, and oftener with how often."""
         wanted = list(dict.fromkeys(terms))
-        found: list[list[TermPostings]] = [owner.postings.of(wanted) for owner in self._owners] if wanted else []
+        postings_by_owner: list[list[TermPostings]] = (
+            [owner.postings.of(wanted) for owner in self._owners] if wanted else []
+        )
         for place, term in enumerate(wanted):
             parts = []
-            for at, postings in enumerate(found):
-                one, mask = postings[place], self._masks[at]
-                inside = mask[one.often]
-                parts.append((at, one.once[mask[one.once]], one.often[inside], one.tf[inside]))
+            for at, postings in enumerate(postings_by_owner):
+                term_postings, mask = postings[place], self._masks[at]
+                inside = mask[term_postings.often]
+                parts.append(
+                    (
+                        at,
+                        term_postings.once[mask[term_postings.once]],
+                        term_postings.often[inside],
+                        term_postings.tf[inside],
+                    )
+                )
             yield term, parts
 
 
@@ -237,14 +246,14 @@ def best_of(
             (at, slot, score) for slot, score in zip(some[kept].tolist(), own[kept].astype(float).tolist(), strict=True)
         ]
 
-    def numbers(one: tuple[int, int, float]) -> tuple[float, int]:
-        return -one[2], -owners[one[0]].document_of(one[1]).updated_ms
+    def numbers(hit: tuple[int, int, float]) -> tuple[float, int]:
+        return -hit[2], -owners[hit[0]].document_of(hit[1]).updated_ms
 
     chosen.sort(key=numbers)
     if len(chosen) > limit:  # labels are looked up only for those that may be among the best
         last = numbers(chosen[limit - 1])
-        chosen = [one for one in chosen if numbers(one) <= last]
-    return sorted(chosen, key=lambda one: (*numbers(one), *_name(owners[one[0]], one[1])))[:limit]
+        chosen = [hit for hit in chosen if numbers(hit) <= last]
+    return sorted(chosen, key=lambda hit: (*numbers(hit), *_name(owners[hit[0]], hit[1])))[:limit]
 
 
 def _name(owner: OwnerChunks, slot: int) -> tuple[str, str, int]:

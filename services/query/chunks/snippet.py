@@ -50,14 +50,14 @@ def _cut(line: str, weights: Mapping[int, float], analyzer: Analyzer, chars: int
     begins = [0]
     for word in words:
         begins.append(begins[-1] + len(word) + 1)
-    found = [
+    places = [
         begins[at]
         for at, word in enumerate(words)
         if any(key in weights for key in analyzer.keys_of(tokens_of(word)) if key)
     ]
-    if not found:
+    if not places:
         return line[:chars]
-    best = max(found, key=lambda begin: (sum(begin <= other < begin + chars for other in found), -begin))
+    best = max(places, key=lambda begin: (sum(begin <= other < begin + chars for other in places), -begin))
     latest = len(line) - chars
     start = min((begin for begin in begins if min(best, latest) - chars // 4 <= begin <= best), default=best)
     return line[start : start + chars]

@@ -65,26 +65,26 @@ class TextIndex:
             return
         for slot, text_hash in zip(slots.tolist(), owner.hashes[slots].tolist(), strict=True):
             held = self._embedded.get(text_hash)
-            found = None if held is None else held[0].vector_of(held[1])
-            self._lacks |= found is None and text_hash in self._stored
-            if found is None:
+            vector_and_seq = None if held is None else held[0].vector_of(held[1])
+            self._lacks |= vector_and_seq is None and text_hash in self._stored
+            if vector_and_seq is None:
                 self._waiting.setdefault(text_hash, []).append((owner, slot))
             else:
-                owner.put_vectors(np.array([slot]), found[0][None, :], np.array([found[1]]))
+                owner.put_vectors(np.array([slot]), vector_and_seq[0][None, :], np.array([vector_and_seq[1]]))
 
     def take_vectors(self, rows: Rows) -> None:
         """Take in vectors of texts that wait for theirs."""
-        found = None
+        table = None
         if self.model is not None:
-            found = rows.of(CHUNK_VECTORS, "text_hash", "vector", "seq", model=self.model)
-        if found is None:
+            table = rows.of(CHUNK_VECTORS, "text_hash", "vector", "seq", model=self.model)
+        if table is None:
             return
-        values, counts = runs(found, "vector", FLOAT32_LE)
+        values, counts = runs(table, "vector", FLOAT32_LE)
         dim = next((count for count in counts.tolist() if count), 0)
         begins = np.cumsum(counts) - counts
-        seqs = sequences(found, "seq")
+        seqs = sequences(table, "seq")
         chosen: dict[OwnerChunks, tuple[list[int], list[int]]] = {}
-        for at, text_hash in enumerate(values_of(found, "text_hash")):
+        for at, text_hash in enumerate(values_of(table, "text_hash")):
             if not dim or counts[at] != dim:
                 continue  # a tombstone: the model does not take the text
             self._stored.add(text_hash)

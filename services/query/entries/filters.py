@@ -60,7 +60,7 @@ class EntryFilters:
 
         ``phrase`` must be verified afterwards; ``priorities`` is about live priorities (``marks``).
         """
-        found: list[Condition] = []
+        conditions: list[Condition] = []
         for column, values in (
             ("crew_id", self.crew_ids),
             ("agent_id", self.agent_ids),
@@ -68,12 +68,12 @@ class EntryFilters:
             ("actor_type", self.actor_types),
         ):
             if values:
-                found.append(any_of(column, values))
+                conditions.append(any_of(column, values))
         if self.types:
-            found.append(_of_types(self.types))
+            conditions.append(_of_types(self.types))
         if self.exclude_types:
             excluded = _of_types(self.exclude_types)
-            found.append(Condition(f"NOT {excluded.sql}", excluded.params))
+            conditions.append(Condition(f"NOT {excluded.sql}", excluded.params))
         for column, value in (
             ("mission_id", self.mission_id),
             ("trace_id", self.trace_id),
@@ -81,16 +81,16 @@ class EntryFilters:
             ("data_subject_id", self.data_subject_id),
         ):
             if value is not None:
-                found.append(Condition(f"{column} = ?", (value,)))
+                conditions.append(Condition(f"{column} = ?", (value,)))
         if self.run_id is not None:
-            found.append(Condition("(trace_id = ? OR actor_id = ? OR run_id = ?)", (self.run_id,) * 3))
+            conditions.append(Condition("(trace_id = ? OR actor_id = ? OR run_id = ?)", (self.run_id,) * 3))
         if self.since_ms is not None:
-            found.append(Condition("ts_ms >= ?", (self.since_ms,)))
+            conditions.append(Condition("ts_ms >= ?", (self.since_ms,)))
         if self.until_ms is not None:
-            found.append(Condition("ts_ms <= ?", (self.until_ms,)))
+            conditions.append(Condition("ts_ms <= ?", (self.until_ms,)))
         if self.phrase is not None:
-            found.extend(self.phrase.candidates(workspace_id, archive=archive))
-        return found
+            conditions.extend(self.phrase.candidates(workspace_id, archive=archive))
+        return conditions
 
     def matches(self, entry: JournalEntry) -> bool:
         """Whether an entry matches every filter."""
@@ -123,8 +123,8 @@ def any_of(column: str, values: Sequence[str]) -> Condition:
 
 def _of_types(types: Sequence[str]) -> Condition:
     """Condition that the type is one of ``types``, in which ``drawer.*`` is any that begins with ``drawer.``."""
-    names = [one for one in types if not one.endswith(_WILDCARD)]
-    begins = [one.removesuffix("*") for one in types if one.endswith(_WILDCARD)]
+    names = [type_ for type_ in types if not type_.endswith(_WILDCARD)]
+    begins = [type_.removesuffix("*") for type_ in types if type_.endswith(_WILDCARD)]
     parts = [any_of("entry_type", names).sql] if names else []
     parts += ["starts_with(entry_type, ?)"] * len(begins)
     return Condition(f"({' OR '.join(parts)})", (*names, *begins))
@@ -132,13 +132,13 @@ def _of_types(types: Sequence[str]) -> Condition:
 
 def _is_one_of(entry_type: str, types: Sequence[str]) -> bool:
     return entry_type in types or any(
-        one.endswith(_WILDCARD) and entry_type.startswith(one.removesuffix("*")) for one in types
+        pattern.endswith(_WILDCARD) and entry_type.startswith(pattern.removesuffix("*")) for pattern in types
     )
 
 
-def quiet_condition(asked: Sequence[str]) -> Condition | None:
-    """Condition that leaves out the catalogue's quiet types, except those in ``asked`` (contract §1)."""
-    if asked:  # every type that can match was requested by name
+def quiet_condition(types: Sequence[str]) -> Condition | None:
+    """Condition that leaves out the catalogue's quiet types, except those in ``types`` (contract §1)."""
+    if types:  # every type that can match was requested by name
         return None
     known = catalogue()
     parts: list[str] = []
@@ -158,9 +158,9 @@ def quiet_condition(asked: Sequence[str]) -> Condition | None:
     return Condition(" AND ".join(parts), tuple(params)) if parts else None
 
 
-def is_quiet(entry_type: str, asked: Sequence[str]) -> bool:
+def is_quiet(entry_type: str, types: Sequence[str]) -> bool:
     """Whether the live feed leaves out a type."""
-    return not asked and info_of(entry_type).quiet
+    return not types and info_of(entry_type).quiet
 
 
 # from query parameters

@@ -35,26 +35,26 @@ class GraphQueries:
         self._views = views
         self._queries = queries
 
-    async def graph(self, caller: Caller, asked: GraphRequest) -> GraphAnswer:
+    async def graph(self, caller: Caller, request: GraphRequest) -> GraphAnswer:
         """The entries within ``depth`` hops of one, nearest and heaviest first, and the edges between them.
 
         Raises:
             NotFound: If the entry does not exist or the token may not read it.
         """
         visible = Visible.to(caller.principal, caller.workspace_id)
-        await self._queries.get(caller.principal, asked.entry_id, workspace=caller.workspace_id)
+        await self._queries.get(caller.principal, request.entry_id, workspace=caller.workspace_id)
         view_seq = self._views.view_seq(ENTRIES_PROJECTION, RELATIONS_PROJECTION)
-        nodes, edges, truncated = await asyncio.to_thread(self._walk, visible, asked)
+        nodes, edges, truncated = await asyncio.to_thread(self._walk, visible, request)
         return GraphAnswer(nodes=tuple(nodes), edges=tuple(edges), truncated=truncated, view_seq=view_seq)
 
-    def _walk(self, visible: Visible, asked: GraphRequest) -> tuple[list[GraphNode], list[GraphEdge], bool]:
-        live: list[Any] = [visible.workspace_id, asked.relation, asked.relation]
-        entry_id = asked.entry_id
+    def _walk(self, visible: Visible, request: GraphRequest) -> tuple[list[GraphNode], list[GraphEdge], bool]:
+        live: list[Any] = [visible.workspace_id, request.relation, request.relation]
+        entry_id = request.entry_id
         nodes = self._nodes(visible, {entry_id: 1.0}, 0)
         seen = {entry_id}
         frontier = [entry_id]
         truncated = False
-        for depth in range(1, asked.depth + 1):
+        for depth in range(1, request.depth + 1):
             best: dict[str, float] = {}
             for src, dst, weight in self._views.rows(_AROUND, [*live, frontier, frontier]):
                 for other in (src, dst):
@@ -62,12 +62,12 @@ class GraphQueries:
                         best[other] = max(weight, best.get(other, 0.0))
             if not best:
                 break
-            found = self._nodes(visible, best, depth)
+            nodes_found = self._nodes(visible, best, depth)
             seen |= best.keys()
-            room = asked.limit - len(nodes)
-            truncated = truncated or len(found) > room
-            nodes += found[:room]
-            frontier = [node.id for node in found[:room]]
+            room = request.limit - len(nodes)
+            truncated = truncated or len(nodes_found) > room
+            nodes += nodes_found[:room]
+            frontier = [node.id for node in nodes_found[:room]]
             if not frontier:
                 break
         ids = [node.id for node in nodes]

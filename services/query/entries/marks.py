@@ -23,7 +23,7 @@ from ....schemas.views import (
     SupersessionRow,
 )
 from ....schemas.views.table import PRESENT, as_of
-from ..standing import Facts, Replacement, Subject
+from ..standing import Replacement, StandingFacts, StandingSubject
 from .rows import StoredEntry
 from .visibility import Condition
 
@@ -74,7 +74,7 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry], past_seq: int |
 
     ids = [entry.id for entry in entries]
     live = dict(rows(_LIVE, ids))
-    facts = Facts()
+    facts = StandingFacts()
     about = list(ids)
     subjects = {entry.id: _subject(entry) for entry in entries}
     for row in rows(_SUPERSEDED, ids):
@@ -106,14 +106,14 @@ def _then(sql: str, seq: int) -> str:
 
 def _other(
     entry_id: str, seq: int, agent_id: str | None, holds_ms: int, actor: str, actor_id: str | None, *sphere: str | None
-) -> Subject:
+) -> StandingSubject:
     """From the columns of ``_SUBJECT``."""
-    return Subject(entry_id, seq, agent_id, holds_ms, author_of(actor, actor_id), Sphere(*sphere))
+    return StandingSubject(entry_id, seq, agent_id, holds_ms, author_of(actor, actor_id), Sphere(*sphere))
 
 
-def _subject(entry: StoredEntry) -> Subject:
+def _subject(entry: StoredEntry) -> StandingSubject:
     valid_at = entry.record["valid_at"]
     holds_ms = entry.ts_ms if valid_at is None else to_ms(parse_ts(valid_at))
     author = author_of(entry.record["actor_type"], entry.record["actor_id"])
     sphere = Sphere(*(entry.record[name] for name in Sphere._fields))
-    return Subject(entry.id, entry.seq, entry.record["agent_id"], holds_ms, author, sphere)
+    return StandingSubject(entry.id, entry.seq, entry.record["agent_id"], holds_ms, author, sphere)

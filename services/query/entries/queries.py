@@ -209,13 +209,13 @@ class JournalQueries:
         """
         selection = _Selection.of(Visible.to(principal, workspace), EntryFilters(), archive=include_archive)
         view_seq = await self._passed(min_seq, EntryFilters())
-        found: tuple[StoredEntry, ...] = ()
+        entries: tuple[StoredEntry, ...] = ()
         if is_id(entry_id):
             selection = selection.also(Condition("id = ?", (entry_id,)))
-            found = await self._in_thread(lambda: self._first(selection, _BY_ARRIVAL, 1))
-        if not found:
+            entries = await self._in_thread(lambda: self._first(selection, _BY_ARRIVAL, 1))
+        if not entries:
             raise NotFound(f"no entry {entry_id[:64]}", hint="check the id and the token's workspace, crew and agent")
-        return EntryFound(found[0], _passed_by(found, view_seq))
+        return EntryFound(entries[0], _passed_by(entries, view_seq))
 
     async def replay(
         self,
@@ -255,12 +255,12 @@ class JournalQueries:
         far.
         """
         recent = selection.also(Condition("seq > ?", (view_seq - _RECENT,)))
-        [(oldest, found)] = self._views.rows(
+        [(oldest, count)] = self._views.rows(
             f"SELECT min(ts_ms), count(*) FROM (SELECT ts_ms FROM {recent.source} WHERE {recent.where} "
             "ORDER BY ts_ms DESC LIMIT ?)",
             (*recent.params, limit),
         )
-        if found == limit:
+        if count == limit:
             entries = self._first(selection.also(Condition("ts_ms >= ?", (oldest,))), _BY_TIME, limit)
             if len(entries) == limit:  # else some were archived between the two reads
                 return entries

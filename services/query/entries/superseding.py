@@ -16,7 +16,7 @@ from ....schemas.errors import ViewsBehind
 from ....schemas.ports import ViewReader
 from ....schemas.rules.actors import author_of
 from ....schemas.views import ENTRIES, ENTRIES_PROJECTION, STANDINGS_PROJECTION, SUPERSESSIONS, SupersessionRow
-from ..standing import Subject, supersedes
+from ..standing import StandingSubject, supersedes
 
 WAIT_S: Final = 1.0
 """Seconds that an append waits for its entry in the views; without it, there is no warning."""
@@ -48,12 +48,15 @@ class SupersedingCheck:
         rows = await asyncio.to_thread(self._views.rows, _NAMED, [list(seqs)])
         vain = [SupersessionRow(*row[:-4]) for row in rows if not _counts(SupersessionRow(*row[:-4]), *row[-4:])]
         return {
-            seq: _warning([one.target_id for one in named]) for seq, named in groupby(vain, key=lambda one: one.by_seq)
+            seq: _warning([vain_one.target_id for vain_one in named])
+            for seq, named in groupby(vain, key=lambda vain_one: vain_one.by_seq)
         }
 
 
 def _counts(row: SupersessionRow, seq: int | None, agent_id: str | None, actor: str, actor_id: str | None) -> bool:
-    return seq is not None and supersedes(row, Subject(row.target_id, seq, agent_id, 0, author_of(actor, actor_id)))
+    return seq is not None and supersedes(
+        row, StandingSubject(row.target_id, seq, agent_id, 0, author_of(actor, actor_id))
+    )
 
 
 def _warning(ids: Sequence[str]) -> str:

@@ -98,13 +98,13 @@ async def measure(embedder: Embedder, model: str) -> Calibration | None:
         ValueError: If its vectors differ in dimensions.
     """
     memories = reference_texts().memories[:MEASURED]
-    texts = _rows(await embedder.embed_documents([one.text for one in memories]))
-    questions = _rows([await embedder.embed_query(one.paraphrase) for one in memories])
-    situations = _rows([await embedder.embed_query(one.situation) for one in memories])
-    foreign = np.array([one.foreign for one in memories], bool)
+    texts = _rows(await embedder.embed_documents([memory.text for memory in memories]))
+    questions = _rows([await embedder.embed_query(memory.paraphrase) for memory in memories])
+    situations = _rows([await embedder.embed_query(memory.situation) for memory in memories])
+    foreign = np.array([memory.foreign for memory in memories], bool)
     return await asyncio.to_thread(calibrate, model, texts, questions, situations, foreign)
 
 
 def _rows(vectors: list[bytes]) -> Vectors:
     """(n, d) float32, L2-normalised; ValueError if their dimensions differ."""
-    return np.stack([query_vector(one) for one in vectors])
+    return np.stack([query_vector(vector) for vector in vectors])

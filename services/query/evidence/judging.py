@@ -40,7 +40,7 @@ from ..arms.lexical import LexicalResult
 from ..asking import Query, Word, keyed_words
 from ..hot.index import HotIndex
 from ..hot.lists import Docs
-from ..hot.records import EntryRecord
+from ..hot.records import HitRecord
 from ..hot.sessions import neighbours
 from ..hot.vector_matrix import NO_ROW
 from ..search import Searched
@@ -94,16 +94,16 @@ LEAST_MISTYPED: Final = 5
 
 
 def names_in(
-    asked: Sequence[Word], payloads: Sequence[Mapping[str, Any] | None], analyzer: Analyzer
+    words: Sequence[Word], payloads: Sequence[Mapping[str, Any] | None], analyzer: Analyzer
 ) -> list[str | None]:
     """Of each payload the longest of its names that the query has, None if it has none.
 
     Args:
-        asked: The words of the query.
+        words: The words of the query.
         payloads: Of the hits; None for one that is gone.
         analyzer: Brings words to their stems.
     """
-    return [None if payload is None else _named(asked, payload.get(NAMES), analyzer) for payload in payloads]
+    return [None if payload is None else _named(words, payload.get(NAMES), analyzer) for payload in payloads]
 
 
 def _named(asked: Sequence[Word], names: Any, analyzer: Analyzer) -> str | None:
@@ -112,13 +112,13 @@ def _named(asked: Sequence[Word], names: Any, analyzer: Analyzer) -> str | None:
     return max((text for text, own in words.items() if _holds(asked, own)), key=len, default=None)
 
 
-def _holds(asked: Sequence[Word], name: Sequence[Word]) -> bool:
+def _holds(words: Sequence[Word], name: Sequence[Word]) -> bool:
     length = len(name)
-    return bool(name) and any(all(map(_same, name, asked[at : at + length])) for at in range(len(asked) - length + 1))
+    return bool(name) and any(all(map(_same, name, words[at : at + length])) for at in range(len(words) - length + 1))
 
 
-def _same(one: Word, other: Word) -> bool:
-    return one.key == other.key or _slips(one.text, other.text)
+def _same(word: Word, other: Word) -> bool:
+    return word.key == other.key or _slips(word.text, other.text)
 
 
 def _slips(name: str, word: str) -> bool:
@@ -130,7 +130,7 @@ def _slips(name: str, word: str) -> bool:
     ):
         return False
     if len(name) == len(word):
-        at = next((at for at, (one, other) in enumerate(zip(name, word, strict=True)) if one != other), 0)
+        at = next((at for at, (char, other_char) in enumerate(zip(name, word, strict=True)) if char != other_char), 0)
         return name[:at] + name[at : at + 2][::-1] + name[at + 2 :] == word
     long, short = sorted((name, word), key=len, reverse=True)
     return len(long) - len(short) == 1 and any(long[:at] + long[at + 1 :] == short for at in range(1, len(long)))
@@ -159,8 +159,8 @@ class Judgement:
 def judged(
     index: HotIndex,
     query: Query,
-    found: Searched,
-    records: Sequence[EntryRecord | None],
+    result: Searched,
+    records: Sequence[HitRecord | None],
     names: Sequence[str | None],
     calibration: Calibration | None,
     floor: float | None,
@@ -171,7 +171,7 @@ def judged(
     Args:
         index: The workspace's index.
         query: The query.
-        found: What was found.
+        result: What was found.
         records: The entry of each hit; None for one that is gone.
         names: Of each hit the name by which the query calls it; None if it does not.
         calibration: Of the vectors' model; None if it is not measured yet.
@@ -182,7 +182,7 @@ def judged(
         return Judgement([], [], [])
     echoes = _echoes(query, records)
     texts = [None if record is None else record.summary for record in records]
-    figures = figures_of(index, query, found, texts, calibration, echoes)
+    figures = figures_of(index, query, result, texts, calibration, echoes)
     judgements = [
         judge(figures.hits, at, turn=turn, asks=query.asks, shares=bool(held))
         for at, (turn, held) in enumerate(zip(figures.turns, figures.shared, strict=True))
@@ -197,25 +197,27 @@ def judged(
         else:
             enough = _enough(figures, judgements, records)
         chosen = [has and so and not echo for has, so, echo in zip(enough, chosen, echoes, strict=True)]
-    reasons = _reasons(index, found, figures)
+    reasons = _reasons(index, result, figures)
     for at, name in enumerate(names):
         if name is not None:
             confidence[at], reasons[at], chosen[at] = max(confidence[at], NAMED), f"named: {name}", True
     return Judgement(confidence, reasons, [at for at, is_chosen in enumerate(chosen) if is_chosen])
 
 
-def _enough(figures: Figures, judged: Sequence[JudgedHit], records: Sequence[EntryRecord | None]) -> list[bool]:
+def _enough(figures: Figures, judged: Sequence[JudgedHit], records: Sequence[HitRecord | None]) -> list[bool]:
     """Whether each hit reaches the floor of its row, and turns have one among them that reaches the gate."""
     gated = any(
-        turn and record is not None and one.opens(meaning, record.summary, record.actor_id)
-        for one, turn, record, meaning in zip(judged, figures.turns, records, figures.hits["meaning"], strict=True)
+        turn and record is not None and judgement.opens(meaning, record.summary, record.actor_id)
+        for judgement, turn, record, meaning in zip(
+            judged, figures.turns, records, figures.hits["meaning"], strict=True
+        )
     )
     enough = []
-    for one, turn, record in zip(judged, figures.turns, records, strict=True):
-        least = one.row.floor
+    for judgement, turn, record in zip(judged, figures.turns, records, strict=True):
+        least = judgement.row.floor
         if not turn and record is not None and record.entry_type != REMEMBERED:
             least *= OVERHEARD
-        enough.append(one.confidence >= least and (gated or not turn))
+        enough.append(judgement.confidence >= least and (gated or not turn))
     return enough
 
 
@@ -229,7 +231,7 @@ def _something(figures: Figures) -> list[bool]:
     ]
 
 
-def _echoes(query: Query, records: Sequence[EntryRecord | None]) -> list[bool]:
+def _echoes(query: Query, records: Sequence[HitRecord | None]) -> list[bool]:
     """Which entries only ask what the query asks, or are the query itself."""
     prompt, words = fold(query.text).strip(), frozenset(query.tokens)
     ends = (f": {prompt}", f"] {prompt}")
@@ -257,22 +259,22 @@ def _same_question(own: frozenset[str], other: str) -> bool:
     return sum(weights[word] for word in own & words) >= ECHOED * sum(weights.values())
 
 
-def _reasons(index: HotIndex, found: Searched, figures: Figures) -> list[str]:
+def _reasons(index: HotIndex, result: Searched, figures: Figures) -> list[str]:
     """Of each of the judged hits, like ``same words: checkout, denied; said on 8 May 2026``."""
     count = len(figures.shared)
-    places = found.order[:count]
+    places = result.order[:count]
     rarest = sorted(range(len(figures.terms)), key=lambda row: -figures.weights[row])
     words = [(row, figures.words[row]) for row in rarest]
     foreign = foreign_words()  # function words count where a query hardly shows its language
     speaks = {
-        name: (found.shares[name][places] > 0).tolist()
+        name: (result.shares[name][places] > 0).tolist()
         for name in ("speaker", "day", "time", "interval")
-        if name in found.shares
+        if name in result.shares
     }
     nothing = [False] * count
     speaker, day = speaks.get("speaker", nothing), speaks.get("day", nothing)
     time, interval = speaks.get("time", nothing), speaks.get("interval", nothing)
-    cosine, near = found.cosine[places].tolist(), figures.hits["words_near"]
+    cosine, near = result.cosine[places].tolist(), figures.hits["words_near"]
     reasons = []
     for at, held in enumerate(figures.shared):
         shared = [word for row, word in words if row in held]
@@ -286,7 +288,7 @@ def _reasons(index: HotIndex, found: Searched, figures: Figures) -> list[str]:
         if speaker[at]:
             parts.append("said by the person named")
         if day[at]:
-            parts.append(f"said on {date_prefix(int(index.documents.ts_ms[found.docs[places[at]]]))}")
+            parts.append(f"said on {date_prefix(int(index.documents.ts_ms[result.docs[places[at]]]))}")
         if time[at] or interval[at]:
             parts.append("names a time")
         reasons.append("; ".join(parts))
@@ -320,7 +322,7 @@ class Figures:
 def figures_of(
     index: HotIndex,
     query: Query,
-    found: Searched,
+    result: Searched,
     texts: Sequence[str | None],
     calibration: Calibration | None,
     echoes: Sequence[bool] = (),
@@ -330,28 +332,28 @@ def figures_of(
     Args:
         index: The workspace's index.
         query: The query.
-        found: What was found.
+        result: What was found.
         texts: The text of each hit; None for one that is gone.
         calibration: Of the vectors' model; None if it is not measured yet.
         echoes: Whether each hit only repeats the query; no other hit is compared with such a one.
     """
     count = len(texts)
-    order = found.order
-    docs = found.docs[order[:count]]
+    order = result.order
+    docs = result.docs[order[:count]]
     terms = tuple(query.terms)
     words_of_terms = [query.words.get(term, "") for term in terms]
-    said = index.names.name_words(words_of_terms, found.scoped.speakers)
+    said = index.names.name_words(words_of_terms, result.scoped.speakers)
     names = frozenset(at for at, word in enumerate(words_of_terms) if word in said)
     if len(names) == len(terms):
         names = _NO_NAMES
-    frequency = found.lexical.frequencies
-    size = found.scoped.size
+    frequency = result.lexical.frequencies
+    size = result.scoped.size
     weights = [
         weight_of(everyday, frequency.get(term, 0), size) for everyday, term in zip(query.everyday, terms, strict=True)
     ]
-    previous, _ = neighbours(index.order, index.documents, found.scoped.count, docs, found.scoped.mask)
-    either = _shared(found.lexical, terms, np.concatenate((docs, previous)))
-    turns = found.scoped.turns[docs].tolist()
+    previous, _ = neighbours(index.order, index.documents, result.scoped.count, docs, result.scoped.mask)
+    either = _shared(result.lexical, terms, np.concatenate((docs, previous)))
+    turns = result.scoped.turns[docs].tolist()
     total, of_names = sum(weights), sum([weights[at] for at in names])
     left_out = [names if turn else _NO_NAMES for turn in turns]
     whole = [(total - of_names if turn else total) or 1.0 for turn in turns]
@@ -359,43 +361,44 @@ def figures_of(
     near = [held | (before - out) for held, before, out in zip(shared, either[count:], left_out, strict=True)]
     words = [sum([weights[at] for at in held]) / of for held, of in zip(shared, whole, strict=True)]
     words_near = [sum([weights[at] for at in held]) / of for held, of in zip(near, whole, strict=True)]
-    cosines = found.cosine[order].astype(np.float64)
-    if calibration is None or found.dense is None or index.vectors is None:
-        distances = _in_scope(found, cosines)
+    cosines = result.cosine[order].astype(np.float64)
+    if calibration is None or result.dense is None or index.vectors is None:
+        distances = _in_scope(result, cosines)
         means = UNMEASURED_SLOPE * distances[:count] + UNMEASURED_BIAS
     else:
         rows = index.vectors.rows_of(docs)
         have = (rows != NO_ROW).nonzero()[0]
         means = np.full(count, np.nan)
         if len(have):
-            means[have] = calibration.meaning(cosines[have], found.dense.query, index.vectors.vectors[rows[have]])
+            means[have] = calibration.meaning(cosines[have], result.dense.query, index.vectors.vectors[rows[have]])
         distances = calibration.distance(cosines)
     meaning: list[float] = np.clip(means, LOWEST_MEANING, HIGHEST_MEANING).tolist()
     only_turns = all(turns)  # whose rows weigh neither the kind of answer nor the margin
     kind = None if only_turns else query.kind
-    asked = frozenset(query.tokens) if kind is not None else frozenset[str]()
-    holds = [None if kind is None or text is None else holds_kind(kind, text, asked) for text in texts]
+    query_words = frozenset(query.tokens) if kind is not None else frozenset[str]()
+    holds = [None if kind is None or text is None else holds_kind(kind, text, query_words) for text in texts]
     most = ALL_PLACES if query.asks_for_all else count
     hits = {
         "meaning": meaning,
         "words": words,
         "words_squared": [value * value for value in words],
-        "meaning_words": [one * value for one, value in zip(meaning, words, strict=True)],
+        "meaning_words": [share * value for share, value in zip(meaning, words, strict=True)],
         "words_near": words_near,
         "near_squared": [value * value for value in words_near],
-        "meaning_near": [one * value for one, value in zip(meaning, words_near, strict=True)],
+        "meaning_near": [share * value for share, value in zip(meaning, words_near, strict=True)],
         "margin": [0.0] * count
         if only_turns
-        else _margins(distances, _alike(index, found, calibration), echoes)[:count],
+        else _margins(distances, _alike(index, result, calibration), echoes)[:count],
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
         "terms": [float(min(len(terms) - len(out), MOST_TERMS)) for out in left_out],
         "place": [log1p(min(place, most)) for place in range(count)],
-        "context": found.context[order[:count]].tolist(),
-        "static": found.static[order[:count]].tolist(),
+        "context": result.context[order[:count]].tolist(),
+        "static": result.static[order[:count]].tolist(),
     }
     uncertain = [
-        isnan(one) and cosine > 0 for one, cosine in zip(meaning, found.cosine[order[:count]].tolist(), strict=True)
+        isnan(cosine_share) and cosine > 0
+        for cosine_share, cosine in zip(meaning, result.cosine[order[:count]].tolist(), strict=True)
     ]
     return Figures(hits, turns, shared, terms, words_of_terms, weights, uncertain)
 
@@ -413,9 +416,9 @@ def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[
     return held
 
 
-def _in_scope(found: Searched, cosines: Floats) -> Floats:
+def _in_scope(result: Searched, cosines: Floats) -> Floats:
     """Standard deviations above the mean cosine of the vectors in scope; NaN if there are few."""
-    every = found.dense.in_scope if found.dense is not None else None
+    every = result.dense.in_scope if result.dense is not None else None
     if every is None or len(every) < LEAST_VECTORS:
         return np.full(len(cosines), np.nan)
     mean = float(np.add.reduce(every)) / len(every)
@@ -426,9 +429,9 @@ def _in_scope(found: Searched, cosines: Floats) -> Floats:
     return distance
 
 
-def _alike(index: HotIndex, found: Searched, calibration: Calibration | None) -> npt.NDArray[np.bool_]:
+def _alike(index: HotIndex, result: Searched, calibration: Calibration | None) -> npt.NDArray[np.bool_]:
     """(n, n) bool: which of the judged hits say nearly the same, such as two statements of one fact."""
-    docs = found.docs[found.order]
+    docs = result.docs[result.order]
     alike = np.eye(len(docs), dtype=bool)
     if calibration is None or index.vectors is None:
         return alike

@@ -68,33 +68,33 @@ def one_chunk(column: Any) -> Any:
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
-def array(found: Found, name: str) -> npt.NDArray[Any]:
+def array(hit: Found, name: str) -> npt.NDArray[Any]:
     """A column without nulls."""
-    column = found.column(name)
+    column = hit.column(name)
     values: npt.NDArray[Any] = column.to_numpy() if isinstance(column, pa.ChunkedArray) else np.asarray(column)
     return values
 
 
-def values_of(found: Found, name: str) -> Sequence[Any]:
+def values_of(hit: Found, name: str) -> Sequence[Any]:
     """A column as Python values."""
-    column = found.column(name)
+    column = hit.column(name)
     values: Sequence[Any] = column.to_pylist() if isinstance(column, pa.ChunkedArray) else column
     return values
 
 
-def present(found: _Rows, name: str) -> _Rows:
+def present(rows: _Rows, name: str) -> _Rows:
     """The rows that have a value in a column."""
-    column = found.column(name)
+    column = rows.column(name)
     if isinstance(column, pa.ChunkedArray):
-        return found.filter(column.is_valid()) if column.null_count else found
+        return rows.filter(column.is_valid()) if column.null_count else rows
     if isinstance(column, np.ndarray) or None not in column:
-        return found
-    return found.filter(np.array([one is not None for one in column], bool))
+        return rows
+    return rows.filter(np.array([value is not None for value in column], bool))
 
 
-def sequences(found: Found, name: str) -> Ints:
+def sequences(hit: Found, name: str) -> Ints:
     """A column of stream sequences, int64, from a load or a commit."""
-    return array(found, name).astype(np.int64, copy=False)
+    return array(hit, name).astype(np.int64, copy=False)
 
 
 def kept(table: _Rows, mask: npt.NDArray[np.bool_]) -> _Rows:
@@ -110,8 +110,8 @@ def kept(table: _Rows, mask: npt.NDArray[np.bool_]) -> _Rows:
 def dictionary(column: Any) -> tuple[list[Any], npt.NDArray[np.int32]]:
     """The distinct values of a column and each row's index into them, -1 for null."""
     if not isinstance(column, pa.ChunkedArray):
-        codes = {name: code for code, name in enumerate(dict.fromkeys(one for one in column if one is not None))}
-        return list(codes), np.array([codes.get(one, -1) for one in column], np.int32)
+        codes = {name: code for code, name in enumerate(dict.fromkeys(value for value in column if value is not None))}
+        return list(codes), np.array([codes.get(value, -1) for value in column], np.int32)
     import pyarrow.compute as pc  # builds all its functions, which a start need not wait for
 
     encoded = one_chunk(column).dictionary_encode()
@@ -122,7 +122,7 @@ def dictionary(column: Any) -> tuple[list[Any], npt.NDArray[np.int32]]:
 def texts(column: Any) -> Texts:
     """A column of texts or blobs without nulls."""
     if not isinstance(column, pa.ChunkedArray):
-        return Texts.of([one.encode() for one in column])
+        return Texts.of([text.encode() for text in column])
     column = one_chunk(column).cast(pa.large_binary())
     offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
     buffer = column.buffers()[2]
@@ -130,24 +130,26 @@ def texts(column: Any) -> Texts:
     return Texts(data, offsets[1:] - offsets[0])
 
 
-def runs(found: Found, name: str, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Ints]:
+def runs(hit: Found, name: str, dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], Ints]:
     """The values in a column of blobs, one blob's after the other's, and how many each blob holds."""
-    column = found.column(name)
+    column = hit.column(name)
     if not isinstance(column, pa.ChunkedArray):
         values = np.frombuffer(b"".join(column), dtype)
-        return values, np.array([len(one) for one in column], np.int64) // values.itemsize
+        return values, np.array([len(run) for run in column], np.int64) // values.itemsize
     blobs = texts(column)
     counts = blobs.ends.copy()
     counts[1:] -= blobs.ends[:-1]
     return blobs.data.view(np.dtype(dtype)), counts // np.dtype(dtype).itemsize
 
 
-def joined(found: Found, names: Sequence[str], separator: str) -> Texts:
+def joined(hit: Found, names: Sequence[str], separator: str) -> Texts:
     """The texts of several columns, joined to one text per row; null counts as empty."""
-    if isinstance(found, Written):
-        rows = zip(*map(found.column, names), strict=True)
-        return Texts.of([separator.join(["" if one is None else str(one) for one in row]).encode() for row in rows])
+    if isinstance(hit, Written):
+        rows = zip(*map(hit.column, names), strict=True)
+        return Texts.of(
+            [separator.join(["" if value is None else str(value) for value in row]).encode() for row in rows]
+        )
     import pyarrow.compute as pc  # as above
 
-    fields = [found.column(name).cast(pa.string()) for name in names]
+    fields = [hit.column(name).cast(pa.string()) for name in names]
     return texts(pc.binary_join_element_wise(*fields, separator, null_handling="replace"))

@@ -275,12 +275,12 @@ class HotCache:
         for held in tables:
             seq = self._views.view_seq(held.table.view)
             try:
-                found = await self._in_thread(held.read, StoredRows(self._views, workspace_id))
+                columns = await self._in_thread(held.read, StoredRows(self._views, workspace_id))
             except Exception:  # the old ones are used until the next commit or query tries again
                 _log.exception("hot_columns_not_read", workspace_id=workspace_id, table=held.table.name)
                 return
             if slot.index is index and generation == self._views.generation:
-                held.put(found, index.documents.seq)
+                held.put(columns, index.documents.seq)
                 held.read_seq = seq
                 for commit in slot.missed:
                     held.take(commit.rows(workspace_id), index.documents.seq)

@@ -47,22 +47,22 @@ class HotColumn:
         """(m,) the values of some documents."""
         return self._values.rows.take(docs)
 
-    def set(self, docs: npt.NDArray[np.intp], found: Found, name: str) -> None:
+    def set(self, docs: npt.NDArray[np.intp], hit: Found, name: str) -> None:
         """Set the values of some documents to a column."""
-        if len(docs) == 1 and isinstance(found, Written):  # numpy takes four times as long for a single value
-            value = found.column(name)[0]
+        if len(docs) == 1 and isinstance(hit, Written):  # numpy takes four times as long for a single value
+            value = hit.column(name)[0]
             if self._hot.coded:
                 value = self.names.learn(value)
             self._values.rows[docs[0]] = value if self._most is None else min(value, self._most)
             return
         if not self._hot.coded:
-            values = array(found, name)
+            values = array(hit, name)
             if self._most is not None:
                 values = np.minimum(values, self._most)
-        elif isinstance(found, Written):
-            values = self.names.learn_all(found.column(name))
+        elif isinstance(hit, Written):
+            values = self.names.learn_all(hit.column(name))
         else:
-            names, codes = dictionary(found.column(name))
+            names, codes = dictionary(hit.column(name))
             values = self.names.learn_all([*names, None])[codes]  # -1 reads the last
         self._values.rows[docs] = values
 
@@ -103,25 +103,25 @@ class HotTable:
         """The table's rows with the columns that ``put`` takes."""
         return rows.of(self.table, *self._wanted)
 
-    def put(self, found: Found | None, seqs: npt.NDArray[np.int64]) -> None:
+    def put(self, hit: Found | None, seqs: npt.NDArray[np.int64]) -> None:
         """Take over rows that were read; those of entries that are not documents are skipped.
 
         Args:
-            found: The rows; None if there are none.
+            hit: The rows; None if there are none.
             seqs: (n,) int64 stream sequences of the documents, ascending.
         """
         if len(seqs) > self._covered:
             self._covered = len(seqs)
             for column in self.columns.values():
                 column.cover(len(seqs))
-        if found is None:
+        if hit is None:
             return
         assert self.table.document is not None  # a table without it has no hot columns
-        places = places_of(seqs, sequences(found, self.table.document))
+        places = places_of(seqs, sequences(hit, self.table.document))
         here = places != ABSENT
-        docs, found = places[here].astype(np.intp), kept(found, here)  # the type that numpy indexes with
+        docs, hit = places[here].astype(np.intp), kept(hit, here)  # the type that numpy indexes with
         for name, column in self.columns.items():
-            column.set(docs, found, name)
+            column.set(docs, hit, name)
 
     def take(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> None:
         """``read`` and ``put``."""

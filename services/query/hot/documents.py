@@ -39,7 +39,7 @@ LEARNED: Final = 128
 """Flag: a rule that the crew learned, which its agents find as well."""
 
 
-class Documents:
+class EntryColumns:
     """The columns of one workspace; ``entries`` holds those that ``journal_entries`` declares hot."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Documents:
         """(m,) int32 documents with these ids, -1 where there is none; one scan of the ids, however many are asked for."""
         import pyarrow.compute as pc  # builds all its functions, which a start need not wait for
 
-        found = np.full(len(entry_ids), ABSENT, np.int32)
+        doc_numbers = np.full(len(entry_ids), ABSENT, np.int32)
         ends = self._id_ends.rows
         offsets = np.concatenate((np.zeros(1, np.int64), ends))
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._id_data.rows)]
@@ -148,8 +148,8 @@ class Documents:
         docs = np.flatnonzero(place.is_valid().to_numpy(zero_copy_only=False))
         doc_of = dict(zip((distinct[at] for at in place.drop_null().to_pylist()), docs.tolist(), strict=True))
         for row, entry_id in enumerate(entry_ids):
-            found[row] = doc_of.get(entry_id.encode(), ABSENT)
-        return found
+            doc_numbers[row] = doc_of.get(entry_id.encode(), ABSENT)
+        return doc_numbers
 
     def set_flag(self, doc: int, flag: int, on: bool) -> None:
         """Set or clear a flag of one document."""

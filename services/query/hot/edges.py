@@ -44,15 +44,15 @@ class SimilarEdges:
 
     def take(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> None:
         """Take in edges between documents, whose ascending sequences are ``seqs``; others come with their entries."""
-        found = rows.of(RELATIONS, "src_seq", "dst_seq", "weight", "state", "seq", relation=SIMILAR)
-        if found is None:
+        table = rows.of(RELATIONS, "src_seq", "dst_seq", "weight", "state", "seq", relation=SIMILAR)
+        if table is None:
             return
-        found = present(found, "dst_seq")  # the event may not name it
-        ends = np.stack([places_of(seqs, sequences(found, name)) for name in ("src_seq", "dst_seq")], axis=1)
+        table = present(table, "dst_seq")  # the event may not name it
+        ends = np.stack([places_of(seqs, sequences(table, name)) for name in ("src_seq", "dst_seq")], axis=1)
         known = (ends != ABSENT).all(axis=1)
-        states, state = dictionary(found.column("state"))
+        states, state = dictionary(table.column("state"))
         counts = np.array([name != RelationState.RETRACTED for name in states], bool)[state]
-        self.put(ends[known], array(found, "weight")[known], counts[known], sequences(found, "seq")[known])
+        self.put(ends[known], array(table, "weight")[known], counts[known], sequences(table, "seq")[known])
 
     def put(
         self,
@@ -76,10 +76,10 @@ class SimilarEdges:
             self._sorted_docs = both[order]
             self._sorted_rows = (order % max(1, len(ends))).astype(np.int32)
             return
-        for at, (one, other) in enumerate(ends.tolist()):
-            row = next((row for row in self._rows_of(one) if other in self._ends.rows[row]), None)
+        for at, (src, dst) in enumerate(ends.tolist()):
+            row = next((row for row in self._rows_of(src) if dst in self._ends.rows[row]), None)
             if row is None:
-                for doc in (one, other):
+                for doc in (src, dst):
                     self._later.setdefault(doc, []).append(len(self))
                 part = slice(at, at + 1)
                 self._append(ends[part], weight[part], counts[part], seq[part])

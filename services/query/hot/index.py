@@ -21,7 +21,7 @@ from ....schemas.entry import Priority
 from ....schemas.views import IMPORTANCE, TURNS, VALIDITIES
 from .arrow import Texts
 from .columns import HotTable
-from .documents import CONVERSATION, HIGH_PRIORITY, NOT_CURRENT, Documents
+from .documents import CONVERSATION, HIGH_PRIORITY, NOT_CURRENT, EntryColumns
 from .edges import SimilarEdges
 from .postings import (
     INLINE_MERGE_POSTINGS,
@@ -87,7 +87,7 @@ class HotIndex:
 
     def __init__(self, workspace_id: str, vectors: VectorMatrix | None = None, record_bytes: int = 0) -> None:
         self.workspace_id = workspace_id
-        self.documents = Documents()
+        self.documents = EntryColumns()
         entries = self.documents.entries
         self.tables = {table.name: HotTable(table) for table in views.TABLES if table.hot} | {
             entries.table.name: entries

@@ -26,9 +26,9 @@ def distinct(docs: Docs) -> Docs:
     return docs[first]
 
 
-def union(one: Docs, other: Docs) -> Docs:
+def union(docs: Docs, other: Docs) -> Docs:
     """The union of two arrays; four times as fast as ``np.union1d`` for short arrays."""
-    return distinct(np.concatenate((one, other)))
+    return distinct(np.concatenate((docs, other)))
 
 
 def place_among(some: Docs, docs: Docs) -> npt.NDArray[np.bool_]:

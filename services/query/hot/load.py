@@ -59,10 +59,10 @@ def load(views: ViewReader, workspace_id: str, record_bytes: int = 0) -> HotInde
 
 def _records(index: HotIndex, rows: StoredRows) -> None:
     """The records of the newest entries: as many as fit, by the size of their messages."""
-    found = rows.of(ENTRIES, "seq", "size", order="seq")
-    if found is None:
+    stored = rows.of(ENTRIES, "seq", "size", order="seq")
+    if stored is None:
         return
-    sizes = array(found, "size")[index.documents.local(sequences(found, "seq")) != ABSENT]
+    sizes = array(stored, "size")[index.documents.local(sequences(stored, "seq")) != ABSENT]
     fitting = int(np.cumsum(sizes[::-1], dtype=np.int64).searchsorted(index.records.cap_bytes, side="right"))
     first = len(index) - fitting
     index.records.start_at(first)

@@ -237,7 +237,12 @@ class Postings:
     def held(self, terms: Sequence[int]) -> list[int]:
         """Those of the terms that have postings."""
         wanted = np.array(terms, np.uint64)
-        places = {at for one in self._segments for rows in (one.once, one.often) for at, _ in rows.slices_of(wanted)}
+        places = {
+            at
+            for segment in self._segments
+            for rows in (segment.once, segment.often)
+            for at, _ in rows.slices_of(wanted)
+        }
         return [terms[at] for at in sorted(places)]
 
     def of(self, terms: Sequence[int]) -> list[TermPostings]:

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from ....schemas.timestamps import format_ms
 from ....schemas.views import ENTRIES
 from .arrow import Found, joined, kept, sequences
-from .documents import Documents
+from .documents import EntryColumns
 from .growable import GrowableArray
 
 _FIELDS: Final = (
@@ -46,7 +46,7 @@ FETCH_SQL: Final = f"""SELECT seq, {RECORD_SQL} FROM (SELECT unnest(?::UBIGINT[]
 """Records by sequence; a join with the list is ten times as fast as IN, which reads every row."""
 
 
-class EntryRecord(NamedTuple):
+class HitRecord(NamedTuple):
     """Fields of an entry that a hit contains, under the same names."""
 
     entry_id: str
@@ -66,7 +66,7 @@ class EntryRecord(NamedTuple):
     valid_at: str | None
 
     @classmethod
-    def parse(cls, text: str) -> EntryRecord:
+    def parse(cls, text: str) -> HitRecord:
         """Parse the joined fields."""
         parts = text.split(_SEPARATOR)
         return cls(
@@ -93,18 +93,18 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
-def append_records(records: Records, documents: Documents, found: Found | None) -> None:
+def append_records(records: Records, documents: EntryColumns, hit: Found | None) -> None:
     """Append the records of documents that have none yet, from rows of ``journal_entries`` in order of ``seq``.
 
     Args:
         records: The records.
         documents: The index's documents.
-        found: ``RECORD_COLUMNS`` of the rows; noise may be among them.
+        hit: ``RECORD_COLUMNS`` of the rows; noise may be among them.
     """
-    if found is None:
+    if hit is None:
         return
-    found = kept(found, documents.local(sequences(found, "seq")) >= records.end)
-    texts = joined(found, _FIELDS, _SEPARATOR)
+    hit = kept(hit, documents.local(sequences(hit, "seq")) >= records.end)
+    texts = joined(hit, _FIELDS, _SEPARATOR)
     records.append(texts.data, texts.ends)
 
 
@@ -149,22 +149,22 @@ class Records:
         if len(self._data) > self._cap:
             self._drop_older_half()
 
-    def get(self, doc: int) -> EntryRecord | None:
+    def get(self, doc: int) -> HitRecord | None:
         """The record of a document, or None."""
         return self.of([doc])[0]
 
-    def of(self, docs: Sequence[int]) -> list[EntryRecord | None]:
+    def of(self, docs: Sequence[int]) -> list[HitRecord | None]:
         """The record of each document, or None."""
         data, ends, first = self._data.rows.data, self._ends.rows, self._first
-        found: list[EntryRecord | None] = []
+        records: list[HitRecord | None] = []
         for doc in docs:
             place = doc - first
             if 0 <= place < len(ends):
                 begin = ends.item(place - 1) if place else 0
-                found.append(EntryRecord.parse(str(data[begin : ends.item(place)], "utf-8")))
+                records.append(HitRecord.parse(str(data[begin : ends.item(place)], "utf-8")))
             else:
-                found.append(None)
-        return found
+                records.append(None)
+        return records
 
     def _drop_older_half(self) -> None:
         ends = self._ends.rows

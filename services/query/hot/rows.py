@@ -68,8 +68,8 @@ class StoredRows:
             where.append(f"{table.document} <= ?")
             values.append(self._upto)
         sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {' AND '.join(where)}"
-        found: pa.Table = self.views.columns(sql if order is None else f"{sql} ORDER BY {order}", values)
-        return found if found.num_rows else None
+        arrow: pa.Table = self.views.columns(sql if order is None else f"{sql} ORDER BY {order}", values)
+        return arrow if arrow.num_rows else None
 
 
 class Commit:
@@ -121,28 +121,28 @@ class CommittedRows:
             return None
         if table.name not in self._own:
             written = self._commit.written(table)
-            found = None if written is None else _where(Written(written), table.workspace, self._keys[table.workspace])
-            if found is not None and table.document is not None:
-                found = present(found, table.document)
-            self._own[table.name] = found
-        found = self._own[table.name]
+            arrow = None if written is None else _where(Written(written), table.workspace, self._keys[table.workspace])
+            if arrow is not None and table.document is not None:
+                arrow = present(arrow, table.document)
+            self._own[table.name] = arrow
+        arrow = self._own[table.name]
         for name, value in equal.items():
-            found = None if found is None else _where(found, name, value)
-        return found
+            arrow = None if arrow is None else _where(arrow, name, value)
+        return arrow
 
 
-def _where(found: Written, name: str, value: Any) -> Written | None:
-    column = found.column(name)
+def _where(written: Written, name: str, value: Any) -> Written | None:
+    column = written.column(name)
     if isinstance(column, np.ndarray):
-        return _kept(found, column == value)
+        return _kept(written, column == value)
     count = column.count(value)
     if count in (0, len(column)):
-        return found if count else None
-    return _kept(found, np.array([one == value for one in column], bool))
+        return written if count else None
+    return _kept(written, np.array([item == value for item in column], bool))
 
 
-def _kept(found: Written, mask: npt.NDArray[np.bool_]) -> Written | None:
-    return kept(found, mask) if mask.any() else None
+def _kept(written: Written, mask: npt.NDArray[np.bool_]) -> Written | None:
+    return kept(written, mask) if mask.any() else None
 
 
 def _joined(written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:

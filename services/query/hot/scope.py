@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ....schemas.errors import InvalidQuery, NotAllowed
 from ....schemas.principal import Principal, Role
-from .documents import EMBEDDABLE, HIGH_PRIORITY, LEARNED, NOT_CURRENT, SPEECH, Documents
+from .documents import EMBEDDABLE, HIGH_PRIORITY, LEARNED, NOT_CURRENT, SPEECH, EntryColumns
 from .vocabulary import ABSENT
 
 
@@ -97,7 +97,7 @@ def _refuse_other(field: str, named: str | None, bound: str | None) -> None:
         )
 
 
-def scope_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.NDArray[np.bool_]:
+def scope_mask(scope: Scope, documents: EntryColumns, first: int, end: int) -> npt.NDArray[np.bool_]:
     """(end - first,) bool: which of the documents ``first`` to ``end`` (exclusive) are in scope."""
     mask = _kind_mask(scope, documents, first, end)
     if scope.current:
@@ -105,7 +105,7 @@ def scope_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.
     return mask
 
 
-def _kind_mask(scope: Scope, documents: Documents, first: int, end: int) -> npt.NDArray[np.bool_]:
+def _kind_mask(scope: Scope, documents: EntryColumns, first: int, end: int) -> npt.NDArray[np.bool_]:
     if scope.kind is ScopeKind.WORKSPACE:
         return np.ones(end - first, bool)
     own = _equals(documents.agent[first:end], documents.agents.find(scope.agent_id) if scope.agent_id else ABSENT)

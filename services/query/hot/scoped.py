@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .documents import CONVERSATION, EMBEDDABLE, SPEECH, SPOKEN_BY_USER, Documents
+from .documents import CONVERSATION, EMBEDDABLE, SPEECH, SPOKEN_BY_USER, EntryColumns
 from .growable import GrowableArray
 from .scope import Scope, scope_mask
 from .vector_matrix import VectorMatrix
@@ -69,7 +69,7 @@ class ScopeRows:
         """Bytes held."""
         return self._mask.nbytes + self._turns.nbytes + self._could.nbytes + self._will.nbytes
 
-    def upto(self, documents: Documents, count: int) -> ScopedDocuments:
+    def upto(self, documents: EntryColumns, count: int) -> ScopedDocuments:
         """The rows among the first ``count`` documents; ``count`` never decreases."""
         first = len(self._mask)
         if count > first:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .documents import Documents
+from .documents import EntryColumns
 from .lists import Docs as Places
 from .vocabulary import ABSENT
 
@@ -85,7 +85,7 @@ def is_due(order: SessionOrder, documents: int) -> bool:
 
 def neighbours(
     order: SessionOrder,
-    documents: Documents,
+    documents: EntryColumns,
     count: int,
     docs: Places,
     mask: Mask | None,
@@ -156,7 +156,7 @@ def _among(members: Docs, member_session: npt.NDArray[np.integer], docs: Places)
 
 
 def _members(
-    order: SessionOrder, documents: Documents, wanted: npt.NDArray[np.integer], count: int, mask: Mask | None
+    order: SessionOrder, documents: EntryColumns, wanted: npt.NDArray[np.integer], count: int, mask: Mask | None
 ) -> tuple[Docs, npt.NDArray[np.integer]]:
     """Documents in scope of the wanted sessions, sorted by (session, ts, seq), and their sessions."""
     session, ts_ms = documents.session[:count], documents.ts_ms[:count]

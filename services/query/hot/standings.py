@@ -18,10 +18,10 @@ from ....schemas.rules.spheres import Sphere
 from ....schemas.timestamps import parse_ts, to_ms
 from ....schemas.views import NO_VALID_MS, RELATIONS, RETRACTIONS, SUPERSESSIONS
 from ....schemas.views.table import R, Table
-from ..standing import Facts, Replacement, Subject
+from ..standing import Replacement, StandingFacts, StandingSubject
 from .arrow import present, sequences, values_of
 from .columns import HotColumn
-from .documents import Documents
+from .documents import EntryColumns
 from .rows import Rows
 from .vocabulary import ABSENT, places_of
 
@@ -34,10 +34,10 @@ class Standings:
         valid_ms: Hot column with ``valid_at`` of those that have it.
     """
 
-    def __init__(self, documents: Documents, valid_ms: HotColumn) -> None:
+    def __init__(self, documents: EntryColumns, valid_ms: HotColumn) -> None:
         self._documents = documents
         self._valid_ms = valid_ms
-        self._facts = Facts()
+        self._facts = StandingFacts()
         self._names: dict[str, list[str]] = {}
 
     def take(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> set[str]:
@@ -66,27 +66,27 @@ class Standings:
         return {target for known in facts for target, by in known.items() if not entry_ids.isdisjoint(by)}
 
     def _contradictions(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> set[str]:
-        found = rows.of(RELATIONS, "src_seq", "dst_seq", "state", "reason", "seq", relation=CONTRADICTS)
-        if found is None:
+        table = rows.of(RELATIONS, "src_seq", "dst_seq", "state", "reason", "seq", relation=CONTRADICTS)
+        if table is None:
             return set()
-        found = present(present(found, "src_seq"), "dst_seq")  # an end may be unknown
-        ends = [places_of(seqs, sequences(found, name)).tolist() for name in ("src_seq", "dst_seq")]
-        details = (values_of(found, name) for name in ("state", "reason", "seq"))
+        table = present(present(table, "src_seq"), "dst_seq")  # an end may be unknown
+        ends = [places_of(seqs, sequences(table, name)).tolist() for name in ("src_seq", "dst_seq")]
+        details = (values_of(table, name) for name in ("state", "reason", "seq"))
         changed: set[str] = set()
         for src, dst, state, reason, seq in zip(*ends, *details, strict=True):
             if ABSENT not in (src, dst):
-                one, other = self._subject(src), self._subject(dst)
-                self._facts.contradict(one, other, state, reason, seq)
-                changed |= {one.entry_id, other.entry_id}
+                source, target = self._subject(src), self._subject(dst)
+                self._facts.contradict(source, target, state, reason, seq)
+                changed |= {source.entry_id, target.entry_id}
         return changed
 
     def _replacements(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> set[str]:
-        found = rows.of(RELATIONS, "src_seq", "dst_seq", "state", "reason", "since_ms", "seq", relation=SUPERSEDES)
-        if found is None:
+        table = rows.of(RELATIONS, "src_seq", "dst_seq", "state", "reason", "since_ms", "seq", relation=SUPERSEDES)
+        if table is None:
             return set()
-        found = present(present(found, "src_seq"), "dst_seq")  # an end may be unknown
-        ends = [places_of(seqs, sequences(found, name)).tolist() for name in ("src_seq", "dst_seq")]
-        details = (values_of(found, name) for name in ("state", "reason", "since_ms", "seq"))
+        table = present(present(table, "src_seq"), "dst_seq")  # an end may be unknown
+        ends = [places_of(seqs, sequences(table, name)).tolist() for name in ("src_seq", "dst_seq")]
+        details = (values_of(table, name) for name in ("state", "reason", "since_ms", "seq"))
         changed: set[str] = set()
         for src, dst, state, reason, since_ms, seq in zip(*ends, *details, strict=True):
             if ABSENT not in (src, dst):
@@ -96,10 +96,10 @@ class Standings:
                 changed.add(older.entry_id)
         return changed
 
-    def _subject(self, doc: int) -> Subject:
+    def _subject(self, doc: int) -> StandingSubject:
         documents = self._documents
         valid_ms = int(self._valid_ms.rows[doc])
-        return Subject(
+        return StandingSubject(
             documents.id_of(doc),
             int(documents.seq[doc]),
             self._name("agent_id", doc),
@@ -180,8 +180,8 @@ def _at(standing: Standing) -> int:
 
 
 def _each(rows: Rows, table: Table[R], order: str) -> list[R]:
-    found = rows.of(table, *table.row._fields, order=order)  # type: ignore[attr-defined]  # a NamedTuple
-    if found is None:
+    arrow = rows.of(table, *table.row._fields, order=order)  # type: ignore[attr-defined]  # a NamedTuple
+    if arrow is None:
         return []
-    columns = [values_of(found, name) for name in table.row._fields]  # type: ignore[attr-defined]  # a NamedTuple
+    columns = [values_of(arrow, name) for name in table.row._fields]  # type: ignore[attr-defined]  # a NamedTuple
     return [table.row(*row) for row in zip(*columns, strict=True)]

@@ -58,30 +58,30 @@ def take(index: HotIndex, rows: Rows) -> None:
 
 def _take_documents(index: HotIndex, rows: Rows) -> None:
     """The documents that are not noise, with their postings."""
-    found = rows.of(ENTRIES, "seq", "id", *_FLAGGED, order="seq")
-    if found is None:
+    table = rows.of(ENTRIES, "seq", "id", *_FLAGGED, order="seq")
+    if table is None:
         return
-    flags = _flags(found)
-    seqs = sequences(found, "seq")
+    flags = _flags(table)
+    seqs = sequences(table, "seq")
     new = (flags & NOISE) == 0
     if len(index):
         new &= seqs > index.documents.seq[-1]
     if not new.any():
         return
-    found = kept(found, new)
-    index.append(seqs[new], flags[new], texts(found.column("id")), *_postings(rows))
+    table = kept(table, new)
+    index.append(seqs[new], flags[new], texts(table.column("id")), *_postings(rows))
     if index.priorities:
-        names = values_of(found, "id")
+        names = values_of(table, "id")
         index.set_priorities({name: index.priorities[name] for name in names if name in index.priorities})
 
 
-def _flags(found: Found) -> npt.NDArray[np.uint16]:
+def _flags(hit: Found) -> npt.NDArray[np.uint16]:
     """(m,) uint16 flags of entries, each distinct combination looked at once."""
-    columns = [found.column(name) for name in _FLAGGED]
-    if isinstance(found, Written):
+    columns = [hit.column(name) for name in _FLAGGED]
+    if isinstance(hit, Written):
         return np.array([flags_of(*row) for row in zip(*columns, strict=True)], np.uint16)
     names, codes = zip(*map(dictionary, columns), strict=True)
-    mixed = np.zeros(found.num_rows, np.int64)
+    mixed = np.zeros(hit.num_rows, np.int64)
     for some, code in zip(names, codes, strict=True):
         mixed = mixed * (len(some) + 1) + code
     _, first, of_row = np.unique(mixed, return_index=True, return_inverse=True)
@@ -111,9 +111,9 @@ def _postings(rows: Rows) -> list[PostingColumns]:
     """Sealed runs and tail apart, so that the sorted ones need no sort; together if their entries overlap."""
     tables = (rows.of(table, "term", "doc", "tf", "dl") for table in (POSTINGS, POSTINGS_TAIL))
     parts = [
-        PostingColumns(array(found, "term"), sequences(found, "doc"), array(found, "tf"), array(found, "dl"))
-        for found in tables
-        if found is not None
+        PostingColumns(array(table, "term"), sequences(table, "doc"), array(table, "tf"), array(table, "dl"))
+        for table in tables
+        if table is not None
     ]
     if len(parts) > 1 and int(parts[0].seq.max()) >= int(parts[1].seq.min()):
         return [parts[0].joined(parts[1])]
@@ -122,13 +122,13 @@ def _postings(rows: Rows) -> list[PostingColumns]:
 
 def _take_priorities(index: HotIndex, rows: Rows) -> None:
     """Live priorities that operators gave, in stream order."""
-    found = rows.of(LIVE_PRIORITIES, "entry_id", "priority", "since_seq", order="since_seq")
-    if found is not None:
-        index.set_priorities(dict(zip(values_of(found, "entry_id"), values_of(found, "priority"), strict=True)))
+    table = rows.of(LIVE_PRIORITIES, "entry_id", "priority", "since_seq", order="since_seq")
+    if table is not None:
+        index.set_priorities(dict(zip(values_of(table, "entry_id"), values_of(table, "priority"), strict=True)))
 
 
 def _take_agents(index: HotIndex, rows: Rows) -> None:
-    found = rows.of(AGENTS, "agent_id", "memory_walk_depth", "since_seq", order="since_seq")
-    if found is not None:
-        names, depths, seqs = (values_of(found, name) for name in ("agent_id", "memory_walk_depth", "since_seq"))
+    table = rows.of(AGENTS, "agent_id", "memory_walk_depth", "since_seq", order="since_seq")
+    if table is not None:
+        names, depths, seqs = (values_of(table, name) for name in ("agent_id", "memory_walk_depth", "since_seq"))
         index.walk_depths.update(zip(names, zip(depths, seqs, strict=True), strict=True))

@@ -48,13 +48,13 @@ class HotTurns:
 
     def take(self, rows: Rows, seqs: npt.NDArray[np.int64]) -> None:
         """Take in word pieces and days of documents, whose ascending sequences are ``seqs``."""
-        found = rows.of(TURNS, "doc", "pieces", "days", order="doc")
-        if found is None:
+        table = rows.of(TURNS, "doc", "pieces", "days", order="doc")
+        if table is None:
             return
-        docs = places_of(seqs, sequences(found, "doc"))
+        docs = places_of(seqs, sequences(table, "doc"))
         here = docs != ABSENT
-        docs, found = docs[here], kept(found, here)
-        pieces, piece_counts = runs(found, "pieces", "<u2")
-        days, day_counts = runs(found, "days", "<i4")
+        docs, table = docs[here], kept(table, here)
+        pieces, piece_counts = runs(table, "pieces", "<u2")
+        days, day_counts = runs(table, "days", "<i4")
         self.pieces.append(docs, pieces, piece_counts)
         self.days.append(docs, days.reshape(-1, 2), day_counts // 2)

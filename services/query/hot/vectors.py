@@ -52,19 +52,19 @@ def fill(matrix: VectorMatrix, rows: Rows, seqs: npt.NDArray[np.int64]) -> None:
         _fill_tokens(matrix, tokens, seqs)
 
 
-def _fill(matrix: VectorMatrix, found: Found, seqs: npt.NDArray[np.int64]) -> None:
-    docs = places_of(seqs, sequences(found, "entry_seq"))
-    values, counts = runs(found, "vector", FLOAT32_LE)
+def _fill(matrix: VectorMatrix, hit: Found, seqs: npt.NDArray[np.int64]) -> None:
+    docs = places_of(seqs, sequences(hit, "entry_seq"))
+    values, counts = runs(hit, "vector", FLOAT32_LE)
     here = docs != ABSENT
     if not here.all():
         values = values[np.repeat(here, counts)]
-    matrix.put_all(docs[here], values, counts[here], sequences(found, "seq")[here])
+    matrix.put_all(docs[here], values, counts[here], sequences(hit, "seq")[here])
 
 
-def _fill_tokens(matrix: VectorMatrix, found: Found, seqs: npt.NDArray[np.int64]) -> None:
-    docs = places_of(seqs, sequences(found, "entry_seq"))
-    quantisers, dims, first = (array(found, name) for name in ("quantiser", "dim", "first_passage"))
-    bits, lengths = runs(found, "bits", "u1")
+def _fill_tokens(matrix: VectorMatrix, hit: Found, seqs: npt.NDArray[np.int64]) -> None:
+    docs = places_of(seqs, sequences(hit, "entry_seq"))
+    quantisers, dims, first = (array(hit, name) for name in ("quantiser", "dim", "first_passage"))
+    bits, lengths = runs(hit, "bits", "u1")
     newest = quantisers == quantisers.max()
     dim = int(dims[newest][0])
     kept = newest & (docs != ABSENT) & (dims == dim)

@@ -13,19 +13,19 @@ PERSISTENCE: Final = 0.9
 """``p`` of the rank-biased overlap; the first ten ranks have 86 % of the weight (Webber et al. 2010)."""
 
 
-def jaccard(one: Sequence[str], other: Sequence[str]) -> float:
+def jaccard(first: Sequence[str], second: Sequence[str]) -> float:
     """``|A ∩ B| / |A ∪ B|`` of two rankings as sets; 1 if both are empty."""
-    a, b = set(one), set(other)
+    a, b = set(first), set(second)
     return len(a & b) / len(a | b) if a or b else 1.0
 
 
-def rank_biased_overlap(one: Sequence[str], other: Sequence[str], p: float = PERSISTENCE) -> float:
+def rank_biased_overlap(first: Sequence[str], second: Sequence[str], p: float = PERSISTENCE) -> float:
     """Extrapolated rank-biased overlap of two rankings without repeats, in [0, 1]; 1 if both are empty.
 
     Formula 32 of Webber, Moffat and Zobel, "A similarity measure for indefinite rankings", TOIS 28 (2010), for rankings
     of lengths s ≤ l: the agreement at depth d, weighted with ``p^d`` and extrapolated beyond both.
     """
-    short, long = sorted((one, other), key=len)
+    short, long = sorted((first, second), key=len)
     if not short:
         return 0.0 if long else 1.0
     s, l_ = len(short), len(long)
@@ -52,6 +52,6 @@ def rank_biased_overlap(one: Sequence[str], other: Sequence[str], p: float = PER
     return min(1.0, (1 - p) / p * total + rest * p**l_)
 
 
-def same_first(one: Sequence[str], other: Sequence[str]) -> bool:
+def same_first(first: Sequence[str], second: Sequence[str]) -> bool:
     """Whether both rankings have the same first id, or both are empty."""
-    return list(one[:1]) == list(other[:1])
+    return list(first[:1]) == list(second[:1])

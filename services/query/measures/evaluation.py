@@ -60,21 +60,21 @@ def recall_at(ranked: Sequence[str], relevant: frozenset[str], k: int) -> float:
 
 def ndcg_at(ranked: Sequence[str], relevant: frozenset[str], k: int) -> float:
     """``DCG@k / ideal DCG@k`` with binary gains and ``1 / log2(rank + 1)`` (Järvelin and Kekäläinen, 2002)."""
-    gained = sum(1.0 / math.log2(rank + 1) for rank, one in enumerate(ranked[:k], 1) if one in relevant)
+    gained = sum(1.0 / math.log2(rank + 1) for rank, entry_id in enumerate(ranked[:k], 1) if entry_id in relevant)
     ideal = sum(1.0 / math.log2(rank + 1) for rank in range(1, min(k, len(relevant)) + 1))
     return gained / ideal if ideal else 0.0
 
 
 def reciprocal_rank(ranked: Sequence[str], relevant: frozenset[str]) -> float:
     """``1 / rank`` of the first relevant id, 0 if there is none."""
-    return next((1.0 / rank for rank, one in enumerate(ranked, 1) if one in relevant), 0.0)
+    return next((1.0 / rank for rank, entry_id in enumerate(ranked, 1) if entry_id in relevant), 0.0)
 
 
 def session_recall_at(ranked: Sequence[str], relevant: frozenset[str], session_of: Mapping[str, str], k: int) -> float:
     """Share of the relevant sessions that are among the first ``k`` distinct sessions of the ranking."""
-    wanted = {session_of[one] for one in relevant if one in session_of}
-    found = list(dict.fromkeys(session_of[one] for one in ranked if one in session_of))[:k]
-    return len(wanted.intersection(found)) / len(wanted) if wanted else 0.0
+    wanted = {session_of[entry_id] for entry_id in relevant if entry_id in session_of}
+    sessions = list(dict.fromkeys(session_of[entry_id] for entry_id in ranked if entry_id in session_of))[:k]
+    return len(wanted.intersection(sessions)) / len(wanted) if wanted else 0.0
 
 
 def evaluate(rankings: Iterable[Ranking], session_of: Mapping[str, str]) -> dict[str, Figures]:

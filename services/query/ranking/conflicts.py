@@ -37,8 +37,8 @@ def latest_first(index: HotIndex, docs: Docs, order: npt.NDArray[np.int64]) -> n
     vectors = matrix.vectors[rows[with_vector]]
     group = np.arange(len(order))
     for at, beside in zip(*np.nonzero(np.triu(vectors @ vectors.T >= alike, 1)), strict=True):
-        one, other = group[with_vector[at]], group[with_vector[beside]]
-        group[group == max(one, other)] = min(one, other)
+        first, second = group[with_vector[at]], group[with_vector[beside]]
+        group[group == max(first, second)] = min(first, second)
     day = index.documents.ts_ms[docs[order]] // DAY_MS
     places = np.argsort(group, kind="stable")  # by group, in order
     newest = np.lexsort((-day, group))

@@ -151,18 +151,18 @@ def conversation_shares(
 
 
 def _in_their_places(
-    found: Mask, is_turn: Mask, of_turns: Mapping[str, Floats], as_ever: Mapping[str, Floats]
+    mask: Mask, is_turn: Mask, of_turns: Mapping[str, Floats], as_ever: Mapping[str, Floats]
 ) -> dict[str, Floats]:
     """Everything as ``robust`` has it; the turns, in the order of their own scores, take the places they hold in it.
 
     ``place`` is what brings a turn's score to that of its place. Turns that no arm found stand behind all others.
     """
-    count = len(found)
+    count = len(mask)
     plain = np.empty(count)
-    plain[found] = sum(as_ever.values(), np.zeros(int(np.count_nonzero(found))))
-    plain[~found] = plain[found].min() - 1.0
+    plain[mask] = sum(as_ever.values(), np.zeros(int(np.count_nonzero(mask))))
+    plain[~mask] = plain[mask].min() - 1.0
     shares = {name: np.zeros(count) for name in (*as_ever, *of_turns)}
-    others, of_found = (found & ~is_turn).nonzero()[0], (~is_turn[found]).nonzero()[0]
+    others, of_found = (mask & ~is_turn).nonzero()[0], (~is_turn[mask]).nonzero()[0]
     for name, values in as_ever.items():
         shares[name][others] = values[of_found]
     if not of_turns:
@@ -234,11 +234,11 @@ def _asked_shares(
 
 
 def _said_in(own: npt.NDArray[np.int64], days: tuple[Days, ...], day_after: int) -> Mask:
-    said = np.zeros(len(own), bool)
+    is_said_in = np.zeros(len(own), bool)
     for named in days:
         last = named.last + day_after if named.length == 1 else named.last
-        said |= (own >= named.first) & (own <= last)
-    return said
+        is_said_in |= (own >= named.first) & (own <= last)
+    return is_said_in
 
 
 def _speaks_of(index: HotIndex, docs: Docs, days: tuple[Days, ...]) -> Mask:
@@ -246,8 +246,8 @@ def _speaks_of(index: HotIndex, docs: Docs, days: tuple[Days, ...]) -> Mask:
     gathered = index.turns.days.gather(docs)
     named = index.turns.days.values[gathered.at]
     overlaps = np.zeros(len(named), bool)
-    for asked in days:
-        overlaps |= (named[:, 0] <= asked.last) & (named[:, 1] >= asked.first)
+    for day in days:
+        overlaps |= (named[:, 0] <= day.last) & (named[:, 1] >= day.first)
     speaks = np.zeros(len(docs), bool)
     speaks[np.repeat(np.arange(len(docs)), gathered.counts)[overlaps]] = True
     return speaks

@@ -52,8 +52,8 @@ def _entries(record: Any, session: str, notes: Notes) -> Iterator[Record]:
         when = time_of(at, notes)
         if when is None:
             notes.untimed += 1
-        found = (named, role, text, at if when else None)
-        yield entry_of(found, str(record.get("sessionId") or session), _project(str(record.get("cwd") or "")))
+        turn_found = (named, role, text, at if when else None)
+        yield entry_of(turn_found, str(record.get("sessionId") or session), _project(str(record.get("cwd") or "")))
 
 
 @lru_cache(maxsize=256)

@@ -47,7 +47,7 @@ def entry_type(given: str) -> str:
 
 
 def _summary(event: dict[str, Any], data: Any) -> str:
-    said = [data] if isinstance(data, str) else [data.get(key) for key in _SAYS] if isinstance(data, dict) else []
-    text = next((one for one in said if isinstance(one, str) and one.strip()), "")
+    texts = [data] if isinstance(data, str) else [data.get(key) for key in _SAYS] if isinstance(data, dict) else []
+    text = next((candidate for candidate in texts if isinstance(candidate, str) and candidate.strip()), "")
     line = " ".join(f"{event['type']} {event.get('subject') or ''}".split())
     return f"{line}: {' '.join(text.split())}"[:2_000] if text else line[:2_000]

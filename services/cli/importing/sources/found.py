@@ -24,7 +24,7 @@ from .....schemas.rules.palace.lexicon import lexicon
 from .....schemas.timestamps import format_ts
 from ....client.project import Project, project_without_question, slug
 from ...foreign_files import ForeignFile, files_of
-from ...foreign_json import Place, Shape, values_of
+from ...foreign_json import Shape, ValuePlace, values_of
 
 IMPORTED: Final = "memory.imported"
 """Type of a statement that another memory kept."""
@@ -51,7 +51,7 @@ class Notes:
     untimed: int = 0
     zoneless: int = 0
     cut: int = 0
-    place: Place = field(default_factory=Place)
+    place: ValuePlace = field(default_factory=ValuePlace)
 
     def skip(self, reason: str) -> None:
         """Count a message that is left out."""
@@ -180,7 +180,7 @@ def content_id(record: Mapping[str, Any]) -> str:
 
 def text_of_parts(parts: Iterable[Any]) -> str:
     """The text of a message's content: strings, and objects of type text with a ``text``."""
-    texts = (one if isinstance(one, str) else one.get("text") if _is_text(one) else None for one in parts)
+    texts = (part if isinstance(part, str) else part.get("text") if _is_text(part) else None for part in parts)
     return "\n".join(text for text in texts if isinstance(text, str) and text.strip()).strip()
 
 
@@ -231,4 +231,4 @@ def project_named(folder: str, program: str) -> Project:
 
 def objects(value: Any) -> list[dict[str, Any]]:
     """The objects of a list; none if it is not one."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -45,4 +45,4 @@ def _lines(path: Path, notes: Notes) -> Iterator[Record]:
             yield value
             continue
         for key, kind in (("entities", "entity"), ("relations", "relation")):
-            yield from ({**one, "type": kind} for one in objects(value.get(key)))
+            yield from ({**item, "type": kind} for item in objects(value.get(key)))

@@ -22,15 +22,17 @@ def read(path: Path, notes: Notes) -> Iterator[Record]:
     """Each memory; ``user_id`` becomes the person whose data it is."""
     for value in values(path, notes, _PAGE):
         page = objects(value.get("results") or value.get("memories") or [value]) if isinstance(value, dict) else []
-        for one in page:
-            text = str(one.get("memory") or one.get("text") or one.get("data") or "").strip()
+        for record in page:
+            text = str(record.get("memory") or record.get("text") or record.get("data") or "").strip()
             if not text:
                 notes.skip("without text")
                 continue
-            kept = {name: one.get(name) or None for name in _KEPT}
-            entry = statement(SOURCE, text, notes, named=str(one.get("id") or ""), at=one.get("created_at"), **kept)
-            if one.get("agent_id"):
-                entry["agent_id"] = slug(str(one["agent_id"]))
-            if one.get("user_id"):
-                entry["data_subject_id"] = " ".join(str(one["user_id"]).split())[:128]
+            kept = {name: record.get(name) or None for name in _KEPT}
+            entry = statement(
+                SOURCE, text, notes, named=str(record.get("id") or ""), at=record.get("created_at"), **kept
+            )
+            if record.get("agent_id"):
+                entry["agent_id"] = slug(str(record["agent_id"]))
+            if record.get("user_id"):
+                entry["data_subject_id"] = " ".join(str(record["user_id"]).split())[:128]
             yield entry

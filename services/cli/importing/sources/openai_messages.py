@@ -67,5 +67,5 @@ def _chats(path: Path, notes: Notes) -> Iterator[dict[str, Any]]:
 
 def _digest(messages: list[dict[str, Any]]) -> str:
     """Of the first message of the user: it stays when the conversation goes on."""
-    first = next((str(one.get("content")) for one in messages if one.get("role") == "user"), "")
+    first = next((str(message.get("content")) for message in messages if message.get("role") == "user"), "")
     return hashlib.sha256(first.encode("utf-8", "replace")).hexdigest()[:16]

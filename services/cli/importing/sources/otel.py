@@ -81,7 +81,7 @@ def _nanoseconds(value: Any) -> int:
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
-    return {str(one.get("key")): _value(one.get("value")) for one in objects(pairs)}
+    return {str(pair.get("key")): _value(pair.get("value")) for pair in objects(pairs)}
 
 
 def _value(value: Any) -> Any:
@@ -90,7 +90,7 @@ def _value(value: Any) -> Any:
         return None
     kind, inner = next(iter(value.items()))
     if kind == "arrayValue":
-        return [_value(one) for one in objects(inner.get("values"))] if isinstance(inner, dict) else None
+        return [_value(item) for item in objects(inner.get("values"))] if isinstance(inner, dict) else None
     if kind == "kvlistValue":
         return _attributes(inner.get("values")) if isinstance(inner, dict) else None
     if kind == "intValue" and isinstance(inner, str) and _WHOLE.fullmatch(inner):

@@ -41,15 +41,15 @@ def read(path: Path, notes: Notes) -> Iterator[Record]:
     names, topics = dict[str, str](), dict[str, str]()
     for file in _files(path, Notes()):
         if file.inside == "users.json":
-            names = {str(one.get("id")): _name(one) for one in _objects(file, notes, _USERS)}
+            names = {str(item.get("id")): _name(item) for item in _objects(file, notes, _USERS)}
         elif file.inside in _CHANNELS:
-            topics |= {str(one.get("name")): _topic(one) for one in _objects(file, notes, _CHANNEL)}
+            topics |= {str(item.get("name")): _topic(item) for item in _objects(file, notes, _CHANNEL)}
     first = {
-        (file.inside.rpartition("/")[0], str(one["ts"])): _text(one, names)
+        (file.inside.rpartition("/")[0], str(item["ts"])): _text(item, names)
         for file in _files(path, Notes())
         if _is_day(file.inside)
-        for one in _objects(file, notes, _POSTED)
-        if one.get("thread_ts") and one.get("thread_ts") == one.get("ts")
+        for item in _objects(file, notes, _POSTED)
+        if item.get("thread_ts") and item.get("thread_ts") == item.get("ts")
     }
     for file in _files(path, notes):
         if not _is_day(file.inside):
@@ -102,7 +102,7 @@ def _is_day(inside: str) -> bool:
 
 
 def _objects(file: ForeignFile, notes: Notes, shape: Shape) -> Iterator[dict[str, Any]]:
-    return (one for one in values_of(file, notes.place, shape) if isinstance(one, dict))
+    return (item for item in values_of(file, notes.place, shape) if isinstance(item, dict))
 
 
 def _text(message: dict[str, Any], names: dict[str, str]) -> str:
@@ -113,8 +113,8 @@ def _text(message: dict[str, Any], names: dict[str, str]) -> str:
 
 def _topic(channel: dict[str, Any]) -> str:
     """Topic and purpose of a channel."""
-    said = [(channel.get(name) or {}).get("value") for name in ("topic", "purpose")]
-    return ": ".join(dict.fromkeys(one for one in said if isinstance(one, str) and one.strip()))
+    values = [(channel.get(name) or {}).get("value") for name in ("topic", "purpose")]
+    return ": ".join(dict.fromkeys(value for value in values if isinstance(value, str) and value.strip()))
 
 
 def _name(user: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.evidence.judging import Figures, figures_of
 from crew_journal.services.query.hot.index import HotIndex
 from crew_journal.services.query.hot.records import HitRecord
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.recipes import Recipe, default_recipe
 from crew_journal.services.query.search import searched
 
@@ -150,7 +150,7 @@ async def situations() -> Set:
 
 async def sample_journal(foreign: Sequence[str]) -> Set:
     """The sample journal with our questions about it, and with foreign ones."""
-    scope = Scope(ScopeKind.WORKSPACE)
+    scope = RecallScope(ScopeKind.WORKSPACE)
     questions = [
         Asked(q["query"], scope, "sample", "mixed", frozenset(q["relevant_ids"])) for q in lines_of(SAMPLE_QUESTIONS)
     ]

@@ -22,7 +22,7 @@ from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, 
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.hot.token_store import Words
 from crew_journal.services.query.recipes import CONVERSATIONAL, Recipe
 from crew_journal.services.query.search import search
@@ -33,7 +33,7 @@ PARAPHRASES: Final = DATA / "chat_paraphrases.jsonl"
 FLOORS: Final = (0.15, 0.2, 0.25, 0.3)
 NEVER: Final = 2.0
 """A floor that no value reaches: late interaction brings nothing up."""
-EVERYTHING: Final = Scope(ScopeKind.WORKSPACE)
+EVERYTHING: Final = RecallScope(ScopeKind.WORKSPACE)
 
 
 def chat_records() -> list[dict[str, object]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.quality_index import Asked, Set, embedded_set, recorded
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,9 @@ async def beliefs(folder: Path, entry_type: str) -> tuple[Set, list[BeliefCase]]
         first = len(questions)
         for scope in case["scope"]:
             crew = _crew(user, scope)
-            questions.append(Asked(text, Scope(ScopeKind.CREW_SHARED, None, crew), crew, "beliefs", frozenset(wanted)))
+            questions.append(
+                Asked(text, RecallScope(ScopeKind.CREW_SHARED, None, crew), crew, "beliefs", frozenset(wanted))
+            )
         neutral = frozenset(
             belief["_id"] for belief in all_beliefs if belief["pinned"] or belief["type"] == "open_question"
         )

@@ -24,7 +24,7 @@ from bench.figures import Report, Target, at_least, say
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, rankings, recorded
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.rules.embed_policy import is_embedded
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.measures.evaluation import OVERALL, Ranking, evaluate, recall_at
 from crew_journal.services.query.measures.intervals import cluster_bootstrap
 from crew_journal.services.query.recipes import CONVERSATIONAL, CONVERSATIONAL_STATIC, RECIPES, ROBUST, Fusion, Recipe
@@ -180,7 +180,7 @@ def _left_out(report: Report, journal: Set, recipe: Recipe, as_it_stands: Sequen
 
 
 async def _mixed(report: Report, name: str, records: Sequence[dict[str, object]]) -> None:
-    everything = Scope(ScopeKind.WORKSPACE)
+    everything = RecallScope(ScopeKind.WORKSPACE)
     rows = lines_of(QUESTIONS)
     questions = [Asked(q["query"], everything, name, "mixed", frozenset(q["relevant_ids"])) for q in rows]
     events = recorded(records, "mixed")

@@ -30,7 +30,7 @@ from crew_journal.services.query.asking import Query, query_of
 from crew_journal.services.query.evidence.calibration import known_calibration
 from crew_journal.services.query.hot.extend import extend
 from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.hot.vector_matrix import VectorMatrix, query_vector
 from crew_journal.services.query.measures.evaluation import Ranking
 from crew_journal.services.query.recipes import Fusion, Recipe
@@ -56,7 +56,7 @@ class Asked:
     """
 
     text: str
-    scope: Scope
+    scope: RecallScope
     cluster: str
     category: str
     relevant: frozenset[str]
@@ -146,9 +146,9 @@ def rankings(index: HotIndex, journal: Set, recipe: Recipe) -> list[Ranking]:
     return rankings_
 
 
-def own(agent: str) -> Scope:
+def own(agent: str) -> RecallScope:
     """The scope of an agent's own entries."""
-    return Scope(ScopeKind.OWN, agent)
+    return RecallScope(ScopeKind.OWN, agent)
 
 
 def _facts(event: EntryRecorded, vector: bytes, tokens: TokenBits) -> list[VectorDerived | TokenBitsDerived]:

@@ -63,7 +63,7 @@ class RetainResult(_Flat):
     bytes: int
 
 
-class RecallRequest(_Scoped):
+class SnippetsRequest(_Scoped):
     """Search snippets.
 
     Attributes:
@@ -165,7 +165,7 @@ class MemoryProvider(Protocol):
         """Persist content; returns once it is durable."""
         ...
 
-    async def recall(self, request: RecallRequest) -> RecallResult:
+    async def recall(self, request: SnippetsRequest) -> RecallResult:
         """Search snippets."""
         ...
 

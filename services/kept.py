@@ -18,7 +18,7 @@ MOST: Final = 10_000
 """Values in memory; beyond it all are read again."""
 
 
-class Kept(Generic[K, V]):
+class KeptValues(Generic[K, V]):
     """Values by workspace or another key; used on the event loop.
 
     Args:

@@ -27,7 +27,7 @@ _VIEWS: Final = "views.duckdb"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RemovableFiles:
     """Something that can be removed.
 
     Attributes:
@@ -74,40 +74,48 @@ def clean(
         say("nothing was removed: add --yes")
 
 
-def kept(data_dir: Path) -> Iterator[Kept]:
+def kept(data_dir: Path) -> Iterator[RemovableFiles]:
     """Everything that exists."""
     settings = settings_from(data_dir=data_dir)
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "crew-journal"
     old = [path for path in data_dir.glob(f"{_VIEWS}.*") if path.name != f"{_VIEWS}.wal"]
     items = (
-        Kept("models", "model weights; `embedder install minilm` downloads them again", (settings.models_dir,)),
-        Kept("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
-        Kept("hooks", "how far hooks have read transcripts; turns are not recorded twice without it", (state,)),
-        Kept("trust", "which folders are trusted; without it, each has to be trusted again", (consents_folder(),)),
-        Kept("configuration", "contexts with their tokens, and settings", (config_file(),)),
-        Kept(
+        RemovableFiles(
+            "models", "model weights; `embedder install minilm` downloads them again", (settings.models_dir,)
+        ),
+        RemovableFiles("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
+        RemovableFiles(
+            "hooks", "how far hooks have read transcripts; turns are not recorded twice without it", (state,)
+        ),
+        RemovableFiles(
+            "trust", "which folders are trusted; without it, each has to be trusted again", (consents_folder(),)
+        ),
+        RemovableFiles("configuration", "contexts with their tokens, and settings", (config_file(),)),
+        RemovableFiles(
             "imports",
             "positions of imports; imports start again, and store nothing twice",
             (data_dir / "imports",),
             True,
         ),
-        Kept(
+        RemovableFiles(
             "old-views",
             "views that were put aside; they may be the last copy of lost entries",
             tuple(sorted(old)),
             True,
         ),
-        Kept("journal", "the journal itself with its views and tokens: make a `backup` first", (data_dir,), True),
+        RemovableFiles(
+            "journal", "the journal itself with its views and tokens: make a `backup` first", (data_dir,), True
+        ),
     )
     for item in items:
         paths = tuple(path for path in item.paths if path.exists())
         if item.name == "journal" and not any((data_dir / sign).exists() for sign in SIGNS):
             continue
         if paths:
-            yield Kept(item.name, item.what, paths, item.of_journal)
+            yield RemovableFiles(item.name, item.what, paths, item.of_journal)
 
 
-def _remove(chosen: list[Kept], data_dir: Path) -> None:
+def _remove(chosen: list[RemovableFiles], data_dir: Path) -> None:
     from ..data_dir import is_owned
 
     if any(kept_file.of_journal for kept_file in chosen) and is_owned(data_dir):

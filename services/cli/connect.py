@@ -43,7 +43,7 @@ Config = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _AgentFile:
     """A JSON file of a coding agent: its path below the home directory, and how our entries get in and out.
 
     ``remove`` changes nothing unless it finds an entry of ours; ``add`` takes the place of ours.
@@ -54,7 +54,7 @@ class _File:
     remove: Callable[[Config], None]
 
 
-def _nested(program: str, events: tuple[str, ...]) -> _File:
+def _nested(program: str, events: tuple[str, ...]) -> _AgentFile:
     """Hooks as Claude Code and Codex write them: event → groups → hooks."""
 
     def add(config: Config, command: list[str]) -> None:
@@ -75,10 +75,10 @@ def _nested(program: str, events: tuple[str, ...]) -> _File:
             if emptied and not groups:
                 _drop(config, "hooks", event)
 
-    return _File(".claude/settings.json" if program == "claude-code" else ".codex/hooks.json", add, remove)
+    return _AgentFile(".claude/settings.json" if program == "claude-code" else ".codex/hooks.json", add, remove)
 
 
-def _flat() -> _File:
+def _flat() -> _AgentFile:
     """Hooks as Cursor writes them: event → hooks."""
 
     def add(config: Config, command: list[str]) -> None:
@@ -92,10 +92,10 @@ def _flat() -> _File:
             if _remove_our_hooks(hooks, "cursor") and not hooks:
                 _drop(config, "hooks", event)
 
-    return _File(".cursor/hooks.json", add, remove)
+    return _AgentFile(".cursor/hooks.json", add, remove)
 
 
-def _servers(path: str, program: str) -> _File:
+def _servers(path: str, program: str) -> _AgentFile:
     """The tools: ``mcpServers``. An entry of the same name that ``connect`` did not write stays."""
 
     def add(config: Config, command: list[str]) -> None:
@@ -111,10 +111,10 @@ def _servers(path: str, program: str) -> _File:
         if isinstance(servers, dict) and _is_our_server(servers.get(_NAME), program):
             _drop(config, "mcpServers", _NAME)
 
-    return _File(path, add, remove)
+    return _AgentFile(path, add, remove)
 
 
-PROGRAMS: Final[dict[str, tuple[_File, ...]]] = {
+PROGRAMS: Final[dict[str, tuple[_AgentFile, ...]]] = {
     "claude-code": (_nested("claude-code", _EVENTS), _servers(".claude.json", "claude-code")),
     "codex": (_nested("codex", _CODEX_EVENTS),),
     "cursor": (_flat(), _servers(".cursor/mcp.json", "cursor")),

@@ -20,7 +20,7 @@ import click
 from ...schemas.limits import RECALL_K_MAX
 from ...schemas.operations.recall import INJECT, Mode
 from .connection import ANY_PORT, Target, async_client, local_runtime
-from .exam_set import ENTRIES_FILE, ExamSet, Question, listed
+from .exam_set import ENTRIES_FILE, ExamQuestion, ExamSet, listed
 from .importing.command import ImportOptions, import_file
 from .options import Where, settings_from
 from .output import progress_bar, say
@@ -48,7 +48,7 @@ class ExamAnswer:
         foreign: What it answers to a question of another agent; None if there is no other agent.
     """
 
-    question: Question
+    question: ExamQuestion
     ranked: Sequence[str]
     deep: Sequence[str]
     injected: Sequence[str] | None = None
@@ -119,7 +119,9 @@ async def ask_all(there: Target, questions: ExamSet, recipe: str, k: int) -> tup
     async with async_client(there) as journal:
         with progress_bar(recipe, len(questions.questions), unit="questions") as bar:
 
-            async def ask(question: Question, depth: int, mode: Mode = "search", text: str | None = None) -> list[str]:
+            async def ask(
+                question: ExamQuestion, depth: int, mode: Mode = "search", text: str | None = None
+            ) -> list[str]:
                 answer = await journal.recall(
                     text or question.query,
                     k=depth,
@@ -132,7 +134,7 @@ async def ask_all(there: Target, questions: ExamSet, recipe: str, k: int) -> tup
                 )
                 return [hit.entry_id for hit in answer.hits]
 
-            async def answer(question: Question, other: Question | None) -> ExamAnswer:
+            async def answer(question: ExamQuestion, other: ExamQuestion | None) -> ExamAnswer:
                 async with gate:
                     began = time.perf_counter()
                     ranked = await ask(question, k)
@@ -152,7 +154,7 @@ async def ask_all(there: Target, questions: ExamSet, recipe: str, k: int) -> tup
     return figures, answered
 
 
-def others_of(questions: Sequence[Question]) -> list[Question | None]:
+def others_of(questions: Sequence[ExamQuestion]) -> list[ExamQuestion | None]:
     """For each question one of another agent, taken in turn; None where there is no other agent."""
     size = len(questions)
     return [

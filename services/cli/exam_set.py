@@ -34,7 +34,7 @@ Agents = dict[str, dict[str | None, str | None]]
 """Entry id → workspace → agent."""
 
 
-class Question(RecallRequest):
+class ExamQuestion(RecallRequest):
     """A line of ``queries.jsonl``: a recall in scope own of an agent, and the entries that answer it.
 
     Without ``asked_at`` relative dates are ignored, so that figures do not depend on the day they are measured.
@@ -70,7 +70,7 @@ class ExamSet:
             is all that is judged relevant (as in trec_eval), whether it can be found or not.
     """
 
-    questions: Sequence[Question]
+    questions: Sequence[ExamQuestion]
     sessions: Mapping[str | None, Mapping[str, str]]
     left_out: Sequence[Remark] = ()
     partly: Sequence[Remark] = ()
@@ -99,7 +99,7 @@ def read_set(directory: Path, workspace: str | None = None, option: str = "DIR")
         if not (directory / name).is_file():
             raise click.BadParameter(f"there is no {name} in {directory}", param_hint=option)
     agents, sessions = _read_entries(directory / ENTRIES_FILE, workspace)
-    questions, left_out, partly = list[Question](), list[Remark](), list[Remark]()
+    questions, left_out, partly = list[ExamQuestion](), list[Remark](), list[Remark]()
     with (directory / QUERIES_FILE).open("rb") as file:
         for number, raw in enumerate(bounded_lines(file, MAX_LINE_BYTES), 1):
             if raw is None:
@@ -196,18 +196,18 @@ def _read_entries(path: Path, workspace: str | None) -> tuple[Agents, dict[str |
     return agents, sessions
 
 
-def _read_question(number: int, raw: bytes) -> Question:
+def _read_question(number: int, raw: bytes) -> ExamQuestion:
     """A line as a question.
 
     Raises:
         ValueError: Saying what is wrong with it.
     """
     try:
-        question = Question.model_validate(json_object_of(number, raw))
+        question = ExamQuestion.model_validate(json_object_of(number, raw))
     except InvalidEntry as error:
         raise ValueError(_text(error.problems[0]).removeprefix("entry ")) from None
     except ValidationError as error:
-        problem = body_problems(error, Question)[0]
+        problem = body_problems(error, ExamQuestion)[0]
         raise ValueError(_text(problem)) from None
     once = tuple(dict.fromkeys(question.relevant_ids))
     return question.model_copy(update={"qid": question.qid or str(number), "relevant_ids": once})
@@ -218,7 +218,7 @@ def _home(name: str | None) -> str | None:
     return None if name in (None, "", DEFAULT_WORKSPACE) else name
 
 
-def _homes(question: Question, agents: Agents, only: set[str | None] | None) -> set[str | None]:
+def _homes(question: ExamQuestion, agents: Agents, only: set[str | None] | None) -> set[str | None]:
     """The workspace (``only`` these, if given) in which its agent has entries that answer it; empty if there is none.
 
     Raises:
@@ -233,13 +233,13 @@ def _homes(question: Question, agents: Agents, only: set[str | None] | None) -> 
     if len(homes_found) > 1:
         homes = " and ".join(sorted(home or DEFAULT_WORKSPACE for home in homes_found))
         raise ValueError(
-            f"the entries of {question.agent_id} that answer it are in several workspaces ({homes}), and a question is asked "
-            "in one: name it as workspace_id"
+            f"the entries of {question.agent_id} that answer it are in several workspaces ({homes}), and a question "
+            "is asked in one: name it as workspace_id"
         )
     return homes_found
 
 
-def _why_missing(names: Sequence[str], question: Question, home: str | None) -> str:
+def _why_missing(names: Sequence[str], question: ExamQuestion, home: str | None) -> str:
     if not names:
         return "relevant_ids is empty"
     first, *more = names

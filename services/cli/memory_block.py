@@ -97,7 +97,7 @@ def _documents(base: Path, scope: Scope) -> OwnedDocuments:
     """The documents of a folder; what a mirror refuses is left out and named."""
     from ...schemas.rules.documents import finding_in
     from ..memory.documents.owned import DocumentText, OwnedDocuments
-    from .mirror.folder import FileRefused, Folder
+    from .mirror.folder import Folder, UnreadableFile
 
     folder, owned = Folder(base, scope), OwnedDocuments()
     if not folder.root.is_dir() or folder.root.is_symlink():
@@ -106,7 +106,7 @@ def _documents(base: Path, scope: Scope) -> OwnedDocuments:
         tier, key = tier_of_label(label) or ("", None)
         try:
             text = folder.read(label)[1].decode()
-        except FileRefused as error:
+        except UnreadableFile as error:
             say(f"{folder.path_of(label)}: {error}")
         else:
             owned.rows[tier, key] = DocumentText(text, finding_in(text), 0)

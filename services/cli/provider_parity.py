@@ -15,7 +15,7 @@ from .options import Json
 from .output import safe, show
 
 if TYPE_CHECKING:
-    from ..memory.providers.parity import Report
+    from ..memory.providers.parity import TrialReport
 
 
 def provider_parity(
@@ -56,7 +56,7 @@ def provider_parity(
         )
 
 
-async def _check(provider: str, token: str | None, workspace: str | None) -> Report:
+async def _check(provider: str, token: str | None, workspace: str | None) -> TrialReport:
     from ..memory.providers.bound import StoreProvider
     from ..memory.providers.choosing import factory_of
     from ..memory.providers.http import HttpStore, http_client

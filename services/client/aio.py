@@ -18,7 +18,7 @@ from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
 from ...schemas.errors import Unavailable
 from ...schemas.limits import ATOMIC_BATCH, LIST_LIMIT_MAX
 from ...schemas.operations.operation import Operation
-from .core import TIMEOUT_S, Request, checked, entry_path, object_of, params_of, pause_after, present, request_of
+from .core import TIMEOUT_S, HttpRequest, checked, entry_path, object_of, params_of, pause_after, present, request_of
 from .find import find
 from .generated import AsyncOperations
 from .streams import TAIL_SILENCE_S, Lines, Tail, record_of
@@ -69,7 +69,7 @@ class AsyncCrewJournal(AsyncOperations):
         Raises:
             InvalidEntry: Naming every field that is wrong.
         """
-        answer = await self._ask(Request("POST", "/v1/journal", content=encoded(entry)), AppendAnswer)
+        answer = await self._ask(HttpRequest("POST", "/v1/journal", content=encoded(entry)), AppendAnswer)
         return answer.entries[0]
 
     async def append_batch(self, entries: Iterable[Entry]) -> tuple[Receipt, ...]:
@@ -121,7 +121,7 @@ class AsyncCrewJournal(AsyncOperations):
             "workspace_id": workspace_id,
             "include_archive": include_archive,
         }
-        return await self._ask(Request("GET", "/v1/journal", params_of(given)), EntriesAnswer)
+        return await self._ask(HttpRequest("GET", "/v1/journal", params_of(given)), EntriesAnswer)
 
     async def count(
         self,
@@ -134,7 +134,7 @@ class AsyncCrewJournal(AsyncOperations):
     ) -> CountAnswer:
         """How many entries pass the filters, archived ones only if ``include_archive``."""
         given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive}
-        return await self._ask(Request("GET", "/v1/journal/count", params_of(given)), CountAnswer)
+        return await self._ask(HttpRequest("GET", "/v1/journal/count", params_of(given)), CountAnswer)
 
     async def get(
         self,
@@ -150,7 +150,7 @@ class AsyncCrewJournal(AsyncOperations):
             NotFound: If there is no such entry, or the token may not see it.
         """
         params = params_of({"min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive})
-        return await self._ask(Request("GET", f"{entry_path(entry_id)}/entry", params), EntryAnswer)
+        return await self._ask(HttpRequest("GET", f"{entry_path(entry_id)}/entry", params), EntryAnswer)
 
     async def entries(
         self,
@@ -208,11 +208,11 @@ class AsyncCrewJournal(AsyncOperations):
 
     async def status(self, *, workspace_id: str | None = None) -> dict[str, Any]:
         """The state of the node and of the workspace."""
-        return object_of(await self._send(Request("GET", "/v1/status", params_of({"workspace_id": workspace_id}))))
+        return object_of(await self._send(HttpRequest("GET", "/v1/status", params_of({"workspace_id": workspace_id}))))
 
     async def embedder_status(self) -> dict[str, Any]:
         """The embedder and its last outcome."""
-        return object_of(await self._send(Request("GET", "/v1/admin/embedder")))
+        return object_of(await self._send(HttpRequest("GET", "/v1/admin/embedder")))
 
     def compare_models(self, one: str, other: str, **given: object) -> AsyncIterator[dict[str, Any]]:
         """Compare two models on logged queries (queries, k, recipe, workspace_id): progress records, then ``result``."""
@@ -246,10 +246,10 @@ class AsyncCrewJournal(AsyncOperations):
     async def _operate(self, operation: Operation[Any, _A], given: dict[str, Any]) -> _A:
         return await self._ask(request_of(operation, given), operation.answer)
 
-    async def _ask(self, request: Request, model: type[_A]) -> _A:
+    async def _ask(self, request: HttpRequest, model: type[_A]) -> _A:
         return request.answer_of(await self._send(request), model)
 
-    async def _send(self, request: Request) -> bytes:
+    async def _send(self, request: HttpRequest) -> bytes:
         attempt = 0
         while True:
             attempt += 1
@@ -263,7 +263,7 @@ class AsyncCrewJournal(AsyncOperations):
     async def _append_encoded(self, records: Sequence[bytes]) -> tuple[Receipt, ...]:
         if not records:
             return ()
-        return (await self._ask(Request("POST", "/v1/journal", content=body_of(records)), AppendAnswer)).entries
+        return (await self._ask(HttpRequest("POST", "/v1/journal", content=body_of(records)), AppendAnswer)).entries
 
     async def _append_all(self, batches: Iterable[Sequence[bytes]]) -> AsyncIterator[Receipt]:
         sent = 0
@@ -277,13 +277,13 @@ class AsyncCrewJournal(AsyncOperations):
     async def _records(self, name: str, given: Mapping[str, object] | None = None) -> AsyncIterator[dict[str, Any]]:
         body = None if given is None else present(given)
         lines = Lines()
-        async with self._stream(Request("POST", f"/v1/admin/{name}", json=body), None) as pieces:
+        async with self._stream(HttpRequest("POST", f"/v1/admin/{name}", json=body), None) as pieces:
             async for piece in pieces:
                 for line in lines.feed(piece):
                     yield record_of(line)
 
     @asynccontextmanager
-    async def _stream(self, request: Request, silence_s: float | None) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def _stream(self, request: HttpRequest, silence_s: float | None) -> AsyncIterator[AsyncIterator[bytes]]:
         timeout = httpx.Timeout(TIMEOUT_S, read=silence_s)
         async with self._http.stream(**request.arguments(), timeout=timeout) as answer:
             if answer.is_error:

@@ -49,7 +49,7 @@ Params = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One HTTP request.
 
     Attributes:
@@ -105,7 +105,7 @@ class Request:
             ) from None
 
 
-def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Request:
+def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> HttpRequest:
     """An operation as a request.
 
     Args:
@@ -128,8 +128,8 @@ def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Requ
         if name not in operation.path_fields and (value := given[name]) is not None and value != fields[name].default
     }
     if operation.has_body:
-        return Request(operation.method, path, json=rest, repeatable=operation.repeatable)
-    return Request(operation.method, path, params_of(rest), repeatable=operation.repeatable)
+        return HttpRequest(operation.method, path, json=rest, repeatable=operation.repeatable)
+    return HttpRequest(operation.method, path, params_of(rest), repeatable=operation.repeatable)
 
 
 def pause_before(attempt: int) -> float:
@@ -138,7 +138,7 @@ def pause_before(attempt: int) -> float:
     return base * (1 - _JITTER + 2 * _JITTER * random.random())  # spreads load; no secret
 
 
-def pause_after(error: Exception, attempt: int, request: Request) -> float:
+def pause_after(error: Exception, attempt: int, request: HttpRequest) -> float:
     """Seconds to wait after try number ``attempt`` failed.
 
     Raises:

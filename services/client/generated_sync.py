@@ -17,7 +17,7 @@ from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
 from ...schemas.errors import Unavailable
 from ...schemas.limits import ATOMIC_BATCH, LIST_LIMIT_MAX
 from ...schemas.operations.operation import Operation
-from .core import TIMEOUT_S, Request, checked, entry_path, object_of, params_of, pause_after, present, request_of
+from .core import TIMEOUT_S, HttpRequest, checked, entry_path, object_of, params_of, pause_after, present, request_of
 from .find import find
 from .generated import Operations
 from .streams import TAIL_SILENCE_S, Lines, Tail, record_of
@@ -68,7 +68,7 @@ class CrewJournal(Operations):
         Raises:
             InvalidEntry: Naming every field that is wrong.
         """
-        answer = self._ask(Request("POST", "/v1/journal", content=encoded(entry)), AppendAnswer)
+        answer = self._ask(HttpRequest("POST", "/v1/journal", content=encoded(entry)), AppendAnswer)
         return answer.entries[0]
 
     def append_batch(self, entries: Iterable[Entry]) -> tuple[Receipt, ...]:
@@ -120,7 +120,7 @@ class CrewJournal(Operations):
             "workspace_id": workspace_id,
             "include_archive": include_archive,
         }
-        return self._ask(Request("GET", "/v1/journal", params_of(given)), EntriesAnswer)
+        return self._ask(HttpRequest("GET", "/v1/journal", params_of(given)), EntriesAnswer)
 
     def count(
         self,
@@ -133,7 +133,7 @@ class CrewJournal(Operations):
     ) -> CountAnswer:
         """How many entries pass the filters, archived ones only if ``include_archive``."""
         given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive}
-        return self._ask(Request("GET", "/v1/journal/count", params_of(given)), CountAnswer)
+        return self._ask(HttpRequest("GET", "/v1/journal/count", params_of(given)), CountAnswer)
 
     def get(
         self,
@@ -149,7 +149,7 @@ class CrewJournal(Operations):
             NotFound: If there is no such entry, or the token may not see it.
         """
         params = params_of({"min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive})
-        return self._ask(Request("GET", f"{entry_path(entry_id)}/entry", params), EntryAnswer)
+        return self._ask(HttpRequest("GET", f"{entry_path(entry_id)}/entry", params), EntryAnswer)
 
     def entries(
         self,
@@ -207,11 +207,11 @@ class CrewJournal(Operations):
 
     def status(self, *, workspace_id: str | None = None) -> dict[str, Any]:
         """The state of the node and of the workspace."""
-        return object_of(self._send(Request("GET", "/v1/status", params_of({"workspace_id": workspace_id}))))
+        return object_of(self._send(HttpRequest("GET", "/v1/status", params_of({"workspace_id": workspace_id}))))
 
     def embedder_status(self) -> dict[str, Any]:
         """The embedder and its last outcome."""
-        return object_of(self._send(Request("GET", "/v1/admin/embedder")))
+        return object_of(self._send(HttpRequest("GET", "/v1/admin/embedder")))
 
     def compare_models(self, one: str, other: str, **given: object) -> Iterator[dict[str, Any]]:
         """Compare two models on logged queries (queries, k, recipe, workspace_id): progress records, then ``result``."""
@@ -245,10 +245,10 @@ class CrewJournal(Operations):
     def _operate(self, operation: Operation[Any, _A], given: dict[str, Any]) -> _A:
         return self._ask(request_of(operation, given), operation.answer)
 
-    def _ask(self, request: Request, model: type[_A]) -> _A:
+    def _ask(self, request: HttpRequest, model: type[_A]) -> _A:
         return request.answer_of(self._send(request), model)
 
-    def _send(self, request: Request) -> bytes:
+    def _send(self, request: HttpRequest) -> bytes:
         attempt = 0
         while True:
             attempt += 1
@@ -262,7 +262,7 @@ class CrewJournal(Operations):
     def _append_encoded(self, records: Sequence[bytes]) -> tuple[Receipt, ...]:
         if not records:
             return ()
-        return (self._ask(Request("POST", "/v1/journal", content=body_of(records)), AppendAnswer)).entries
+        return (self._ask(HttpRequest("POST", "/v1/journal", content=body_of(records)), AppendAnswer)).entries
 
     def _append_all(self, batches: Iterable[Sequence[bytes]]) -> Iterator[Receipt]:
         sent = 0
@@ -276,13 +276,13 @@ class CrewJournal(Operations):
     def _records(self, name: str, given: Mapping[str, object] | None = None) -> Iterator[dict[str, Any]]:
         body = None if given is None else present(given)
         lines = Lines()
-        with self._stream(Request("POST", f"/v1/admin/{name}", json=body), None) as pieces:
+        with self._stream(HttpRequest("POST", f"/v1/admin/{name}", json=body), None) as pieces:
             for piece in pieces:
                 for line in lines.feed(piece):
                     yield record_of(line)
 
     @contextmanager
-    def _stream(self, request: Request, silence_s: float | None) -> Iterator[Iterator[bytes]]:
+    def _stream(self, request: HttpRequest, silence_s: float | None) -> Iterator[Iterator[bytes]]:
         timeout = httpx.Timeout(TIMEOUT_S, read=silence_s)
         with self._http.stream(**request.arguments(), timeout=timeout) as answer:
             if answer.is_error:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...schemas.api import EntryRecord, TailGap
 from ...schemas.errors import CrewJournalError, TooManyTails, Unavailable
 from ...schemas.faults import error_of
-from .core import Request, params_of, pause_before
+from .core import HttpRequest, params_of, pause_before
 
 RESUME_FOR_S: Final = 60.0
 """Seconds a tail tries to come back before it gives up."""
@@ -61,13 +61,13 @@ class Tail:
         self._event = ""
         self._data: list[bytes] = []
 
-    def request(self) -> Request:
+    def request(self) -> HttpRequest:
         """The request of the next connection."""
         self._begin()
         headers = {"Accept": "text/event-stream"}
         if self._last is not None:
             headers["Last-Event-ID"] = str(self._last)
-        return Request("GET", "/v1/journal/stream", self._params, headers=headers)
+        return HttpRequest("GET", "/v1/journal/stream", self._params, headers=headers)
 
     def feed(self, piece: bytes) -> Iterator[EntryRecord]:
         """The entries that ``piece`` completes."""

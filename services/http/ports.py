@@ -13,7 +13,7 @@ from ..journal.intake.submitted import Appender
 from ..mcp.server import McpServer
 from ..memory.models import EmbeddingModels
 from ..memory.stores import MemoryStores
-from ..operating.long_work import Operations
+from ..operating.long_work import LongOperations
 from ..operating.status import NodeStatus
 from ..query.entries.live_tail import LiveTail
 from ..query.entries.queries import JournalQueries
@@ -69,7 +69,7 @@ class AppServices:
     desk: Desk
     tokens: TokenRegistry
     status: NodeStatus
-    operations: Operations
+    operations: LongOperations
     models: EmbeddingModels
     mcp: McpServer
     stores: MemoryStores

@@ -26,7 +26,7 @@ from ...schemas.errors import (
 from ...schemas.timestamps import format_ms, parse_ts, to_ms
 from ...schemas.views.workspaces import AgentRow
 from ..desk import Caller
-from ..memory.stores import STORE, VERSION, MemoryStores, Stored, Version, VersionFilter, memory_id_of
+from ..memory.stores import STORE, VERSION, MemoryStores, Stored, StoreVersion, VersionFilter, memory_id_of
 from .bodies import answer, read_model
 from .params import Params, whole_number
 from .problems import trace_id_of
@@ -205,7 +205,7 @@ def _memory(memory: Stored, store: str, *, full: bool) -> dict[str, Any]:
     }
 
 
-def _version(version: Version, store: str) -> dict[str, Any]:
+def _version(version: StoreVersion, store: str) -> dict[str, Any]:
     row, deleted = version.row, version.operation == "deleted"
     by_agent = row.actor_type == "agent"
     actor = {"type": "session_actor", "session_id": row.actor_id} if by_agent else None

@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from ..query.entries.live_tail import Cut, Gap, Seen, TailEvent
+from ..query.entries.live_tail import Cut, Gap, TailEntry, TailEvent
 
 SSE_TYPE: Final = "text/event-stream"
 _RETRY_MS: Final = 1_000
@@ -20,7 +20,7 @@ _RETRY_MS: Final = 1_000
 
 def frame(event: TailEvent) -> bytes:
     """One event on the wire; JSON never holds a line break."""
-    if isinstance(event, Seen):
+    if isinstance(event, TailEntry):
         return b"id: %d\nevent: entry\ndata: %s\n\n" % (event.entry.seq, event.entry.to_json())
     if isinstance(event, Gap):
         body = orjson.dumps({"missed": event.missed, "after": event.after, "before": event.before})
@@ -48,6 +48,6 @@ async def frames(
             if not counts():
                 yield frame(Cut("revoked", last))
                 return
-            if isinstance(event, Seen):
+            if isinstance(event, TailEntry):
                 last = event.entry.seq
             yield frame(event)

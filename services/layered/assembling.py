@@ -29,7 +29,7 @@ from ...schemas.timestamps import format_ms
 from ..desk import Caller
 from ..node import Answers, Node
 from .facts import shown_conflicts
-from .memories import Gathered, Memories, MemoryQuery
+from .memories import GatheredMemories, Memories, MemoryQuery
 from .state import LayeredState
 from .tokenizer import tokenizer_of
 
@@ -102,7 +102,7 @@ class Assembling:
             raise InvalidQuery(str(error), hint=hint, field="system") from None
 
     def _doubts(
-        self, caller: Caller, gathered: Gathered, context: Context, now_ms: int
+        self, caller: Caller, gathered: GatheredMemories, context: Context, now_ms: int
     ) -> tuple[list[FactConflict], tuple[str, ...]]:
         """Conflicts of facts in the context, and those of its facts that are not fresh."""
         inside = {item.id for item in context.items if item.source == "fact"}
@@ -125,7 +125,7 @@ class Assembling:
         )
         return conflicts, tuple(stale)
 
-    def _recorded(self, query: MemoryQuery, gathered: Gathered, context: Context) -> str | None:
+    def _recorded(self, query: MemoryQuery, gathered: GatheredMemories, context: Context) -> str | None:
         inside = [
             item
             for item in context.items
@@ -163,7 +163,7 @@ def _budget(request: ContextRequest, budget: Budget) -> Budget:
 
 def _answer(
     context: Context,
-    gathered: Gathered,
+    gathered: GatheredMemories,
     phase: Phase,
     tokenizer: str,
     conflicts: list[FactConflict],

@@ -16,7 +16,7 @@ from ...schemas.rules.salience import Weights
 from ...schemas.settings import LayeredSettings
 from ...schemas.views import WORKSPACE_SETTINGS
 from ...schemas.views.workspaces import read_workspace_settings
-from ..kept import Kept, in_thread
+from ..kept import KeptValues, in_thread
 
 UNBOUNDED_TOKENS: Final = 1_000_000
 """The budget of a node whose context budget is switched off."""
@@ -64,10 +64,10 @@ class LayeredChoices:
         return replace(self, weights=weights, budget=budget, episodic_ttl_hours=ttl)
 
 
-def kept_choices(node: LayeredChoices, views: ViewReader) -> Kept[str, LayeredChoices]:
+def kept_choices(node: LayeredChoices, views: ViewReader) -> KeptValues[str, LayeredChoices]:
     """The settings of each workspace."""
 
     def read(workspace_id: str) -> LayeredChoices:
         return node.overridden(read_workspace_settings(views, workspace_id))
 
-    return Kept(views, (WORKSPACE_SETTINGS,), in_thread(read))
+    return KeptValues(views, (WORKSPACE_SETTINGS,), in_thread(read))

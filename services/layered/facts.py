@@ -24,7 +24,7 @@ from ...schemas.timestamps import format_ms
 from ...schemas.views import FACTS_PROJECTION, IMPORTANCE_PROJECTION
 from ..desk import Caller
 from ..node import Answers, Decided, Node
-from ..palace.graph import KnowledgeGraph, Layered, fact_fields
+from ..palace.graph import KnowledgeGraph, LayeredFields, fact_fields
 from ..query.query_embedding import QueryVector
 from .fact_index import FactIndex, KnownFact
 from .state import LayeredState
@@ -100,7 +100,7 @@ class LayeredFacts:
             source_closet=request.source_drawer_id,
             source_entry_id=request.source_entry_id,
         )
-        also = Layered(
+        also = LayeredFields(
             request.namespace, request.text, request.fact_type, request.half_life_hours, request.single_valued
         )
         added = await self._graph.add(caller, request_, also)

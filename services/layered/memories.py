@@ -35,7 +35,7 @@ from ...schemas.rules.tiers import TIERS, Scope, owner_of
 from ...schemas.timestamps import format_ms, from_ms, parse_ts, to_ms
 from ...schemas.views.drawers import PALACE_IDENTITIES
 from ..desk import Caller
-from ..kept import Kept
+from ..kept import KeptValues
 from ..memory.documents.addressing import check_own
 from ..memory.documents.owned import OwnedDocuments
 from ..memory.providers.prompts import StoredPrompts
@@ -73,7 +73,7 @@ _CONTRADICTED: Final = frozenset({State.CONTRADICTED, State.DISPUTED})
 
 
 @dataclass(slots=True)
-class Gathered:
+class GatheredMemories:
     """The gathered memories.
 
     Attributes:
@@ -130,7 +130,7 @@ class Memories:
         self._facts = node.use(LayeredFacts)
         self._recall = node.recall
         self._runs = node.use(Runs)
-        self._identity = Kept(node.views, (PALACE_IDENTITIES,), DrawerReader(node.views).identity)
+        self._identity = KeptValues(node.views, (PALACE_IDENTITIES,), DrawerReader(node.views).identity)
         self._search = node.use(DrawerSearch)
         self._documents = node.use(StoredPrompts)
         self._registry = node.use(Registry)
@@ -138,7 +138,7 @@ class Memories:
         self._terms: Callable[[str], frozenset[int]] = lru_cache(8_192)(lambda text: frozenset(analyzer.terms(text)))
         node.ends.callback(self._identity.close)
 
-    async def gather(self, query: MemoryQuery) -> Gathered:
+    async def gather(self, query: MemoryQuery) -> GatheredMemories:
         """All candidates of a context."""
         check_own(query.caller, query.request)
         (known, recalled, drawers, documents, working) = await asyncio.gather(
@@ -154,7 +154,7 @@ class Memories:
         of_run = {candidate.item.id for candidate in working}
         candidates = [*working, *(hit for hit in hits if hit.item.id not in of_run), *drawers, *documents]
         uses = await self._uses.of(query.caller.workspace_id)
-        gathered = Gathered(recall=answer)
+        gathered = GatheredMemories(recall=answer)
         texts = []
         for candidate in candidates:
             texts.append(

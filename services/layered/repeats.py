@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ...schemas.rules.context.selection import Item
 from ...schemas.rules.text import Analyzer
-from ..query.arranging import Text
+from ..query.arranging import ComparedText
 
 _PRECEDENCE: Final = {"entry": 0, "fact": 1, "identity": 2, "document": 3, "drawer": 4}
 _TURNS: Final = re.compile(r"\n[ \t]*\n+")
@@ -69,7 +69,7 @@ class _Words:
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownTexts:
     """Texts that are kept, found by their rarest word: of two repeats, one has nearly all words of the other."""
 
     analyzer: Analyzer
@@ -79,10 +79,10 @@ class _Known:
     by_rarest: dict[str, list[str]] = field(default_factory=dict)
     by_word: dict[str, list[str]] = field(default_factory=dict)
     place_of: dict[str, int] = field(default_factory=dict)
-    texts: dict[str, Text] = field(default_factory=dict)
+    texts: dict[str, ComparedText] = field(default_factory=dict)
 
     @classmethod
-    def among(cls, words: Mapping[str, frozenset[str]], analyzer: Analyzer) -> _Known:
+    def among(cls, words: Mapping[str, frozenset[str]], analyzer: Analyzer) -> _KnownTexts:
         """Nothing kept yet of these texts, each with its words. A word of one text alone leads to no other."""
         held = Counter(chain.from_iterable(words.values()))
         shared = {word for word, count in held.items() if count > 1}
@@ -119,9 +119,9 @@ class _Known:
         for word in self.words[text] & self.telling:
             self.by_word.setdefault(word, []).append(text)
 
-    def _of(self, text: str) -> Text:
+    def _of(self, text: str) -> ComparedText:
         if text not in self.texts:
-            self.texts[text] = Text(_Words(text), self.analyzer)
+            self.texts[text] = ComparedText(_Words(text), self.analyzer)
         return self.texts[text]
 
 
@@ -134,7 +134,7 @@ def distinct(memories: Sequence[Said], analyzer: Analyzer) -> Distinct:
     """
     order = sorted(range(len(memories)), key=lambda at: _precedence(memories[at].item))
     parts = [_parts(memory) for memory in memories]
-    known = _Known.among({part: _words_of(part) for some in parts for part in some}, analyzer)
+    known = _KnownTexts.among({part: _words_of(part) for some in parts for part in some}, analyzer)
     items: list[Item | None] = [memory.item for memory in memories]
     repeated: list[tuple[Item, str]] = []
     moved: dict[int, int] = {}

@@ -14,7 +14,7 @@ from .runs import Runs, since_of
 from .state import LayeredState
 
 
-class Layered:
+class LayeredMemory:
     """The use-cases that are for several kinds of memory."""
 
     def __init__(self, node: Node) -> None:
@@ -50,7 +50,7 @@ class Layered:
 
 
 ANSWERS: Final[Answers] = (
-    (ops.LAYERED_WRITE, Layered.write),
-    (ops.LAYERED_READ, Layered.read),
-    (ops.LAYERED_QUERY, Layered.query),
+    (ops.LAYERED_WRITE, LayeredMemory.write),
+    (ops.LAYERED_READ, LayeredMemory.read),
+    (ops.LAYERED_QUERY, LayeredMemory.query),
 )

@@ -16,7 +16,7 @@ from ...schemas.sweep_list import CONSOLIDATION
 from ...schemas.timestamps import to_ms
 from ...schemas.views import ENTRIES, SWEEPS
 from ..node import Node
-from .ticks import Tick, record_tick
+from .ticks import DueTick, record_tick
 
 RUN: Final = "run.completed"
 WINDOW_MS: Final = 30 * 60_000
@@ -48,7 +48,7 @@ class AfterRuns:
         """
         due = await asyncio.to_thread(self._due, to_ms(self._clock()))
         for (workspace_id, crew_id), ended_ms in due.items():
-            tick = Tick(ended_ms + 1, workspace_id, CONSOLIDATION.name)
+            tick = DueTick(ended_ms + 1, workspace_id, CONSOLIDATION.name)
             payload = SweepTicked(sweep=CONSOLIDATION.name, due=tick.due, crew_id=crew_id)
             summary = f"A consolidation of crew {crew_id} is due after a completed run"
             await record_tick(self._journal, tick, payload, f"after_run/{crew_id}", summary)

@@ -19,7 +19,7 @@ from ...schemas.errors import NotFound
 from ...schemas.ports import ViewReader
 from ...schemas.views import RECEIPTS
 from ..node import Node
-from ..query.hot.scope import Scope, ScopeKind
+from ..query.hot.scope import RecallScope, ScopeKind
 from ..query.measures.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
 from ..query.model_search import ModelRanking, ModelSearch
 from ..query.recipes import Recipe, recipe_named
@@ -35,7 +35,7 @@ class LoggedQuery:
     """A query and its scope."""
 
     text: str
-    scope: Scope
+    scope: RecallScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Compared:
 def logged_queries(views: ViewReader, workspace_id: str, limit: int) -> list[LoggedQuery]:
     """The latest distinct queries of a workspace, newest first; blocking."""
     rows = views.rows(_LOGGED, [workspace_id, limit])
-    return [LoggedQuery(query, Scope(ScopeKind(scope), agent, crew)) for query, scope, agent, crew in rows]
+    return [LoggedQuery(query, RecallScope(ScopeKind(scope), agent, crew)) for query, scope, agent, crew in rows]
 
 
 class ModelComparison:

@@ -51,7 +51,7 @@ _SIZES: Final = f"""SELECT owner, tier, doc_key, bytes FROM {DOCUMENTS} WHERE wo
 
 
 @dataclass(frozen=True, slots=True)
-class _Owner:
+class _FileOwner:
     """Whose document it is, as ``address_of`` takes it."""
 
     scope: str | None
@@ -60,7 +60,7 @@ class _Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _TextFile:
     """A document that has a text."""
 
     address: DocumentAddress
@@ -210,14 +210,14 @@ class Files:
         seqs = [await move(self._store, caller, source, target) for source, target in moves]
         return MemoryFileAnswer(text=f"Successfully renamed {old_path} to {new_path}", seq=seqs[-1])
 
-    async def _file(self, caller: Caller, request: MemoryFileRequest, inner: str) -> _File | None:
+    async def _file(self, caller: Caller, request: MemoryFileRequest, inner: str) -> _TextFile | None:
         """The file at a path; None if there is none."""
         place = place_of(inner)
         if place is None:
             return None
         address = self._address(caller, request, place)
         row = await self._store.present(address)
-        return None if row is None or row.retracted else _File(address, row)
+        return None if row is None or row.retracted else _TextFile(address, row)
 
     async def _sizes(self, caller: Caller, request: MemoryFileRequest) -> dict[str, int]:
         """The path and the bytes of every file that the caller may read."""
@@ -230,7 +230,7 @@ class Files:
         return {path_of(owner, tier, key): size for owner, tier, key, size in rows if tier in TIERS}
 
     def _address(self, caller: Caller, request: MemoryFileRequest, place: DocumentPlace) -> DocumentAddress:
-        owner = _Owner(place.scope.value, request.agent_id, request.crew_id)
+        owner = _FileOwner(place.scope.value, request.agent_id, request.crew_id)
         return address_of(caller, owner, place.tier, place.key, self._clock().astimezone(UTC).date())
 
     def _writable(self, caller: Caller, request: MemoryFileRequest, place: DocumentPlace | None) -> DocumentAddress:

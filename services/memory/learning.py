@@ -29,7 +29,7 @@ from ..node import Answers, Node
 from .learned import Learned
 from .sweep_now import reported
 from .sweeps import Sweeps
-from .ticks import Tick, record_tick
+from .ticks import DueTick, record_tick
 
 WAIT_S: Final = 2.0
 """Seconds that a request waits for the end of its consolidation: a person waits for the answer, and a run that asks a chat
@@ -88,7 +88,7 @@ class Learning:
                     f"the consolidation of {format_ms(running[0][0])} has not finished",
                     hint="ask again when it has; `crew-journal status` shows the sweeps",
                 )
-            tick = Tick(to_ms(self._node.clock()), workspace_id, CONSOLIDATION.name)
+            tick = DueTick(to_ms(self._node.clock()), workspace_id, CONSOLIDATION.name)
             since = format_ms(tick.due_ms - int(request.since[:-1]) * _UNITS_MS[request.since[-1]])
             payload = SweepTicked(sweep=CONSOLIDATION.name, due=tick.due, crew_id=request.crew_id, since=since)
             of = f"crew {request.crew_id}" if request.crew_id is not None else "all crews"

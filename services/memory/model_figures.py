@@ -32,7 +32,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ModelReading:
     """The figures of every model, in one workspace or in all.
 
     Attributes:
@@ -76,7 +76,7 @@ class ModelFigures:
         self._views = views
         self._wanted = wanted
 
-    async def read(self, workspace_id: str | None) -> Reading:
+    async def read(self, workspace_id: str | None) -> ModelReading:
         """Everything at once, of one workspace or (None) of all."""
         return await asyncio.to_thread(self._read, workspace_id)
 
@@ -92,11 +92,11 @@ class ModelFigures:
     def _states(self) -> dict[str, str]:
         return {str(model): str(state) for model, state in self._views.rows(_STATES)}
 
-    def _read(self, workspace_id: str | None) -> Reading:
+    def _read(self, workspace_id: str | None) -> ModelReading:
         views = self._views
         vectors = {
             str(model): (int(count), int(refused), int(dim or 0))
             for model, count, refused, dim in views.rows(_VECTORS, [workspace_id])
         }
         ((embeddable,),) = views.rows(_EMBEDDABLE, [workspace_id])
-        return Reading(self._states(), vectors, read_active_models(views), self._wanted(), int(embeddable))
+        return ModelReading(self._states(), vectors, read_active_models(views), self._wanted(), int(embeddable))

@@ -14,7 +14,7 @@ from ...schemas.rules.publishers import is_publisher
 from ...schemas.rules.tiers import Scope, owner_of
 from ...schemas.views import RETRACTIONS
 from ...schemas.views.learning import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
-from ..kept import Kept, in_thread
+from ..kept import KeptValues, in_thread
 from .learned import NOW, Learned
 
 KEPT: Final = 1_000
@@ -51,7 +51,7 @@ class PromptLearning:
 
     def __init__(self, views: ViewReader) -> None:
         self._learned = Learned(views)
-        self._kept = Kept(views, _TABLES, in_thread(self._now), most=KEPT)
+        self._kept = KeptValues(views, _TABLES, in_thread(self._now), most=KEPT)
         self.close = self._kept.close
 
     async def of(self, workspace_id: str, crew_id: str) -> CrewLearning:

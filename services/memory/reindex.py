@@ -23,7 +23,7 @@ from ...schemas.timestamps import to_ms
 from ...schemas.views import EMBEDDINGS, ENTRIES
 from ..desk import Caller
 from ..node import Answers, Node
-from .ticks import Tick, publish_tick
+from .ticks import DueTick, publish_tick
 
 _MODELS: Final = f"SELECT DISTINCT model FROM {EMBEDDINGS} WHERE workspace_id = $workspace"
 _REFUSED: Final = f"""SELECT count(*) FROM {EMBEDDINGS}
@@ -53,7 +53,7 @@ class Reindexing:
         requested = await self._node.decide(
             caller, payload, f"reindex by embed policy {payload.policy}, {refused} refused texts are tried again"
         )
-        tick = Tick(to_ms(self._node.clock()), workspace_id, INDEX.name)
+        tick = DueTick(to_ms(self._node.clock()), workspace_id, INDEX.name)
         await publish_tick(self._node.journal, tick)
         return ReindexAnswer(
             workspace_id=workspace_id,

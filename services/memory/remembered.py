@@ -20,7 +20,7 @@ from ...schemas.rules.relations import SIMILAR
 from ...schemas.rules.remembered import TOKENS_DEFAULT, Note, NoteLines, notes_text
 from ...schemas.views import ENTRIES, IMPORTANCE, RELATIONS, RETRACTIONS, SUPERSESSIONS, WORKSPACE_SETTINGS
 from ...schemas.views.workspaces import read_workspace_settings
-from ..kept import Kept, in_thread
+from ..kept import KeptValues, in_thread
 from ..query.entries.marks import add_marks
 from ..query.entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry
 from .learned import NOW
@@ -56,7 +56,7 @@ class RememberedNotes:
 
     def __init__(self, views: ViewReader) -> None:
         self._views = views
-        self._tokens = Kept(views, (WORKSPACE_SETTINGS,), in_thread(self._budget))
+        self._tokens = KeptValues(views, (WORKSPACE_SETTINGS,), in_thread(self._budget))
         self._notes: dict[_Key, list[Note]] = {}
         self._generation = views.generation
         self._unsubscribe = views.subscribe(self._follow)

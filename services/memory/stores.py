@@ -49,7 +49,7 @@ class Stored(NamedTuple):
     content: str
 
 
-class Version(NamedTuple):
+class StoreVersion(NamedTuple):
     """A version, what it did, and its text if that was asked for and is still there."""
 
     row: VersionRow
@@ -190,7 +190,7 @@ class MemoryStores:
 
     async def versions(
         self, caller: Caller, store_id: str, wanted: VersionFilter, limit: int, *, full: bool
-    ) -> list[Version]:
+    ) -> list[StoreVersion]:
         """Versions, newest first, with their texts if ``full``."""
         await check_enabled(self._store.enabled, caller)
         workspace_id, owner = self._owner(caller, store_id)
@@ -206,7 +206,7 @@ class MemoryStores:
         version_rows = await asyncio.to_thread(self._views.rows, _VERSIONS, values)
         return await asyncio.to_thread(lambda: list(self._versions(caller, version_rows, full=full)))
 
-    async def version(self, caller: Caller, store_id: str, version_id: str, *, full: bool) -> Version:
+    async def version(self, caller: Caller, store_id: str, version_id: str, *, full: bool) -> StoreVersion:
         """A version.
 
         Raises:
@@ -221,7 +221,7 @@ class MemoryStores:
             raise _no("memory version", version_id)
         return versions[0]
 
-    def _versions(self, caller: Caller, rows: Sequence[Sequence[Any]], *, full: bool) -> Iterator[Version]:
+    def _versions(self, caller: Caller, rows: Sequence[Sequence[Any]], *, full: bool) -> Iterator[StoreVersion]:
         for values in rows:
             row, operation = VersionRow(*values[:-1]), values[-1]
             address = _address(caller, row.owner, row.doc_key)
@@ -232,7 +232,7 @@ class MemoryStores:
                     text = shown(caller, address.label, text, None if caller.administers else finding_in(text))
                 except VersionGone:
                     text = None
-            yield Version(row, operation, memory_id_of(address.row_key), text)
+            yield StoreVersion(row, operation, memory_id_of(address.row_key), text)
 
     def _owner(self, caller: Caller, store_id: str) -> tuple[str, str]:
         return caller.workspace_id, owner_of(Scope.AGENT, _agent(caller, store_id))

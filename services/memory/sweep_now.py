@@ -21,7 +21,7 @@ from ...schemas.views import ENTRIES
 from ..desk import Caller
 from ..node import Answers, Node
 from .sweeps import Sweeps
-from .ticks import Tick, publish_tick
+from .ticks import DueTick, publish_tick
 
 WAIT_S: Final = 25.0
 """Seconds to wait for a sweep's end: less than a client waits for an answer (40), more than a night's health takes."""
@@ -65,7 +65,7 @@ class SweepNow:
             Unavailable: If the sweep does not end in time; it goes on all the same.
         """
         await self._node.use(Sweeps).catch_up(workspace_id)
-        tick = Tick(to_ms(self._node.clock()), workspace_id, sweep.name)
+        tick = DueTick(to_ms(self._node.clock()), workspace_id, sweep.name)
         ticked = await publish_tick(self._node.journal, tick)
         try:
             async with asyncio.timeout(self._wait_s):
@@ -79,14 +79,14 @@ class SweepNow:
         return answer
 
 
-async def reported(views: ViewReader, tick: Tick, after: int) -> SweepAnswer:
+async def reported(views: ViewReader, tick: DueTick, after: int) -> SweepAnswer:
     """Wait for the report of the sweep of a tick at sequence ``after``; the caller bounds the time."""
     while (answer := await asyncio.to_thread(report_of, views, tick, after)) is None:  # noqa: ASYNC110
         await asyncio.sleep(POLL_S)  # the finish may come from another node, so there is no event to wait for
     return answer
 
 
-def report_of(views: ViewReader, tick: Tick, after: int) -> SweepAnswer | None:
+def report_of(views: ViewReader, tick: DueTick, after: int) -> SweepAnswer | None:
     """The report of the sweep of a tick at sequence ``after``; None while there is none; blocking."""
     for seq, payload in views.rows(_FINISHED, [tick.workspace_id, SweepFinished.ENTRY_TYPE, after]):
         fields: dict[str, Any] = orjson.loads(payload)

@@ -32,7 +32,7 @@ from ...schemas.views import (
 from ..desk import Caller
 from ..endings import end_task
 from ..node import Node
-from .ticks import Tick, publish_tick, record_tick
+from .ticks import DueTick, publish_tick, record_tick
 
 POLL_S: Final = 30.0
 """Seconds between looks at the clock; a night's sweep need not start on the second."""
@@ -120,7 +120,7 @@ class Sweeps:
         async with self._turn:
             due_ms = to_ms(self._clock())
             await self._publish_missed(workspace_id, due_ms)
-            recorded = await publish_tick(self._journal, Tick(due_ms, workspace_id, sweep))
+            recorded = await publish_tick(self._journal, DueTick(due_ms, workspace_id, sweep))
             visible = await self._node.shows(recorded.seq, *DECAY.views, wait_s=FOLD_WAIT_S)
             finished = await self._finish_decays() if visible else {}
         decayed = finished.get(workspace_id) if sweep == DECAY.name else None
@@ -151,12 +151,12 @@ class Sweeps:
         """
         async with self._turn:
             due = await self._due(to_ms(self._clock()))
-            by_workspace: dict[str, list[Tick]] = {}
+            by_workspace: dict[str, list[DueTick]] = {}
             for tick in due:
                 by_workspace.setdefault(tick.workspace_id, []).append(tick)
             at_once = asyncio.Semaphore(AT_ONCE)
 
-            async def publish(ticks: list[Tick]) -> int:
+            async def publish(ticks: list[DueTick]) -> int:
                 async with at_once:
                     return [(await publish_tick(self._journal, tick)).seq for tick in ticks][-1]
 
@@ -182,14 +182,14 @@ class Sweeps:
                 _log.exception("sweeps.failed")
             await asyncio.sleep(self._poll_s)
 
-    async def _due(self, now_ms: int) -> list[Tick]:
+    async def _due(self, now_ms: int) -> list[DueTick]:
         """The ticks due since each workspace's last ones, in order of due time."""
         first = await asyncio.to_thread(self._views.rows, _BEGUN, [])
         rows = await asyncio.to_thread(self._views.rows, _LAST, [])
         last = {(workspace, sweep): due_ms for workspace, sweep, due_ms in rows}
         return sorted(
             (
-                Tick(due_ms, workspace, sweep.name)
+                DueTick(due_ms, workspace, sweep.name)
                 for workspace, first_ms in first
                 for sweep in ALL_SWEEPS
                 for due_ms in due_times(sweep.schedule, last.get((workspace, sweep.name), first_ms), now_ms)
@@ -207,7 +207,7 @@ class Sweeps:
         rows = await asyncio.to_thread(self._views.rows, _UNFINISHED, [])
         last = 0
         for workspace_id, due_ms, decayed in rows:
-            tick = Tick(due_ms, workspace_id, DECAY.name)
+            tick = DueTick(due_ms, workspace_id, DECAY.name)
             payload = SweepFinished(sweep=DECAY.name, due=tick.due, counts={"decayed": decayed})
             summary = f"The decay sweep of {tick.due} is done"
             done = await record_tick(self._journal, tick, payload, "sweep_finished", summary)

@@ -24,7 +24,7 @@ _ID_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class DueTick:
     """One due time of one sweep; ``due_ms`` in milliseconds since the epoch."""
 
     due_ms: int
@@ -37,7 +37,7 @@ class Tick:
         return format_ms(self.due_ms)
 
 
-async def publish_tick(journal: Recorder, tick: Tick) -> Appended:
+async def publish_tick(journal: Recorder, tick: DueTick) -> Appended:
     """Record that a sweep is due; the same tick twice is recorded once.
 
     Raises:
@@ -47,7 +47,7 @@ async def publish_tick(journal: Recorder, tick: Tick) -> Appended:
     return await record_tick(journal, tick, payload, "sweep", f"The {tick.sweep} sweep of {tick.due} is due")
 
 
-async def record_tick(journal: Recorder, tick: Tick, payload: ControlPayload, name: str, summary: str) -> Appended:
+async def record_tick(journal: Recorder, tick: DueTick, payload: ControlPayload, name: str, summary: str) -> Appended:
     """Record an event of a tick, once; ``name`` distinguishes events of the same tick.
 
     Raises:

@@ -28,7 +28,7 @@ from ...schemas.views.journal import EMBED_POLICIES
 from ..desk import Caller
 from ..node import Answers, Node
 from ..query.unknown_names import refuse_unknown_workspace
-from .ticks import Tick, publish_tick
+from .ticks import DueTick, publish_tick
 
 _SETTINGS: Final = f"SELECT cost_nudge_usd, settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 _WORKSPACES: Final = f"""SELECT workspace_id, count(ts_ms), count(DISTINCT agent_id), count(DISTINCT crew_id), max(ts_ms)
@@ -85,7 +85,7 @@ class WorkspaceSettingsService:
             decided = await self._node.decide(caller, configured, summary)
             self._last_change = decided.seq
         if embeds and not embeds_speech(policy, before.chosen.embed_chat):
-            await publish_tick(self._node.journal, Tick(to_ms(self._node.clock()), workspace_id, INDEX.name))
+            await publish_tick(self._node.journal, DueTick(to_ms(self._node.clock()), workspace_id, INDEX.name))
         return _answer(workspace_id, configured, policy, decided.seq)
 
     async def list(self, caller: Caller, _asked: ops.WorkspacesRequest) -> ops.WorkspacesAnswer:

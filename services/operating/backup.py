@@ -39,7 +39,7 @@ STREAMS: Final = (JOURNAL_STREAM, DEADLETTER_STREAM)
 Connect = Callable[[AsyncExitStack, str], Awaitable[BrokerConnection]]
 
 
-class Part(BaseModel):
+class BackupStream(BaseModel):
     """A stream in a backup.
 
     Attributes:
@@ -71,7 +71,7 @@ class Manifest(BaseModel):
     format: int
     version: str
     made_at: datetime
-    streams: dict[str, Part]
+    streams: dict[str, BackupStream]
     subject_key: str | None = None
 
     @property
@@ -116,7 +116,7 @@ class BackupFile:
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb")
         self._archive = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED)
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, BackupStream] = {}
         self._open: tuple[Any, Any, Mapping[str, Any]] | None = None
         self._subject_key: str | None = None
         self.size = 0
@@ -151,7 +151,9 @@ class BackupFile:
         self._open = None
         file.close()
         name, size = about["stream"], self._archive.getinfo(about["stream"]).file_size
-        self._parts[name] = Part(sha256=digest.hexdigest(), size=size, config=about["config"], state=about["state"])
+        self._parts[name] = BackupStream(
+            sha256=digest.hexdigest(), size=size, config=about["config"], state=about["state"]
+        )
 
     def close(self) -> None:
         """Finish the archive."""

@@ -16,7 +16,7 @@ Progress = Callable[[int, int], None]
 Records = AsyncIterator[Mapping[str, Any]]
 
 
-class Operations:
+class LongOperations:
     """Runs the long operations, one at a time.
 
     Args:

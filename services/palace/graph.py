@@ -32,7 +32,7 @@ from .facts import BY_START, LATEST_FIRST, FactReader
 
 
 @dataclass(frozen=True, slots=True)
-class Layered:
+class LayeredFields:
     """The fields of a fact (``FactAsserted``) that only layered memory sets."""
 
     namespace: str = ""
@@ -42,7 +42,7 @@ class Layered:
     single_valued: bool = False
 
 
-PLAIN: Final = Layered()
+PLAIN: Final = LayeredFields()
 
 
 class KnowledgeGraph:
@@ -66,7 +66,9 @@ class KnowledgeGraph:
         self._writing = asyncio.Lock()
         self._last_write = 0
 
-    async def add(self, caller: Caller, request: ops.KgAddRequest, layered: Layered | None = None) -> ops.KgAddAnswer:
+    async def add(
+        self, caller: Caller, request: ops.KgAddRequest, layered: LayeredFields | None = None
+    ) -> ops.KgAddAnswer:
         """Record a fact, and the end of what it replaces; returns after the ack.
 
         Args:

@@ -45,7 +45,7 @@ _ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedDrawer:
     """A drawer that was found."""
 
     drawer: HotDrawer
@@ -72,30 +72,31 @@ class DrawerQuery:
     now_ms: int = 0
 
 
-def rank_drawers(index: DrawerIndex, query: DrawerQuery) -> list[Ranked]:
+def rank_drawers(index: DrawerIndex, query: DrawerQuery) -> list[RankedDrawer]:
     """The best drawers: score descending, then newer, then by id."""
     arms = _Arms(index, query)
     scores = dict(arms.seed_scores() if query.recipe is PalaceRecipe.PALACE_SEED else arms.default_scores())
     best = sorted(scores, key=lambda slot: (-scores[slot], -index.at(slot).filed_ms, index.at(slot).drawer_id))
     return [
-        Ranked(index.at(slot), index.texts.text_of(slot).text, arms.similarity(slot), scores[slot])
+        RankedDrawer(index.at(slot), index.texts.text_of(slot).text, arms.similarity(slot), scores[slot])
         for slot in best[: query.limit]
     ]
 
 
-def alike_drawers(index: DrawerIndex, vector: Floats, least: float, limit: int) -> list[Ranked]:
+def alike_drawers(index: DrawerIndex, vector: Floats, least: float, limit: int) -> list[RankedDrawer]:
     """The drawers whose cosine with a vector is at least ``least``, the most similar first."""
     cosines = cosines_of(index.texts, index.texts.live, vector)
     slots = np.flatnonzero(cosines >= least)
     best = best_of([index.texts], [slots], [cosines[slots]], limit)
     return [
-        Ranked(index.at(slot), index.texts.text_of(slot).text, min(1.0, cosine), cosine) for _, slot, cosine in best
+        RankedDrawer(index.at(slot), index.texts.text_of(slot).text, min(1.0, cosine), cosine)
+        for _, slot, cosine in best
     ]
 
 
 def alike_by_words(
     index: DrawerIndex, analyzer: Analyzer, text: str, least: float, limit: int, *, embedded: bool
-) -> list[Ranked]:
+) -> list[RankedDrawer]:
     """The drawers whose counts of words have at least this cosine with those of a text.
 
     With ``embedded``, those that have a vector are left out.
@@ -113,7 +114,9 @@ def alike_by_words(
         among &= texts.matrix.lacking(len(texts))
     slots = np.flatnonzero(among)
     best = best_of([texts], [slots], [cosines[slots]], limit)
-    return [Ranked(index.at(slot), texts.text_of(slot).text, min(1.0, cosine), cosine) for _, slot, cosine in best]
+    return [
+        RankedDrawer(index.at(slot), texts.text_of(slot).text, min(1.0, cosine), cosine) for _, slot, cosine in best
+    ]
 
 
 class _Arms:

@@ -51,7 +51,7 @@ from ...schemas.rules.palace.places import DIARY, agent_slug
 from ...schemas.timestamps import format_ms
 from ..desk import Caller
 from ..node import Answers, Node
-from .ranking import Ranked
+from .ranking import RankedDrawer
 from .rows import Drawer, DrawerReader, shown_text
 from .searching import DrawerSearch
 
@@ -111,7 +111,7 @@ class PalaceReading:
         ]
         return _text(render_search(request.query, drawers), receipt)
 
-    async def _found(self, caller: Caller, request: ops.PalaceSearchRequest) -> tuple[list[Ranked], str | None]:
+    async def _found(self, caller: Caller, request: ops.PalaceSearchRequest) -> tuple[list[RankedDrawer], str | None]:
         """Hits, best first, and the receipt of the search."""
         hits, model = await self._search.search(
             caller.workspace_id,
@@ -216,7 +216,7 @@ class PalaceReading:
         return tuple(RoomCount(wing=wing, room=room, count=count) for wing, room, count in rooms)
 
     def _recorded(
-        self, caller: Caller, request: ops.PalaceSearchRequest, hits: list[Ranked], model: str | None
+        self, caller: Caller, request: ops.PalaceSearchRequest, hits: list[RankedDrawer], model: str | None
     ) -> str | None:
         entries = tuple(hit.drawer.entry_id for hit in hits)
         searched = MemorySearched(
@@ -250,11 +250,11 @@ def _diary_entry(caller: Caller, drawer: Drawer) -> DiaryEntry:
     )
 
 
-def _hits(caller: Caller, hits: list[Ranked]) -> tuple[DrawerHit, ...]:
+def _hits(caller: Caller, hits: list[RankedDrawer]) -> tuple[DrawerHit, ...]:
     return tuple(_hit(caller, hit) for hit in hits)
 
 
-def _hit(caller: Caller, hit: Ranked) -> DrawerHit:
+def _hit(caller: Caller, hit: RankedDrawer) -> DrawerHit:
     drawer = hit.drawer
     text = shown_text(caller, drawer.drawer_id, hit.content)
     return DrawerHit(

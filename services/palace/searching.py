@@ -19,7 +19,7 @@ from ..query.chunks.cache import CacheFigures, TextCache
 from ..query.chunks.search import Floats
 from ..query.query_embedding import QueryEmbedder
 from .drawer_index import DrawerIndex, DrawerUses, HotDrawer, extend_drawers, load_drawers
-from .ranking import DrawerQuery, Ranked, alike_by_words, alike_drawers, rank_drawers
+from .ranking import DrawerQuery, RankedDrawer, alike_by_words, alike_drawers, rank_drawers
 
 ALIKE_AMONG: Final = 50
 """Nearest drawers that are looked through for duplicates: several versions of one statement are near each other."""
@@ -73,7 +73,7 @@ class DrawerSearch:
         recipe: PalaceRecipe = PalaceRecipe.DEFAULT,
         agent_id: str = "",
         min_seq: int = 0,
-    ) -> tuple[list[Ranked], str | None]:
+    ) -> tuple[list[RankedDrawer], str | None]:
         """The best drawers of a place, and the model whose vectors were compared."""
         index, vector = await self._embedded(workspace_id, text, min_seq)
         query = query_of(text, self._analyzer, vector, None, None)
@@ -90,7 +90,9 @@ class DrawerSearch:
         """Entry of a drawer → how often it was read; those that were never read are not in it."""
         return (await self._cache.get(workspace_id)).uses
 
-    async def alike(self, workspace_id: str, text: str, least: float, limit: int, min_seq: int = 0) -> list[Ranked]:
+    async def alike(
+        self, workspace_id: str, text: str, least: float, limit: int, min_seq: int = 0
+    ) -> list[RankedDrawer]:
         """Drawers that say almost the same: by cosine, and by their words those that have no vector.
 
         A drawer with other numbers, dates, names or negations says something else.

@@ -217,7 +217,7 @@ class Worded(Protocol):
         """May have further texts."""
 
 
-class Text:
+class ComparedText:
     """The parts of an entry that are compared.
 
     ``_begins`` is the first two letters of the content words, which stemming leaves as they are, but for "dying" and
@@ -242,7 +242,7 @@ class Text:
         """Terms of the content words in order."""
         return [key for key in self._analyzer.keys_of(self._tokens) if key]
 
-    def repeats(self, other: Text) -> bool:
+    def repeats(self, other: ComparedText) -> bool:
         """Whether both say the same."""
         if not (self._begins <= other._begins or other._begins <= self._begins) or self._rest != other._rest:
             return False
@@ -275,9 +275,9 @@ def _distinct(hits: Sequence[Shown], analyzer: Analyzer) -> list[tuple[Shown, Sh
     """The best hit of each group of repeats, and the hit that stands for the group."""
     if len(hits) == 1:
         return [(hits[0], hits[0])]
-    groups: list[tuple[Text, list[Shown]]] = []
+    groups: list[tuple[ComparedText, list[Shown]]] = []
     for hit in hits:
-        text = Text(hit.record, analyzer)
+        text = ComparedText(hit.record, analyzer)
         same = next((members for known, members in groups if known.repeats(text)), None)
         if same is None:
             groups.append((text, [hit]))

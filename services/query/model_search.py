@@ -15,7 +15,7 @@ from ...schemas.ports import TokenEmbedder
 from ...schemas.rules.text import Analyzer
 from .asking import no_table, query_of
 from .hot.cache import HotCache
-from .hot.scope import Scope
+from .hot.scope import RecallScope
 from .hot.token_store import Words
 from .hot.vector_matrix import query_vector
 from .query_embedding import EmbedderOf
@@ -50,7 +50,7 @@ class ModelSearch:
         self._analyzer = analyzer
 
     async def ranking(
-        self, workspace_id: str, model: str, text: str, scope: Scope, recipe: Recipe, k: int
+        self, workspace_id: str, model: str, text: str, scope: RecallScope, recipe: Recipe, k: int
     ) -> ModelRanking:
         """The best ``k`` entries in scope under a model.
 

@@ -39,7 +39,7 @@ from .hot.cache import HotCache
 from .hot.index import HotIndex
 from .hot.load import INDEXED_PROJECTIONS
 from .hot.records import FETCH_SQL, HitRecord
-from .hot.scope import Scope, ScopeKind, resolve_scope
+from .hot.scope import RecallScope, ScopeKind, resolve_scope
 from .hot.token_store import Words
 from .query_embedding import (
     QUERY_TIMEOUT_S,
@@ -82,7 +82,7 @@ class AnsweredRecall:
     principal: Principal
     workspace_id: str
     request: RecallRequest
-    scope: Scope
+    scope: RecallScope
     response: RecallAnswer
     mean_cosine: float | None
     floor: float | None = None

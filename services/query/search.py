@@ -22,10 +22,10 @@ from .arms.lexical import LexicalResult, search_lexical, words_in_scope
 from .asking import Query
 from .hot.index import HotIndex
 from .hot.lists import Docs, place_among, union
-from .hot.scope import Scope
+from .hot.scope import RecallScope
 from .hot.scoped import ScopedDocuments
 from .ranking.conflicts import latest_first
-from .ranking.conversational import Seen, conversation_shares, with_next_turns
+from .ranking.conversational import SeenCandidates, conversation_shares, with_next_turns
 from .ranking.features import features_of
 from .ranking.fusion import reciprocal_ranks, weighted_z, z_scores
 from .ranking.session_rules import rule_shares
@@ -76,13 +76,15 @@ class Searched:
 
 
 def search(
-    index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int, *, explain: bool = False
+    index: HotIndex, scope: RecallScope, query: Query, recipe: Recipe, k: int, *, explain: bool = False
 ) -> list[RankedHit]:
     """The best ``k`` entries in scope: score descending, then newer ts, then id."""
     return searched(index, scope, query, recipe, k, explain=explain).hits
 
 
-def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int, *, explain: bool = False) -> Searched:
+def searched(
+    index: HotIndex, scope: RecallScope, query: Query, recipe: Recipe, k: int, *, explain: bool = False
+) -> Searched:
     """The best ``k`` entries in scope, with the values by which they are judged.
 
     If one arm has no input (no vector, only stop words), the other alone decides.
@@ -119,7 +121,7 @@ def searched(index: HotIndex, scope: Scope, query: Query, recipe: Recipe, k: int
     bm25, vectors = _scores(docs, lexical, dense)
     static = context = np.full(len(docs), np.nan)
     if late is not None:
-        seen = Seen(docs, place_among(candidates, docs), lexical.lane.docs, bm25, vectors.weighted)
+        seen = SeenCandidates(docs, place_among(candidates, docs), lexical.lane.docs, bm25, vectors.weighted)
         shares = conversation_shares(index, scoped, seen, around, late, query.of_turns, speaker, recipe)
         static, context = (_of_turns(values, scoped.turns[docs]) for values in (late.static, late.context))
         if len(late.added):

@@ -31,7 +31,7 @@ from ..memory.registry import Registry
 from ..memory.stores import MemoryStores
 from ..memory.sweeps import Sweeps
 from ..node import Node
-from ..operating.long_work import Operations
+from ..operating.long_work import LongOperations
 from ..operating.status import NodeStatus, as_json
 from ..palace.searching import DrawerSearch
 from ..parts import Parts
@@ -135,7 +135,7 @@ async def make_services(
     *,
     tail: LiveTail,
     tokens: TokenRegistry,
-    operations: Operations,
+    operations: LongOperations,
     projections: Mapping[str, int],
     about: Mapping[str, Any],
     budgets: Budgets,

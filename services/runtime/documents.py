@@ -15,7 +15,7 @@ from ..memory.bundles import Bundles
 from ..memory.documents.administration import Administration
 from ..memory.documents.journal_store import JournalStore
 from ..memory.documents.owned import PromptDocuments
-from ..memory.documents.reading import Reading
+from ..memory.documents.reading import DocumentReading
 from ..memory.documents.use_cases import Documents, JournalDocuments
 from ..memory.files import Files
 from ..memory.operators import Operators
@@ -53,7 +53,7 @@ async def start_documents(
         JournalStore, JournalStore(views, node.writer, node.journal, agents, settings.data_dir, clock=clock)
     )
     ends.callback(journal.close)
-    node.put(Reading, journal.reading)
+    node.put(DocumentReading, journal.reading)
     in_journal = node.put(JournalDocuments, JournalDocuments(journal, clock=clock))
     scrubber = MODE_OF_SETTING[settings.secrets]
     node.put(Administration, Administration(views, node.journal, clock=clock, scrubber=scrubber))

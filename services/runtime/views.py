@@ -51,7 +51,7 @@ from ..journal.intake.secrets import DEFAULT_MODE, SecretGuard
 from ..journal.publishing.writer import Writer
 from ..journal.watch.gap_watch import GapWatch
 from ..operating.letter_stream import DeadLetters
-from ..operating.long_work import Operations, Progress, Records
+from ..operating.long_work import LongOperations, Progress, Records
 from ..operating.status import as_json
 from ..query.entries.superseding import SupersedingCheck
 from .losses import accept_loss as record_loss
@@ -264,9 +264,9 @@ class NodeViews:
         result = as_json(replace(done, lack=None))
         return result if done.lack is None else {**result, "lost": _lack_figures(done.lack)}
 
-    def operations(self, watch: GapWatch, backup: Callable[[], Records]) -> Operations:
+    def operations(self, watch: GapWatch, backup: Callable[[], Records]) -> LongOperations:
         """The long operations of this node."""
-        return Operations(
+        return LongOperations(
             rebuild=partial(self.rebuild, watch),
             verify=partial(self.verify, watch),
             salvage=self.salvage,

@@ -20,7 +20,7 @@ from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.desk import Caller
 from crew_journal.services.memory.nudges import NudgeService
 from crew_journal.services.query.entries.filters import parse_filters
-from crew_journal.services.query.entries.live_tail import LiveTail, Seen
+from crew_journal.services.query.entries.live_tail import LiveTail, TailEntry
 from crew_journal.services.query.entries.queries import JournalQueries
 from crew_journal.services.query.recall import RecallService
 
@@ -85,9 +85,9 @@ async def test_a_live_tail_shows_each_write_once_in_its_place(at_work: Fixture) 
         await anext(events)  # idle: it watches
         await at_work.fold(note("w_1"), entry("e2"), note("w_1"), note("w_2"))
         await at_work.fold(note("w_2"), entry("e3"))
-        seen: list[Seen] = []
+        seen: list[TailEntry] = []
         while len(seen) < 4:
-            if isinstance(event := await anext(events), Seen):
+            if isinstance(event := await anext(events), TailEntry):
                 seen.append(event)
         assert [(one.entry.seq, one.entry.id) for one in seen] == [(2, "w_1"), (3, "e2"), (5, "w_2"), (7, "e3")]
         stored = await queries.get(ADMIN, "w_1")

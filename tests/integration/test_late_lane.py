@@ -7,7 +7,7 @@ from support.recall import ANALYZER, index_of, recorded
 
 from crew_journal.consumers.adapters.minilm_weights import find_static_table
 from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.search import search
 
@@ -54,7 +54,7 @@ def found(turns, text, table, recipe):
         for seq, turn in enumerate(turns, 1)
     ]
     hits = search(
-        index_of(events), Scope(ScopeKind.OWN, "talk"), query_of(text, ANALYZER, None, None, table), recipe, 10
+        index_of(events), RecallScope(ScopeKind.OWN, "talk"), query_of(text, ANALYZER, None, None, table), recipe, 10
     )
     return [turns[hit.doc] for hit in hits]
 

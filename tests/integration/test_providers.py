@@ -26,8 +26,8 @@ from crew_journal.schemas.provider import (
     MemoryProvider,
     ProviderScope,
     ReadRequest,
-    RecallRequest,
     RetainRequest,
+    SnippetsRequest,
 )
 from crew_journal.schemas.rules.documents import sha256_of
 from crew_journal.services.journal.broker.streams import stream_head
@@ -144,7 +144,7 @@ async def test_a_token_that_the_service_refuses_is_not_allowed(stack: Stack) -> 
     async with http_client(stack.url, "cj_wrong") as http:
         provider = StoreProvider(HttpStore(http), SCOPE)
         with pytest.raises(NotAllowed, match="refuses the token"):
-            await provider.recall(RecallRequest(workspace_id="acme", query="anything"))
+            await provider.recall(SnippetsRequest(workspace_id="acme", query="anything"))
 
 
 async def test_the_documents_of_a_workspace_on_disk_are_files_and_not_in_the_journal(stack: Stack) -> None:

@@ -25,7 +25,7 @@ from crew_journal.services.desk import parse
 from crew_journal.services.query.asking import Query
 from crew_journal.services.query.hot.cache import HotCache
 from crew_journal.services.query.hot.load import load
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.hot.token_store import TokenStore
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.render import RenderService
@@ -348,7 +348,7 @@ def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_pa
                 assert turns_of(followed) == turns_of(loaded)
                 assert followed.walk_depths == loaded.walk_depths
                 for text in ("deployed größe 42", "日本語", "lorem word end"):
-                    for scope in (Scope(ScopeKind.WORKSPACE), Scope(ScopeKind.CREW_SHARED, "a1", "c1")):
+                    for scope in (RecallScope(ScopeKind.WORKSPACE), RecallScope(ScopeKind.CREW_SHARED, "a1", "c1")):
                         query = Query(text, ANALYZER.terms(text), None)
                         for recipe in (RECIPES["robust"], RECIPES["conversational"]):
                             one, two = (search(i, scope, query, recipe, 20) for i in (followed, loaded))

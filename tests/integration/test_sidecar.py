@@ -17,7 +17,7 @@ from support.stack import Stack
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.principal import Role
 from crew_journal.services.cli.connection import Target
-from crew_journal.services.cli.sidecar.acting import Identity
+from crew_journal.services.cli.sidecar.acting import ActingAgent
 from crew_journal.services.cli.sidecar.server import MAX_BODY_BYTES, Listen, Sidecar, listen_of
 
 SEED_CURLS = """
@@ -35,7 +35,7 @@ curl localhost:9119/memory/write -d '{"tier": "AGENT", "mode": "append", "conten
 def running(stack: Stack, token: str | None = None, crew: str | None = "core", url: str | None = None) -> Iterator[str]:
     """A sidecar of agent ada; gives its address."""
     there = Target(url or stack.url, token or stack.owner, None)
-    server = Sidecar(Listen("127.0.0.1", 0), Identity("ada", crew, "acme" if token is None else None), lambda: there)
+    server = Sidecar(Listen("127.0.0.1", 0), ActingAgent("ada", crew, "acme" if token is None else None), lambda: there)
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
     try:

@@ -18,7 +18,7 @@ from crew_journal.schemas.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.hot.load import load
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.hot.vector_matrix import query_vector
 from crew_journal.services.query.recipes import CONVERSATIONAL
 from crew_journal.services.query.search import search
@@ -75,7 +75,7 @@ async def test_turns_get_token_bits_and_others_do_not_and_a_rebuild_needs_no_mod
         await made.host.fold([at(len(messages) + 1, activation)])
         index = load(made.store, "default")
     query = query_of("where is the fiddle?", ANALYZER, query_vector(data), tokens, None)
-    best = search(index, Scope(ScopeKind.WORKSPACE), query, CONVERSATIONAL, 3, explain=True)[0]
+    best = search(index, RecallScope(ScopeKind.WORKSPACE), query, CONVERSATIONAL, 3, explain=True)[0]
     assert index.documents.id_of(best.doc) == "t1"
     assert best.explanation is not None
     assert best.explanation.shares["late"] > 0

@@ -16,8 +16,8 @@ from support.stack import Stack
 from crew_journal.schemas.rules.tiers import Scope
 from crew_journal.services.cli.mirror.documents import MirrorService, Side
 from crew_journal.services.cli.mirror.folder import Folder
-from crew_journal.services.cli.mirror.report import Report
-from crew_journal.services.cli.mirror.state import State
+from crew_journal.services.cli.mirror.report import MirrorReport
+from crew_journal.services.cli.mirror.state import MirrorState
 from crew_journal.services.cli.mirror.sync import Mirror
 from crew_journal.services.client import CrewJournal
 
@@ -62,7 +62,7 @@ def steps(kill_at: int | None) -> Iterator[Steps]:
 
     with (
         around(MirrorService, "write"),
-        around(State, "save"),
+        around(MirrorState, "save"),
         around(os, "rename"),
         around(os, "link"),
         around(Folder, "keep_beside"),
@@ -81,7 +81,7 @@ class MirrorWorld:
     lead: bool = True
     late_s: float = 60.0
     crew: str | None = CREW
-    report: Report = field(default_factory=lambda: Report(lambda _line: None))
+    report: MirrorReport = field(default_factory=lambda: MirrorReport(lambda _line: None))
     mirror: Mirror | None = None
 
     @property
@@ -99,7 +99,7 @@ class MirrorWorld:
         sides = [Side(own, Scope.AGENT, f"a-{AGENT}", is_lead=False)]
         if self.crew:
             sides.append(Side(Folder(self.base / "crew", Scope.CREW), Scope.CREW, f"c-{self.crew}", is_lead=self.lead))
-        state = State.load(own.root, f"agent {AGENT}")
+        state = MirrorState.load(own.root, f"agent {AGENT}")
         self.mirror = Mirror(tuple(sides), state, self.report, patient=self.patient, late_s=self.late_s)
 
     def sync(self, passes: int = 2) -> None:

@@ -49,7 +49,7 @@ from crew_journal.services.memory.sweep_now import SweepNow
 from crew_journal.services.node import Node
 from crew_journal.services.operating.backup import Connect, backup_records
 from crew_journal.services.operating.letters import Letters
-from crew_journal.services.operating.long_work import Operations
+from crew_journal.services.operating.long_work import LongOperations
 from crew_journal.services.query.entries.live_tail import LiveTail
 from crew_journal.services.query.entries.superseding import SupersedingCheck
 from crew_journal.services.query.recall import RecallService
@@ -187,7 +187,7 @@ async def running_stack(
             parts,
             tail=LiveTail(store, shared.queries, head=lambda: stream_head(base.client), **bounds),
             tokens=tokens,
-            operations=Operations(
+            operations=LongOperations(
                 rebuild=node.rebuild,
                 verify=node.verify,
                 salvage=node.salvage,

@@ -15,17 +15,17 @@ from crew_journal.schemas.provider import (
     ForgetResult,
     HealthStatus,
     ProviderScope,
-    RecallRequest,
     RecallResult,
     RetainRequest,
     RetainResult,
+    SnippetsRequest,
 )
 
 
 class LosesLabels(DiskProvider):
     """Hits are named by their place, not by the label that retain returned."""
 
-    async def recall(self, asked: RecallRequest) -> RecallResult:
+    async def recall(self, asked: SnippetsRequest) -> RecallResult:
         found = await super().recall(asked)
         hits = tuple(hit.model_copy(update={"source": f"hit-{n}"}) for n, hit in enumerate(found.hits))
         return found.model_copy(update={"hits": hits})
@@ -57,7 +57,7 @@ class ReturnsOthers(DiskProvider):
         super().__init__(root, scope, **more)
         self._bound[str(root)].append(scope)
 
-    async def recall(self, asked: RecallRequest) -> RecallResult:
+    async def recall(self, asked: SnippetsRequest) -> RecallResult:
         own = await super().recall(asked)
         blank = asked.model_copy(update={"agent_id": None, "crew_id": None})
         others = [

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.services.memory.compare import Compared, LoggedQuery, report
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.measures.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
 from crew_journal.services.query.model_search import ModelRanking
 
@@ -56,7 +56,9 @@ def test_a_difference_at_the_top_weighs_more_than_one_at_the_bottom():
 def test_a_report_is_the_mean_over_the_queries_and_names_what_differs_most():
     def compared(text, one, other):
         return Compared(
-            LoggedQuery(text, Scope(ScopeKind.WORKSPACE)), ModelRanking(one, [0.5]), ModelRanking(other, [0.25, 0.75])
+            LoggedQuery(text, RecallScope(ScopeKind.WORKSPACE)),
+            ModelRanking(one, [0.5]),
+            ModelRanking(other, [0.25, 0.75]),
         )
 
     found = report(("a", "b"), [compared("same", "xyz", "xyz"), compared("other", "xyz", "uvw")], 3)

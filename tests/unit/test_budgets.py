@@ -8,7 +8,7 @@ from crew_journal.schemas.errors import EntryTooLarge, OverBudget, Overloaded
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.budgets import ACCOUNTS_KEPT, BudgetLimits, Budgets, Spender
-from crew_journal.services.client.core import ATTEMPTS, LONGEST_RETRY_AFTER_S, Request, checked, pause_after
+from crew_journal.services.client.core import ATTEMPTS, LONGEST_RETRY_AFTER_S, HttpRequest, checked, pause_after
 from crew_journal.services.http.budget import BodyBudget, OpenRequests, Share
 from crew_journal.services.http.problems import error_response
 
@@ -148,10 +148,10 @@ def test_the_answer_names_budget_setting_and_wait_and_a_client_waits_that_long()
     with pytest.raises(OverBudget) as told:
         checked(answer.status_code, bytes(answer.body))
     assert (told.value.budget, told.value.setting, told.value.retry_after_s) == ("bytes a minute", "CREW_JOURNAL_X", 7)
-    again = Request("POST", "/v1/journal")
+    again = HttpRequest("POST", "/v1/journal")
     assert 7 <= pause_after(told.value, 1, again) < 8
     told.value.retry_after_s = 1e9
     assert pause_after(told.value, 1, again) <= LONGEST_RETRY_AFTER_S + 1
-    for attempt, request in ((ATTEMPTS, again), (1, Request("POST", "/v1/palace/drawers", repeatable=False))):
+    for attempt, request in ((ATTEMPTS, again), (1, HttpRequest("POST", "/v1/palace/drawers", repeatable=False))):
         with pytest.raises(OverBudget):
             pause_after(told.value, attempt, request)

@@ -16,7 +16,7 @@ from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.evidence.calibrating import Calibrations
 from crew_journal.services.query.evidence.calibration import Calibration, calibrate, known_calibration
 from crew_journal.services.query.evidence.judging import judged
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.recipes import ROBUST, default_recipe
 from crew_journal.services.query.search import searched
 
@@ -26,7 +26,7 @@ LIKE_MINILM = Calibration(
     MODEL, np.zeros((2, DIM), np.float32), np.zeros((2, DIM), np.float32), (20.8, 0.0, 0.0), -4.0, 0.065, 0.09
 )
 FOREIGN = np.arange(60) % 6 == 0
-EVERYTHING = Scope(ScopeKind.WORKSPACE)
+EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 NO_NEARER = 0.065 + 2 * 0.09
 """A text that is by chance as near to the question as the hit does make the hit doubtful."""
 QUESTION = "where do we keep the spare mooring lines?"

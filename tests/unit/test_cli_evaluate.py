@@ -10,7 +10,7 @@ import pytest
 from crew_journal.services.cli import evaluate
 from crew_journal.services.cli.compare_models import _print_measured
 from crew_journal.services.cli.exam import ExamAnswer, averaged, figure, recipes_named, report_unanswerable, scores
-from crew_journal.services.cli.exam_set import ExamSet, Question, Remark, read_set, with_share_embedded
+from crew_journal.services.cli.exam_set import ExamQuestion, ExamSet, Remark, read_set, with_share_embedded
 from crew_journal.services.cli.main import main
 
 ENTRY = {"id": "a1", "workspace_id": "w", "agent_id": "ada", "entry_type": "x", "summary": "s"}
@@ -23,8 +23,8 @@ def folder(tmp_path: Path, *questions: object, entries: Sequence[object] = (ENTR
     return tmp_path
 
 
-def question(category: str, *relevant: str) -> Question:
-    return Question(qid="q", agent_id="ada", category=category, query="what?", relevant_ids=relevant)
+def question(category: str, *relevant: str) -> ExamQuestion:
+    return ExamQuestion(qid="q", agent_id="ada", category=category, query="what?", relevant_ids=relevant)
 
 
 def test_a_question_is_asked_in_the_workspace_of_its_agents_entries(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from crew_journal.schemas.rules.dates import days_from_civil
 from crew_journal.schemas.rules.word_pieces import pieces_of
 from crew_journal.schemas.vocabulary import SIZE
 from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.hot.token_store import words_of
 from crew_journal.services.query.hot.vector_matrix import query_vector
 from crew_journal.services.query.recipes import RECIPES, ROBUST, default_recipe
 from crew_journal.services.query.search import search
 
-EVERYTHING = Scope(ScopeKind.WORKSPACE)
+EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 TABLE = np.random.default_rng(5).integers(0, 2**64, (SIZE, 6), dtype=np.uint64)
 WORDS = ["deploy", "rollback", "parser", "memory", "harbour", "violin", "yesterday", "I", "two", "Maria"]
 
@@ -228,7 +228,7 @@ def test_what_is_out_of_scope_changes_no_score(rows, text):
     events, facts = journal(rows)
     own = {event.entry.id for event in events if event.entry.agent_id == "a1"}
     kept = [event for event in events if event.entry.id in own]
-    scope = Scope(ScopeKind.OWN, "a1")
+    scope = RecallScope(ScopeKind.OWN, "a1")
     among = ask(index_of(events, facts), text, [1, 2, -1], scope=scope)
     alone = ask(index_of(kept, [fact for fact in facts if fact.entry_id in own]), text, [1, 2, -1], scope=scope)
     assert {name: hit.explanation.shares for name, hit in among.items()} == {

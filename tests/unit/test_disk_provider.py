@@ -13,7 +13,7 @@ import pytest
 from support.disk_provider import DiskProvider
 
 from crew_journal.schemas.errors import BackendFailed, CapExceeded, DocumentConflict, ScopeMismatch, WriteRefused
-from crew_journal.schemas.provider import ForgetRequest, ProviderScope, ReadRequest, RecallRequest, RetainRequest
+from crew_journal.schemas.provider import ForgetRequest, ProviderScope, ReadRequest, RetainRequest, SnippetsRequest
 from crew_journal.schemas.rules.documents import sha256_of
 from crew_journal.services.memory.providers import files
 
@@ -43,8 +43,8 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def search(query: str) -> RecallRequest:
-    return RecallRequest(workspace_id="acme", query=query)
+def search(query: str) -> SnippetsRequest:
+    return SnippetsRequest(workspace_id="acme", query=query)
 
 
 async def test_a_blocked_document_is_not_replaced_by_a_write_that_does_not_name_its_text(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from support.recall import index_of, recorded
 from crew_journal.services.query.arms.walk import walk
 from crew_journal.services.query.hot.edges import SimilarEdges
 from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 
 Row = tuple[int, int, float, bool]
 ROWS = st.lists(
@@ -67,7 +67,7 @@ def joined(index: HotIndex, *edges: tuple[int, int, float]) -> HotIndex:
     return index
 
 
-WHOLE = Scope(ScopeKind.WORKSPACE)
+WHOLE = RecallScope(ScopeKind.WORKSPACE)
 
 
 def test_neighbours_come_by_weight_then_newer_then_id_and_say_where_from() -> None:
@@ -91,12 +91,12 @@ def test_a_neighbour_of_two_hits_is_found_once_by_its_heaviest_edge() -> None:
 @pytest.mark.parametrize(
     ("scope", "expected"),
     [
-        (Scope(ScopeKind.OWN, "a1"), [1]),
-        (Scope(ScopeKind.CREW_SHARED, "a1", "c1"), [1, 3]),
+        (RecallScope(ScopeKind.OWN, "a1"), [1]),
+        (RecallScope(ScopeKind.CREW_SHARED, "a1", "c1"), [1, 3]),
         (WHOLE, [1, 2, 3, 4]),
     ],
 )
-def test_an_edge_leads_nowhere_out_of_scope(scope: Scope, expected: list[int]) -> None:
+def test_an_edge_leads_nowhere_out_of_scope(scope: RecallScope, expected: list[int]) -> None:
     rows = [
         {"crew_id": "c1"},
         {"crew_id": "c1"},

@@ -16,11 +16,11 @@ from crew_journal.schemas.rules.text import tokens_of
 from crew_journal.services.query.asking import keyed_words, query_of
 from crew_journal.services.query.evidence.floors import kept_floors
 from crew_journal.services.query.evidence.judging import figures_of, judged, names_in
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.search import searched
 
-EVERYTHING = Scope(ScopeKind.WORKSPACE)
+EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 NOTES = [
     recorded(1, "The checkout deploy was denied by the reviewer", actor_id="Maria", entry_type="run.summary"),
     recorded(2, "The harbour crane is painted red", actor_id="Ben", entry_type="run.summary"),

@@ -11,7 +11,7 @@ from crew_journal.services.query.hot.arrow import Texts
 from crew_journal.services.query.hot.documents import EntryColumns
 from crew_journal.services.query.hot.growable import GrowableArray
 from crew_journal.services.query.hot.postings import Postings, build_segment, merge_segments
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.hot.sessions import EMPTY_ORDER, neighbours, sort_sessions
 from crew_journal.services.query.hot.vector_matrix import normalised, query_vector
 from crew_journal.services.query.recipes import RECIPES
@@ -36,7 +36,11 @@ ROWS = st.lists(
     min_size=1,
     max_size=30,
 )
-SCOPES = [Scope(ScopeKind.WORKSPACE), Scope(ScopeKind.OWN, "a1"), Scope(ScopeKind.CREW_SHARED, "a1", "c1")]
+SCOPES = [
+    RecallScope(ScopeKind.WORKSPACE),
+    RecallScope(ScopeKind.OWN, "a1"),
+    RecallScope(ScopeKind.CREW_SHARED, "a1", "c1"),
+]
 
 
 def journal(rows):

@@ -18,7 +18,7 @@ from crew_journal.schemas.errors import (
     ScopeMismatch,
     UpstreamTimeout,
 )
-from crew_journal.schemas.provider import ForgetRequest, ProviderScope, RecallRequest, RetainRequest
+from crew_journal.schemas.provider import ForgetRequest, ProviderScope, RetainRequest, SnippetsRequest
 from crew_journal.services.memory.providers.bound import StoreProvider
 from crew_journal.services.memory.providers.http import HttpStore
 
@@ -114,7 +114,7 @@ async def test_scores_of_the_service_become_shares_of_the_best() -> None:
         for score in (-4.0, -1.0)
     ]
     found = await provider(answers(200, {"results": hits, "count": 2, "view_seq": 1})).recall(
-        RecallRequest(workspace_id="acme", query="words", limit=1_000)
+        SnippetsRequest(workspace_id="acme", query="words", limit=1_000)
     )
     assert [hit.score for hit in found.hits] == [1.0, 0.25]
     assert {len(hit.snippet) for hit in found.hits} == {500}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.services.query.arms.late_interaction import NO_TURN, Tokens, Turns, distances, interact
+from crew_journal.services.query.arms.late_interaction import NO_TURN, CandidateTurns, Tokens, distances, interact
 from crew_journal.services.query.hot.ragged import Ragged
 from crew_journal.services.query.hot.token_store import TokenStore
 from crew_journal.services.query.recipes import Interaction
@@ -81,7 +81,7 @@ def test_it_is_the_formula_whatever_the_lengths_passages_and_helpers(data: st.Da
         query,
         np.array(weights),
         tokens,
-        Turns(np.array(candidates), np.array(before), np.array(before_that), np.array(long)),
+        CandidateTurns(np.array(candidates), np.array(before), np.array(before_that), np.array(long)),
         Interaction(near=0.06, far=0.11, length=0.015, even=even),
         DIM,
     )
@@ -95,7 +95,7 @@ def test_an_entry_that_answers_every_word_somewhat_stands_before_one_that_answer
     half[:, 0] ^= np.uint64((1 << 32) - 1)  # 32 of 128 bits differ: each word is answered at .5
     single = np.stack((query[0], ~query[1]))  # 1 and about 0, where the other word does not help
     tokens = Tokens(np.concatenate((half, single)), None, np.array([2, 2]), np.array([2, 2]))
-    turns = Turns(np.arange(2), np.full(2, NO_TURN), np.full(2, NO_TURN), np.zeros(2, bool))
+    turns = CandidateTurns(np.arange(2), np.full(2, NO_TURN), np.full(2, NO_TURN), np.zeros(2, bool))
     plain, even = (
         interact(query, np.ones(2), tokens, turns, Interaction(near=0.0, far=0.0, length=0.0, even=even), DIM)
         for even in (0.0, EVEN)

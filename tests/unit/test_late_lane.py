@@ -9,12 +9,12 @@ from support.recall import ANALYZER, index_of, recorded, vector_fact
 from crew_journal.schemas.rules.word_pieces import pieces_of
 from crew_journal.schemas.vocabulary import SIZE
 from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.hot.vector_matrix import query_vector
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.search import search
 
-EVERYTHING = Scope(ScopeKind.WORKSPACE)
+EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 TABLE = np.random.default_rng(5).integers(0, 2**64, (SIZE, 6), dtype=np.uint64)
 TABLE[list(pieces_of("fiddle"))] = TABLE[pieces_of("violin")[0]]
 BOTH = pytest.mark.parametrize("recipe", ["conversational", "conversational-static"])
@@ -86,7 +86,7 @@ def test_turns_of_others_neither_show_nor_use_up_the_bound():
     """[TRAP] Out-of-scope rows influence nothing."""
     own = [said(1, "the violin here", agent_id="a1")]
     others = [said(seq, "the violin here", agent_id="a2") for seq in range(2, BOUND + 10)]
-    scope = Scope(ScopeKind.OWN, "a1")
+    scope = RecallScope(ScopeKind.OWN, "a1")
     among, alone = ask(index_of(own + others), scope=scope), ask(index_of(own), scope=scope)
     assert list(among) == ["e1"]
     assert among["e1"].explanation == alone["e1"].explanation

@@ -10,11 +10,11 @@ from crew_journal.services.query.arms import lexical
 from crew_journal.services.query.arms.lane import ranked
 from crew_journal.services.query.arms.lexical import search_lexical
 from crew_journal.services.query.hot.lists import floor_of
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 
 WORDS = ["deploy", "checkout", "parser", "rollback", "memory", "größe", "night", "shift", "billing", "the"]
 SUMMARIES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)
-EVERYTHING = Scope(ScopeKind.WORKSPACE)
+EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 
 
 def lane(index, query, scope=EVERYTHING, depth=10):
@@ -33,7 +33,7 @@ def test_scores_and_order_are_those_of_the_textbook_over_the_rows_in_scope(rows,
     events = [recorded(seq, text, agent_id=agent) for seq, (text, agent) in enumerate(rows, 1)]
     index = index_of(events, step=step)
     own = [event for event in events if event.entry.agent_id == "a1"]
-    for scope, visible in ((EVERYTHING, events), (Scope(ScopeKind.OWN, "a1"), own)):
+    for scope, visible in ((EVERYTHING, events), (RecallScope(ScopeKind.OWN, "a1"), own)):
         expected = plain_bm25(visible, query)
         found = lane(index, query, scope, depth)
         assert len(found) == min(depth, len(expected))
@@ -58,7 +58,7 @@ def test_ties_go_to_the_newer_and_then_to_the_smaller_id():
 def test_other_agents_entries_do_not_move_a_score():
     own = [recorded(seq, text) for seq, text in enumerate(["parser broke", "parser fixed", "billing ran"], 1)]
     others = [recorded(seq, "parser parser parser " * 5, agent_id="a2") for seq in range(10, 40)]
-    mine = Scope(ScopeKind.OWN, "a1")
+    mine = RecallScope(ScopeKind.OWN, "a1")
     assert lane(index_of(own), "parser billing", mine) == lane(index_of(own + others), "parser billing", mine)
 
 

@@ -17,7 +17,7 @@ from crew_journal.schemas.principal import Principal, Role
 from crew_journal.schemas.views import ENTRIES_PROJECTION
 from crew_journal.services.query.entries import live_tail
 from crew_journal.services.query.entries.filters import parse_filters
-from crew_journal.services.query.entries.live_tail import Cut, Idle, LiveTail, Seen
+from crew_journal.services.query.entries.live_tail import Cut, Idle, LiveTail, TailEntry
 from crew_journal.services.query.entries.queries import Replay
 from crew_journal.services.query.entries.rows import StoredEntry
 
@@ -120,7 +120,7 @@ async def test_a_replay_is_read_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch
         assert (await anext(events)).entry.seq == 1
         assert journal.read == [4], "what is not asked for is not read"
         rest = [await anext(events) for _ in range(9)]
-        assert [event.entry.seq for event in rest if isinstance(event, Seen)] == list(range(2, 11))
+        assert [event.entry.seq for event in rest if isinstance(event, TailEntry)] == list(range(2, 11))
         assert journal.read == [4, 4, 2]
 
 

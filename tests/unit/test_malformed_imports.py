@@ -34,7 +34,7 @@ from crew_journal.services.cli.main import main
 from crew_journal.services.cli.palace_import import mempalace
 from crew_journal.services.cli.palace_import.mempalace import palace_folder, read_mempalace
 from crew_journal.services.cli.palace_import.notes import read_notes
-from crew_journal.services.cli.palace_import.source import Source
+from crew_journal.services.cli.palace_import.source import PalaceSource
 
 CHARS = 2_000_000
 PARTS = 200_000
@@ -442,7 +442,7 @@ def test_a_malformed_store_is_read_or_named(sql: str, tmp_path: Path) -> None:
     folder = _store(tmp_path)
     with closing(sqlite3.connect(folder / "chroma.sqlite3")) as db:
         db.executescript(sql)
-    read: list[Source] = []
+    read: list[PalaceSource] = []
     said = refusal_of(lambda: read.append(read_mempalace(folder)))
     assert "chroma.sqlite3" in said or all(value.model_dump_json() for value in read[0].drawers.values())
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from crew_journal.schemas.errors import CrewJournalError, DataDirBusy
 from crew_journal.schemas.rules.documents import joint
 from crew_journal.schemas.rules.tiers import TIERS, Scope
-from crew_journal.services.cli.mirror.changes import Base, Text, base_among, change_of, sha256, write_id
+from crew_journal.services.cli.mirror.changes import Base, UnkeptText, base_among, change_of, sha256, write_id
 from crew_journal.services.cli.mirror.folder import Folder
-from crew_journal.services.cli.mirror.state import STATE_FILE, Former, Known, Sending, State, lock
+from crew_journal.services.cli.mirror.state import STATE_FILE, Former, Known, MirrorState, Sending, lock
 
 texts = st.lists(st.sampled_from(["", "- one", "- two", "\n", "ž", "- three\n", " "])).map("\n".join)
 
@@ -35,7 +35,7 @@ def test_the_write_makes_the_file_s_text_of_the_base_but_for_a_last_line_break(
     base: str, data: str | None, rest: str
 ) -> None:
     after = base + rest if data is None else data
-    change = change_of(Text.of(base.encode()), after.encode())
+    change = change_of(UnkeptText.of(base.encode()), after.encode())
     content = change.content.decode()
     if change.mode == "replace":
         assert content == after
@@ -59,7 +59,7 @@ def test_the_write_makes_the_file_s_text_of_the_base_but_for_a_last_line_break(
     ],
 )
 def test_a_longer_text_with_the_same_beginning_is_an_append(base: str, after: str, mode: str, content: str) -> None:
-    change = change_of(Text.of(base.encode()), after.encode())
+    change = change_of(UnkeptText.of(base.encode()), after.encode())
     assert (change.mode, change.content) == (mode, content.encode())
 
 
@@ -71,7 +71,7 @@ def test_the_base_of_a_text_is_the_longest_later_version_that_it_begins_with() -
         listed(3, ""),
         listed(2, "- x\n"),
     ]
-    assert base_among(versions, b"- a\n- b\n- new\n", 0) == Base(7, Text.of(b"- a\n- b\n"))
+    assert base_among(versions, b"- a\n- b\n- new\n", 0) == Base(7, UnkeptText.of(b"- a\n- b\n"))
     assert base_among(versions, b"- a\n- new\n", 5) is None
     assert base_among(versions, b"- other\n", 0) is None, "an empty version is the beginning of everything"
 
@@ -83,17 +83,17 @@ def test_a_write_id_follows_from_what_is_written() -> None:
 
 
 def test_the_state_survives_a_restart_and_belongs_to_one_agent(tmp_path: Path) -> None:
-    state = State.load(tmp_path, "agent ada")
-    sending = Sending("m_1", "conflict", Text.of(b"new"), 4, "AGENT.md.conflict-20260514T101500Z")
-    state.former["agent/.crew-journal-old-4-1-AGENT.md"] = Former("AGENT.md", Text.of(b"old"))
-    state.put("agent/AGENT.md", Known(Base(3, Text.of(b"old")), sending))
-    again = State.load(tmp_path, "agent ada")
+    state = MirrorState.load(tmp_path, "agent ada")
+    sending = Sending("m_1", "conflict", UnkeptText.of(b"new"), 4, "AGENT.md.conflict-20260514T101500Z")
+    state.former["agent/.crew-journal-old-4-1-AGENT.md"] = Former("AGENT.md", UnkeptText.of(b"old"))
+    state.put("agent/AGENT.md", Known(Base(3, UnkeptText.of(b"old")), sending))
+    again = MirrorState.load(tmp_path, "agent ada")
     assert (again.files, again.former, again.mirror) == (state.files, state.former, state.mirror)
     with pytest.raises(CrewJournalError, match="mirror of agent ada, not of agent bruno"):
-        State.load(tmp_path, "agent bruno")
+        MirrorState.load(tmp_path, "agent bruno")
     (tmp_path / STATE_FILE).write_text("{")
     with pytest.raises(CrewJournalError, match="cannot be read"):
-        State.load(tmp_path, "agent ada")
+        MirrorState.load(tmp_path, "agent ada")
 
 
 def test_one_mirror_runs_on_a_directory(tmp_path: Path) -> None:

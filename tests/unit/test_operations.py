@@ -26,7 +26,7 @@ from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services import generate
 from crew_journal.services.cli import operations as cli_operations
 from crew_journal.services.cli.commands import Group
-from crew_journal.services.client.core import Request as Wire
+from crew_journal.services.client.core import HttpRequest as Wire
 from crew_journal.services.client.core import request_of
 from crew_journal.services.client.generated import AsyncOperations, Operations
 from crew_journal.services.desk import Caller, Desk

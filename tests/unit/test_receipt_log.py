@@ -15,7 +15,7 @@ from crew_journal.schemas.operations.recall import RecallAnswer, RecallRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.memory import receipt_log
 from crew_journal.services.memory.receipt_log import ReceiptLog
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.recall import AnsweredRecall
 
 AGENT = Principal(token_id="t1", role=Role.AGENT, workspace_id="w1", agent_id="a1", crew_id="c1")
@@ -49,7 +49,7 @@ def answered(query: str = "what broke", mean: float = 0.5, asker: Principal = AG
         degraded=None,
         view_seq=7,
     )
-    return AnsweredRecall(asker, "w1", RecallRequest(query=query), Scope(ScopeKind.OWN, "a1"), response, mean)
+    return AnsweredRecall(asker, "w1", RecallRequest(query=query), RecallScope(ScopeKind.OWN, "a1"), response, mean)
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from support.recall import ANALYZER, index_of, recorded, vector_fact
 
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.services.query.asking import Query
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.hot.vector_matrix import query_vector
 from crew_journal.services.query.measures.evaluation import Ranking, evaluate, ndcg_at, recall_at, session_recall_at
 from crew_journal.services.query.recipes import DEFAULT_RECIPE, RECIPES, RRF, recipe_named
 from crew_journal.services.query.search import search
 
-EVERYTHING = Scope(ScopeKind.WORKSPACE)
+EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 
 
 def ask(index, text, vector=None, recipe="robust", k=10):

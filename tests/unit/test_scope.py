@@ -7,7 +7,7 @@ from crew_journal.schemas.errors import InvalidQuery, NotAllowed
 from crew_journal.schemas.operations.recall import RECALL, RecallRequest
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.desk import parse
-from crew_journal.services.query.hot.scope import Scope, ScopeKind, resolve_scope
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind, resolve_scope
 
 OWN, CREW, WHOLE = ScopeKind.OWN, ScopeKind.CREW_SHARED, ScopeKind.WORKSPACE
 
@@ -19,13 +19,13 @@ def token(role, agent="a1", crew="c1"):
 @pytest.mark.parametrize(
     ("role", "agent_id", "crew_id", "expected"),
     [
-        (Role.AGENT, None, None, Scope(OWN, "a1", "c1")),
-        (Role.LEAD, None, None, Scope(CREW, "a1", "c1")),
-        (Role.ADMIN, None, None, Scope(WHOLE)),
-        (Role.OWNER, None, None, Scope(WHOLE)),
-        (Role.OWNER, "a7", None, Scope(OWN, "a7")),
-        (Role.OWNER, "a7", "c7", Scope(CREW, "a7", "c7")),
-        (Role.AGENT, "a1", "c1", Scope(OWN, "a1", "c1")),
+        (Role.AGENT, None, None, RecallScope(OWN, "a1", "c1")),
+        (Role.LEAD, None, None, RecallScope(CREW, "a1", "c1")),
+        (Role.ADMIN, None, None, RecallScope(WHOLE)),
+        (Role.OWNER, None, None, RecallScope(WHOLE)),
+        (Role.OWNER, "a7", None, RecallScope(OWN, "a7")),
+        (Role.OWNER, "a7", "c7", RecallScope(CREW, "a7", "c7")),
+        (Role.AGENT, "a1", "c1", RecallScope(OWN, "a1", "c1")),
     ],
 )
 def test_a_scope_left_out_follows_from_the_role(role, agent_id, crew_id, expected):
@@ -48,7 +48,7 @@ def test_another_agent_or_crew_than_the_tokens_is_refused(role):
 
 
 def test_a_lead_may_look_at_its_own_entries_alone():
-    assert resolve_scope(token(Role.LEAD), OWN) == Scope(OWN, "a1", "c1")
+    assert resolve_scope(token(Role.LEAD), OWN) == RecallScope(OWN, "a1", "c1")
 
 
 def test_a_scope_without_the_id_it_needs_says_which():

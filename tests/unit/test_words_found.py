@@ -10,15 +10,15 @@ from crew_journal.schemas.rules.text import parts_of, tokens_of, with_named_mont
 from crew_journal.services.query.asking import query_of
 from crew_journal.services.query.entries.phrase import Phrase
 from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.scope import Scope, ScopeKind
+from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
 from crew_journal.services.query.recipes import RECIPES
 from crew_journal.services.query.search import RankedHit, search
 
-EVERYTHING = Scope(ScopeKind.WORKSPACE)
+EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 COMMIT = "3f2a9bc1d0e4f5a6b7c8d9e0f1a2b3c4d5e6f708"
 
 
-def found(texts: list[str], query: str, scope: Scope = EVERYTHING) -> list[RankedHit]:
+def found(texts: list[str], query: str, scope: RecallScope = EVERYTHING) -> list[RankedHit]:
     index = HotIndex("w1")
     extend_by(index, [recorded(seq, text) for seq, text in enumerate(texts, 1)])
     asked = query_of(query, ANALYZER, None, None, None)
@@ -96,7 +96,7 @@ def test_a_word_outside_the_scope_neither_counts_nor_shows() -> None:
     index = HotIndex("w1")
     extend_by(index, [recorded(1, "the chekcout", agent_id="a2"), recorded(2, "the checkout"), recorded(3, "lunch")])
     asked = query_of("chekcout", ANALYZER, None, None, None)
-    hits = search(index, Scope(ScopeKind.OWN, "a1"), asked, RECIPES["lexical"], 5)
+    hits = search(index, RecallScope(ScopeKind.OWN, "a1"), asked, RECIPES["lexical"], 5)
     assert [hit.doc for hit in hits] == [1]
 
 

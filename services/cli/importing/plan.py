@@ -17,7 +17,7 @@ from ....schemas.rules.embed_policy import REMEMBERED
 from ..output import counted, safe, say
 from .lines import BATCH_LINES, BadLine, Line, LineBatch, read_line
 from .sources.found import IMPORTED, Notes, Record, content_id
-from .sources.table import Source
+from .sources.table import ImportFormat
 
 _SHOWN: Final = 8
 """Crews, agents, types and invalid submissions that a plan names; the rest is counted."""
@@ -37,7 +37,7 @@ class Selection:
     """
 
     name: str
-    source: Source
+    source: ImportFormat
     path: Path
     agent: str | None = None
     crew: str | None = None

@@ -21,14 +21,14 @@ def sha256(data: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class UnkeptText:
     """A text that is not kept: its size in bytes and its SHA-256."""
 
     size: int = 0
     sha256: str = sha256(b"")
 
     @classmethod
-    def of(cls, data: bytes) -> Text:
+    def of(cls, data: bytes) -> UnkeptText:
         """The size and hash of ``data``."""
         return cls(len(data), sha256(data))
 
@@ -42,7 +42,7 @@ class Base:
     """The version of a document that a file was last in step with; sequence 0 for none."""
 
     seq: int = 0
-    text: Text = Text()
+    text: UnkeptText = UnkeptText()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Change:
     whole_lines: bool = False
 
 
-class Version(Protocol):
+class ListedVersion(Protocol):
     """A version of a document as the service lists it."""
 
     @property
@@ -76,7 +76,7 @@ class Version(Protocol):
         ...
 
 
-def change_of(base: Text, data: bytes) -> Change:
+def change_of(base: UnkeptText, data: bytes) -> Change:
     """The write that makes ``data`` of ``base``.
 
     It is an append if ``data`` begins with ``base`` and the rest can stand on lines of its own, as appends do.
@@ -93,7 +93,7 @@ def change_of(base: Text, data: bytes) -> Change:
     return Change("append", rest, whole_lines=rest.endswith(b"\n"))
 
 
-def base_among(versions: Iterable[Version], data: bytes, after: int) -> Base | None:
+def base_among(versions: Iterable[ListedVersion], data: bytes, after: int) -> Base | None:
     """The longest version later than ``after`` that ``data`` begins with; None if no version that has a text fits."""
     base: Base | None = None
     candidates = [version for version in versions if version.seq > after and 0 < version.bytes <= len(data)]
@@ -102,7 +102,7 @@ def base_among(versions: Iterable[Version], data: bytes, after: int) -> Base | N
         if hashes[candidate.bytes] == candidate.sha256 and (
             base is None or (candidate.bytes, candidate.seq) > (base.text.size, base.seq)
         ):
-            base = Base(candidate.seq, Text(candidate.bytes, candidate.sha256))
+            base = Base(candidate.seq, UnkeptText(candidate.bytes, candidate.sha256))
     return base
 
 

@@ -22,7 +22,7 @@ from ..stopping import stopping
 if TYPE_CHECKING:
     from ....schemas.operations.agents import AgentAnswer
     from ...client import CrewJournal
-    from .report import Report
+    from .report import MirrorReport
     from .sync import Mirror
 
 INTERVAL_S: Final = 0.5
@@ -54,10 +54,10 @@ def mirror(
     An agent writes with a shell (`echo … >> DIR/.memory/AGENT.md`); what changes in the journal appears as a file. With
     --once, the exit code is 1 if a file was refused.
     """
-    from .report import Report
+    from .report import MirrorReport
     from .state import lock
 
-    report = Report()
+    report = MirrorReport()
     crew_base = None if crew is None else (crew_dir or directory / CREW_DIR)
     make = _maker(directory, crew_base, agent, crew, lead, workspace, report, patient=not once)
     folders = [(directory, Scope.AGENT)] + ([(crew_base, Scope.CREW)] if crew_base is not None else [])
@@ -91,14 +91,14 @@ def _maker(
     crew: str | None,
     lead: bool,
     workspace: str | None,
-    report: Report,
+    report: MirrorReport,
     *,
     patient: bool,
 ) -> Callable[[CrewJournal], Callable[[], None]]:
     """What makes a pass over a connection: the mirror is made with the first one."""
     from .documents import MirrorService, Side
     from .folder import Folder
-    from .state import State
+    from .state import MirrorState
     from .sync import Mirror
 
     mirrors: list[Mirror] = []
@@ -114,7 +114,7 @@ def _maker(
                 leads = lead or (registered is not None and registered.role == LEAD)
                 sides.append(Side(Folder(crew_base, Scope.CREW), Scope.CREW, owner_of(Scope.CREW, crew), is_lead=leads))
             of = f"agent {agent}" + (f" of crew {crew}" if crew else "") + (f" in {workspace}" if workspace else "")
-            mirrors.append(Mirror(tuple(sides), State.load(own.root, of), report, patient=patient))
+            mirrors.append(Mirror(tuple(sides), MirrorState.load(own.root, of), report, patient=patient))
         return lambda: mirrors[0].run_pass(documents)
 
     return make

@@ -42,7 +42,7 @@ _READ_ONLY: Final = 0o400
 _PRIVATE_FOLDER: Final = 0o700
 
 
-class FileRefused(Exception):
+class UnreadableFile(Exception):
     """A file that is not read; the message says why."""
 
 
@@ -65,7 +65,7 @@ class Signature(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ScannedFolder:
     """The files of a folder: label → signature, and path → why it is refused."""
 
     files: dict[str, Signature] = field(default_factory=dict)
@@ -104,9 +104,9 @@ class Folder:
         """Where a document's file is, for messages."""
         return self.root / label
 
-    def scan(self) -> Found:
+    def scan(self) -> ScannedFolder:
         """Every file now."""
-        hit = Found()
+        hit = ScannedFolder()
         with self._parent(".") as (descriptor, _):
             self._walk(descriptor, "", hit)
         return hit
@@ -137,18 +137,18 @@ class Folder:
             except FileNotFoundError:
                 raise
             except OSError as error:
-                raise FileRefused(f"cannot be read: {error.strerror}") from None
+                raise UnreadableFile(f"cannot be read: {error.strerror}") from None
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise FileRefused("is not a regular file")
+                raise UnreadableFile("is not a regular file")
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise FileRefused(f"has more than {MAX_FILE_BYTES} bytes")
+            raise UnreadableFile(f"has more than {MAX_FILE_BYTES} bytes")
         try:
             data.decode()
         except UnicodeDecodeError as error:
-            raise FileRefused(f"is not UTF-8 (byte {error.start})") from None
+            raise UnreadableFile(f"is not UTF-8 (byte {error.start})") from None
         return Signature.of(status), data
 
     def place(self, label: str, data: bytes, seen: Signature | None, former: str, *, read_only: bool) -> bool:
@@ -203,7 +203,7 @@ class Folder:
                     os.link(new, name, src_dir_fd=parent, dst_dir_fd=parent)
                     return beside
                 except FileExistsError:
-                    with contextlib.suppress(FileRefused):
+                    with contextlib.suppress(UnreadableFile):
                         if self.read(beside)[1] == data:
                             return beside
                     number += 1
@@ -234,7 +234,7 @@ class Folder:
             return False
         return True
 
-    def _walk(self, descriptor: int, prefix: str, hit: Found) -> None:
+    def _walk(self, descriptor: int, prefix: str, hit: ScannedFolder) -> None:
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 path = prefix + entry.name

@@ -11,11 +11,11 @@ from typing import Final
 
 from ....schemas.errors import DocumentConflict, WriteIdTaken
 from ....schemas.rules.documents import sha256_of
-from .changes import Base, Text, change_of, sha256, write_id
+from .changes import Base, UnkeptText, change_of, sha256, write_id
 from .documents import REFUSALS, MirroredDocument, MirrorService
-from .folder import FileRefused, Signature
-from .report import Report
-from .state import Known, Sending, State
+from .folder import Signature, UnreadableFile
+from .report import MirrorReport
+from .state import Known, MirrorState, Sending
 
 CONFLICT_ATTEMPTS: Final = 3
 """How often a local text is written as a version while others write the document; then with the next pass."""
@@ -30,7 +30,7 @@ class Pushing:
         patient: Whether a change other than appended lines waits until two passes saw the same text.
     """
 
-    def __init__(self, state: State, report: Report, *, patient: bool) -> None:
+    def __init__(self, state: MirrorState, report: MirrorReport, *, patient: bool) -> None:
         self._state = state
         self._report = report
         self._patient = patient
@@ -58,7 +58,7 @@ class Pushing:
             What the file is in step with; None if nothing was written.
         """
         data = file[1]
-        name, text = document.name, Text.of(data)
+        name, text = document.name, UnkeptText.of(data)
         if self._refused.get(name) == text.sha256:
             return None
         change = None if base is None else change_of(base.text, data)
@@ -124,7 +124,7 @@ class Pushing:
         self, documents: MirrorService, document: MirroredDocument, file: tuple[Signature, bytes]
     ) -> Base | None:
         signature, data = file
-        folder, text = document.side.folder, Text.of(data)
+        folder, text = document.side.folder, UnkeptText.of(data)
         beside = folder.keep_beside(document.label, data, signature.mtime_ns)
         there = documents.read(document)
         identity = write_id(self._state.mirror, document.name, "conflict", there.seq, text.sha256)
@@ -138,7 +138,7 @@ class Pushing:
         done = Base(0, sending.text)  # the file has been taken over: the journal's text may take its place
         try:
             _, data = document.side.folder.read(sending.beside)
-        except (FileRefused, FileNotFoundError):
+        except (UnreadableFile, FileNotFoundError):
             self._state.put(document.name, Known(done))
             return done
         for _ in range(CONFLICT_ATTEMPTS):

@@ -12,7 +12,7 @@ from typing import Any
 from ..output import safe, say
 
 
-class Report:
+class MirrorReport:
     """What happened since the start.
 
     Args:

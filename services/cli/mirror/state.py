@@ -16,7 +16,7 @@ from typing import Any, Final
 from ....schemas.errors import CrewJournalError, DataDirBusy
 from ....schemas.ids import uuid7_hex
 from ..foreign_files import file_at
-from .changes import Base, Text
+from .changes import Base, UnkeptText
 
 STATE_FILE: Final = ".crew-journal-mirror.json"
 LOCK_FILE: Final = ".crew-journal-mirror.lock"
@@ -39,7 +39,7 @@ class Sending:
 
     write_id: str
     mode: str
-    text: Text
+    text: UnkeptText
     expected: int
     beside: str = ""
 
@@ -57,11 +57,11 @@ class Former:
     """A file that was taken away while a writer may have had it open: the label, and the text that is accounted for."""
 
     label: str
-    text: Text
+    text: UnkeptText
 
 
 @dataclass(slots=True)
-class State:
+class MirrorState:
     """The state of one directory.
 
     Attributes:
@@ -82,7 +82,7 @@ class State:
     passed: int | None = None
 
     @classmethod
-    def load(cls, folder: Path, of: str) -> State:
+    def load(cls, folder: Path, of: str) -> MirrorState:
         """The state of a directory, or that of a new one.
 
         Raises:
@@ -96,7 +96,7 @@ class State:
             state = cls(path, kept["of"], kept["mirror"], passed=kept["passed"])
             state.files = {name: _known(known_file) for name, known_file in kept["files"].items()}
             state.former = {
-                name: Former(known_file["label"], Text(**known_file["text"]))
+                name: Former(known_file["label"], UnkeptText(**known_file["text"]))
                 for name, known_file in kept["former"].items()
             }
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -141,8 +141,8 @@ class State:
 def _known(kept: dict[str, Any]) -> Known:
     base, sending = kept["base"], kept["sending"]
     if sending is not None:
-        sending = Sending(**{**sending, "text": Text(**sending["text"])})
-    return Known(Base(base["seq"], Text(**base["text"])), sending)
+        sending = Sending(**{**sending, "text": UnkeptText(**sending["text"])})
+    return Known(Base(base["seq"], UnkeptText(**base["text"])), sending)
 
 
 def lock(folder: Path) -> int:

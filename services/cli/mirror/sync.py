@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from ....schemas.rules.documents import sha256_of
 from ....schemas.rules.tiers import Scope
-from .changes import Base, Text, base_among, write_id
+from .changes import Base, UnkeptText, base_among, write_id
 from .documents import REFUSALS, MirroredDocument, MirrorService, Side
-from .folder import FileRefused, Signature
+from .folder import Signature, UnreadableFile
 from .pushing import Pushing
-from .report import Report
-from .state import Former, Known, State
+from .report import MirrorReport
+from .state import Former, Known, MirrorState
 
 if TYPE_CHECKING:
     from ....schemas.operations.documents import DocumentShown
@@ -38,7 +38,13 @@ class Mirror:
     """
 
     def __init__(
-        self, sides: tuple[Side, ...], state: State, report: Report, *, patient: bool = True, late_s: float = LATE_S
+        self,
+        sides: tuple[Side, ...],
+        state: MirrorState,
+        report: MirrorReport,
+        *,
+        patient: bool = True,
+        late_s: float = LATE_S,
     ) -> None:
         self._sides = {side.scope: side for side in sides}
         self._state = state
@@ -74,7 +80,7 @@ class Mirror:
                 document, shown = MirroredDocument(side, label), listed.get((side.owner, label))
                 try:
                     self._sync(documents, document, shown, scanned.files.get(label))
-                except FileRefused as error:
+                except UnreadableFile as error:
                     self._report.refuse(document.path, str(error))
                 except FileNotFoundError:
                     continue  # gone since the scan: seen by the next pass
@@ -120,7 +126,7 @@ class Mirror:
         if not file[1].strip():
             if base is not None and base.text.size and not self._emptied(document):
                 return
-        elif base is None or base.text != Text.of(file[1]):
+        elif base is None or base.text != UnkeptText.of(file[1]):
             base, pushed = self._take_over(documents, document, shown, base, file), True
             if base is None:
                 return
@@ -128,7 +134,7 @@ class Mirror:
             if base is not None and base.seq:
                 self._report.note(document.path, "is no longer in the journal; change it to write it again")
             return
-        if not pushed and base is not None and base.seq == seq and base.text == Text.of(file[1]):
+        if not pushed and base is not None and base.seq == seq and base.text == UnkeptText.of(file[1]):
             self._settled(document, base, file[0])
             return
         self._pull(documents, document, base or Base(), file)
@@ -142,7 +148,7 @@ class Mirror:
         data: bytes,
     ) -> Base | None:
         """The version that a file is made of; None if it is not made of any version."""
-        if base is not None and base.text == Text.of(data):
+        if base is not None and base.text == UnkeptText.of(data):
             return base
         if shown is None or (base is not None and shown.seq == base.seq):
             return base or Base()
@@ -166,12 +172,12 @@ class Mirror:
         why = document.read_only
         if why is None:
             return self._pushing.push(documents, document, base, file)
-        if shown is None or self._pushing.waits(document, Text.of(file[1]).sha256):
+        if shown is None or self._pushing.waits(document, UnkeptText.of(file[1]).sha256):
             if shown is None:
                 self._report.refuse(document.path, why)
             return None
         self._pushing.keep_beside(document, file, why)
-        taken = Base(0, Text.of(file[1]))
+        taken = Base(0, UnkeptText.of(file[1]))
         self._state.put(document.name, Known(taken))
         return taken
 
@@ -203,7 +209,7 @@ class Mirror:
             self._report.refuse(document.path, "is blocked by the injection scanners and not synchronised")
             return
         data = there.content.encode()
-        now = Base(there.seq, Text.of(data))
+        now = Base(there.seq, UnkeptText.of(data))
         if file is not None and file[1] == data and not there.retracted:
             self._settled(document, now, file[0])
             return
@@ -213,7 +219,7 @@ class Mirror:
         folder = document.side.folder
         former = folder.former_label(document.label, there.seq, file[0].inode if file else 0)
         if file is not None:
-            self._state.former[f"{document.side.scope.value}/{former}"] = Former(document.label, Text.of(file[1]))
+            self._state.former[f"{document.side.scope.value}/{former}"] = Former(document.label, UnkeptText.of(file[1]))
             self._state.put(document.name, Known(base))
         if there.retracted and file is not None:
             if folder.take_away(document.label, file[0], former):
@@ -250,12 +256,12 @@ class Mirror:
         if self._former_seen.get(name) != signature:
             try:
                 signature, data = folder.read(path)
-            except FileRefused as error:
+            except UnreadableFile as error:
                 self._report.refuse(str(folder.path_of(path)), str(error))
                 return
-            if data.strip() and Text.of(data) != former.text:
+            if data.strip() and UnkeptText.of(data) != former.text:
                 self._late(documents, document, former, (signature, data))
-            self._state.former[name] = Former(former.label, Text.of(data))
+            self._state.former[name] = Former(former.label, UnkeptText.of(data))
             self._state.save()
             if not signature.is_racy:
                 self._former_seen[name] = signature
@@ -268,7 +274,12 @@ class Mirror:
         rest = data[former.text.size :]
         if document.read_only is None and former.text.begins(data) and rest.strip():
             identity = write_id(
-                self._state.mirror, document.name, "late", former.text.size, former.text.sha256, Text.of(data).sha256
+                self._state.mirror,
+                document.name,
+                "late",
+                former.text.size,
+                former.text.sha256,
+                UnkeptText.of(data).sha256,
             )
             try:
                 documents.write(document, "append", rest, identity)

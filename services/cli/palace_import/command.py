@@ -18,7 +18,7 @@ from ..output import counted, progress_bar, safe, say, show
 if TYPE_CHECKING:
     from ....schemas.operations.palace_filing import ImportedDrawer
     from ...client import CrewJournal
-    from .source import Source
+    from .source import PalaceSource
 
 BATCH: Final = 200
 BATCH_CHARS: Final = 400_000
@@ -67,7 +67,7 @@ def palace_import(
 
 
 class _Import:
-    def __init__(self, journal: CrewJournal, source: Source, workspace: str | None, dry_run: bool) -> None:
+    def __init__(self, journal: CrewJournal, source: PalaceSource, workspace: str | None, dry_run: bool) -> None:
         self._journal = journal
         self._source = source
         self._in: dict[str, Any] = {} if workspace is None else {"workspace_id": workspace}

@@ -19,7 +19,7 @@ from ....schemas.errors import InvalidFile
 from ....schemas.rules.palace.places import DIARY, agent_slug
 from ..foreign_files import file_at, shown
 from ..foreign_json import TEXT, ValuePlace, values_of
-from .source import Source, utc
+from .source import PalaceSource, utc
 
 CHROMA: Final = "chroma.sqlite3"
 _COLLECTION: Final = "mempalace_drawers"
@@ -53,13 +53,13 @@ def palace_folder(path: Path) -> Path | None:
     return next((folder for folder in (path, path / "palace") if (folder / CHROMA).is_file()), None)
 
 
-def read_mempalace(folder: Path) -> Source:
+def read_mempalace(folder: Path) -> PalaceSource:
     """The store in a folder.
 
     Raises:
         InvalidFile: If a file is not what MemPalace writes.
     """
-    source = Source(shown(f"mempalace:{folder.resolve()}"))
+    source = PalaceSource(shown(f"mempalace:{folder.resolve()}"))
     for name, metadata in _metadata(folder / CHROMA):
         if metadata.get("ingest_mode") == _REGISTRY:
             source.left_out["rows that only say that a file was read"] += 1
@@ -120,7 +120,7 @@ def _fact(row: sqlite3.Row) -> dict[str, Any]:
     }
 
 
-def _read_tunnels(file: Path, source: Source) -> None:
+def _read_tunnels(file: Path, source: PalaceSource) -> None:
     if not file.exists():
         return
     place = ValuePlace()

@@ -17,14 +17,14 @@ from ....schemas.rules.palace.places import drawer_id
 from ....schemas.rules.palace.texts import is_noise
 from ....schemas.timestamps import format_ts
 from ..foreign_files import MAX_TEXT_BYTES, files_of, shown
-from .source import Source
+from .source import PalaceSource
 
 _SUFFIXES: Final = frozenset({".md", ".markdown"})
 _HEADING: Final = re.compile(r"#{1,6} ")
 _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
 
 
-def read_notes(path: Path, wing: str | None) -> Source:
+def read_notes(path: Path, wing: str | None) -> PalaceSource:
     """The notes in a folder, or one file.
 
     The room is the folder directly below ``path``, and for a note in ``path`` itself its name.
@@ -34,7 +34,7 @@ def read_notes(path: Path, wing: str | None) -> Source:
         InvalidFile: If a note cannot be read, or is too large.
     """
     root = path if path.is_dir() else path.parent
-    source = Source(shown(f"notes:{path.resolve()}"))
+    source = PalaceSource(shown(f"notes:{path.resolve()}"))
     place = (wing or shown(root.resolve().name))[:PLACE_CHARS]
     none = True
     for file in files_of(path, _is_note, source.leave_out, hidden=False):

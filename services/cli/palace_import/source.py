@@ -20,7 +20,7 @@ from ....schemas.timestamps import format_ts
 
 
 @dataclass(slots=True)
-class Source:
+class PalaceSource:
     """A store that was read.
 
     Attributes:

@@ -38,7 +38,7 @@ class Registration:
 
 
 @dataclass(slots=True)
-class Identity:
+class ActingAgent:
     """The agent in whose name requests are sent.
 
     Attributes:

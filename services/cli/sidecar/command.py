@@ -32,7 +32,7 @@ def sidecar(
     Forwards POST /memory/search, GET /memory/status, POST /memory/reindex and POST /memory/write to the service in the
     agent's name, and nothing else.
     """
-    from .acting import Identity
+    from .acting import ActingAgent
     from .server import Sidecar, listen_of
 
     def find() -> Target | None:
@@ -42,7 +42,7 @@ def sidecar(
     if where.url is None:
         _ = where.folder  # refused now if it is not trusted, not with the first request
     try:
-        server = Sidecar(address, Identity(agent, crew, workspace), find)
+        server = Sidecar(address, ActingAgent(agent, crew, workspace), find)
     except OSError as error:
         raise Unavailable(f"cannot listen on {listen}: {error.strerror}", hint="name a free port: --listen") from None
     stopped = threading.Event()

@@ -19,7 +19,7 @@ import httpx
 
 from ....schemas.errors import CrewJournalError, EntryTooLarge, InvalidQuery, NotAllowed, NotFound, Unavailable
 from ..connection import Target
-from .acting import ROUTES, Identity, Registration, answer_for_agent
+from .acting import ROUTES, ActingAgent, Registration, answer_for_agent
 
 MAX_BODY_BYTES: Final = 1_048_576
 TIMEOUT_S: Final = 60.0
@@ -82,7 +82,7 @@ class Sidecar(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, listen: Listen, identity: Identity, find: Callable[[], Target | None]) -> None:
+    def __init__(self, listen: Listen, identity: ActingAgent, find: Callable[[], Target | None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         self.identity = identity
         self._find = find

@@ -27,7 +27,7 @@ from .. import AsyncCrewJournal, CrewJournal
 
 
 @dataclass(frozen=True, slots=True)
-class _Owner:
+class _ToolOwner:
     """Whose memory it is, where the token does not say."""
 
     agent_id: str | None
@@ -62,7 +62,7 @@ class CrewJournalMemoryTool(BetaAbstractMemoryTool):
     ) -> None:
         super().__init__(cache_control=cache_control)
         self._journal = journal
-        self._owner = _Owner(agent_id, crew_id, workspace_id)
+        self._owner = _ToolOwner(agent_id, crew_id, workspace_id)
 
     def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
         """View a folder or file."""
@@ -109,7 +109,7 @@ class AsyncCrewJournalMemoryTool(BetaAsyncAbstractMemoryTool):
     ) -> None:
         super().__init__(cache_control=cache_control)
         self._journal = journal
-        self._owner = _Owner(agent_id, crew_id, workspace_id)
+        self._owner = _ToolOwner(agent_id, crew_id, workspace_id)
 
     async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
         """View a folder or file."""

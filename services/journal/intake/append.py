@@ -76,7 +76,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownEntry:
     seq: int
     content: str
 
@@ -115,7 +115,7 @@ class Journal:
         self._writer = writer
         self._identities = identities
         self._clock = clock
-        self._recent: OrderedDict[str, _Known] = OrderedDict()  # a dict's first key is slow to find after deletes
+        self._recent: OrderedDict[str, _KnownEntry] = OrderedDict()  # a dict's first key is slow to find after deletes
         self._in_hand: dict[str, asyncio.Future[None]] = {}
         self._messages = writer.client.jetstream()
         self._lost: list[Range] = []
@@ -232,7 +232,7 @@ class Journal:
                 return Appended(accepted.entry_id, earlier.seq, True)
             ack = await self._writer.post(accepted)
             if not ack.duplicate:  # as ``_settle``, which costs 1 µs
-                self._remember(identity, _Known(ack.seq, accepted.content))
+                self._remember(identity, _KnownEntry(ack.seq, accepted.content))
                 return Appended(accepted.entry_id, ack.seq, False)
             [(known, repeated)] = await self._settle([accepted], [ack])
             return Appended(accepted.entry_id, known.seq, repeated)
@@ -279,33 +279,33 @@ class Journal:
             raise too_large[0]
         return batch, warnings
 
-    def _known(self, accepted: Accepted) -> _Known | None:
+    def _known(self, accepted: Accepted) -> _KnownEntry | None:
         recent = self._recent.get(accepted.identity)
         if recent is not None:
             return recent
         identity = self._identities.find(accepted.workspace_id, accepted.entry_id)
-        return None if identity is None else _Known(identity.seq, identity.content.hex())
+        return None if identity is None else _KnownEntry(identity.seq, identity.content.hex())
 
-    def _known_all(self, batch: Sequence[Accepted]) -> list[_Known | None]:
+    def _known_all(self, batch: Sequence[Accepted]) -> list[_KnownEntry | None]:
         """``_known`` of each: the views are asked once, for those that are not recent."""
         known = [self._recent.get(accepted.identity) for accepted in batch]
         unknown = [at for at, recent in enumerate(known) if recent is None]
         identities = self._identities.find_all([(batch[at].workspace_id, batch[at].entry_id) for at in unknown])
         for at, identity in zip(unknown, identities, strict=True):
             if identity is not None:
-                known[at] = _Known(identity.seq, identity.content.hex())
+                known[at] = _KnownEntry(identity.seq, identity.content.hex())
         return known
 
-    async def _settle(self, batch: Sequence[Accepted], acks: Sequence[Published]) -> list[tuple[_Known, bool]]:
+    async def _settle(self, batch: Sequence[Accepted], acks: Sequence[Published]) -> list[tuple[_KnownEntry, bool]]:
         """Compare what the broker calls a duplicate with what it has stored, and remember the rest.
 
         Returns:
             For each entry its place, and whether it was there before.
         """
-        settled: list[tuple[_Known, bool]] = []
+        settled: list[tuple[_KnownEntry, bool]] = []
         conflicts: dict[str, int] = {}
         for accepted, ack in zip(batch, acks, strict=True):
-            outcome = _Known(ack.seq, accepted.content), False
+            outcome = _KnownEntry(ack.seq, accepted.content), False
             if accepted.given_id:
                 if ack.duplicate:
                     outcome = await self._duplicate(accepted, ack.seq)
@@ -317,19 +317,19 @@ class Journal:
             raise _conflict(conflicts)
         return settled
 
-    async def _duplicate(self, accepted: Accepted, seq: int) -> tuple[_Known, bool]:
+    async def _duplicate(self, accepted: Accepted, seq: int) -> tuple[_KnownEntry, bool]:
         """The place of an entry whose message id the broker has from the message at ``seq``; whether it was there before."""
         lost = any(first <= seq <= last for first, last in self._lost)
         content = None if lost else await stored_content(self._messages, accepted, seq)
         if content is not None:
-            return _Known(seq, content), True
+            return _KnownEntry(seq, content), True
         _log.warning("journal.foreign_message_id", workspace=accepted.workspace_id, entry_id=accepted.entry_id, seq=seq)
         identity = unforeseen(accepted.identity)
         head = entry_head(identity, accepted.entry_id, accepted.content, accepted.publisher, vouched=accepted.vouched)
         published = await self._writer.post(EncodedMessage(accepted.subject, head, accepted.body))
-        return _Known(published.seq, accepted.content), False
+        return _KnownEntry(published.seq, accepted.content), False
 
-    def _remember(self, identity: str, known: _Known) -> None:
+    def _remember(self, identity: str, known: _KnownEntry) -> None:
         self._recent[identity] = known
         if len(self._recent) > RECENT_IDS:
             self._recent.popitem(last=False)

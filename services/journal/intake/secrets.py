@@ -20,7 +20,7 @@ from ....schemas.ports import ViewReader
 from ....schemas.recorded_settings import ScrubberMode
 from ....schemas.rules.secrets import NOTICE, find_secrets, kinds_of, may_hold_secrets, without
 from ....schemas.views import MEMORY_CONFIG
-from ...kept import Kept, in_thread
+from ...kept import KeptValues, in_thread
 from .plain import Accepted
 
 DEFAULT_MODE: Final[ScrubberMode] = "redact"
@@ -153,12 +153,12 @@ async def storable(journal: Scrubs, workspace_id: str, text: str, field: str, mo
     return scrubbed.text
 
 
-def _kept_modes(views: ViewReader, default: ScrubberMode) -> Kept[str, ScrubberMode]:
+def _kept_modes(views: ViewReader, default: ScrubberMode) -> KeptValues[str, ScrubberMode]:
     def read(workspace_id: str) -> ScrubberMode:
         rows = views.rows(_MODE, [workspace_id])
         return rows[0][0] if rows else default
 
-    return Kept(views, (MEMORY_CONFIG,), in_thread(read))
+    return KeptValues(views, (MEMORY_CONFIG,), in_thread(read))
 
 
 def _cleaned(value: Any, kinds: dict[str, None]) -> Any:

@@ -44,7 +44,7 @@ from ...journal.intake.recorder import Recorder
 from ...journal.intake.secrets import DEFAULT_MODE
 from ...query.unknown_names import refuse_unknown_workspace
 from ...shown import until_shown
-from ..ticks import Tick, record_tick
+from ..ticks import DueTick, record_tick
 
 _CONFIG: Final = f"SELECT {', '.join(MemorySettings.model_fields)} FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
 _RETAINING: Final = f"SELECT workspace_id, retention_days FROM {MEMORY_CONFIG} WHERE retention_days IS NOT NULL"
@@ -194,7 +194,7 @@ class Administration:
                 continue
             if not await asyncio.to_thread(self._has_swept, workspace_id, cutoff_ms, due_ms):
                 swept = await self._sweep_of(workspace_id, cutoff_ms, 0)
-                tick = Tick(due_ms, workspace_id, f"versions/{days}")
+                tick = DueTick(due_ms, workspace_id, f"versions/{days}")
                 await record_tick(self._journal, tick, swept, "versions_swept", _summary(swept))
             self._swept[workspace_id] = cutoff_ms
 

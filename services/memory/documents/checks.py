@@ -18,7 +18,7 @@ from ....schemas.rules.tiers import Scope, owner_of
 from ....schemas.views import DOCUMENTS, MEMORY_CONFIG
 from ...desk import Caller
 from ...journal.intake.secrets import HINT, Scrubs
-from ...kept import Kept, in_thread
+from ...kept import KeptValues, in_thread
 from .drafts import Draft
 from .present import WrittenDocument
 
@@ -44,7 +44,7 @@ class Checks:
     def __init__(self, views: ViewReader, scrubs: Scrubs) -> None:
         self._views = views
         self._scrubs = scrubs
-        self._verifiers = Kept(views, (MEMORY_CONFIG,), in_thread(self._verifier))
+        self._verifiers = KeptValues(views, (MEMORY_CONFIG,), in_thread(self._verifier))
         self.close = self._verifiers.close
 
     async def scrub(self, draft: Draft) -> tuple[Draft, str | None]:

@@ -34,7 +34,7 @@ from .grouped import Grouped
 from .ports import DocumentPublisher, Enabled, check_enabled, enable_writer
 from .present import PresentDocuments, WrittenDocument
 from .quarantine import REFUSALS, Quarantine, Refusals
-from .reading import Reading
+from .reading import DocumentReading
 
 ATTEMPTS: Final = 3
 """How often a text is checked and published that names no version, while other nodes write the document."""
@@ -73,7 +73,7 @@ class JournalStore:
         self.enabled = enabled
         self.checks = Checks(views, journal)
         self.refusals = Refusals(journal, Quarantine(data_dir, clock))
-        self.reading = Reading(views, enabled, clock=clock)
+        self.reading = DocumentReading(views, enabled, clock=clock)
         self._written = Grouped(self.reading.history.written, WRITES_AT_ONCE, lambda _: 1)
         self._present = PresentDocuments(views)
         self._in_hand: dict[tuple[str, str], asyncio.Future[None]] = {}

@@ -27,7 +27,7 @@ from .answers import too_large
 from .drafts import Draft
 from .history import SELECT_PRESENT
 from .scanning import Scanning, scanning
-from .turns import Turns
+from .turns import WriteTurns
 
 KEPT: Final = 256
 """Documents kept after their last write: at most 64 MB, if all are topics of 250 KB; usually 1 MB."""
@@ -90,7 +90,7 @@ class WrittenDocument:
 
     owner: OwnerSizes
     row: DocumentRow | None = None
-    turns: Turns = field(default_factory=Turns)
+    turns: WriteTurns = field(default_factory=WriteTurns)
     scanning: Scanning = field(default_factory=scanning)
     pending: list[Pending] = field(default_factory=list)
     users: int = 0

@@ -56,7 +56,7 @@ _LIST: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE workspace_id 
 _WITH_TEXT: Final = f"SELECT tier, doc_key FROM {DOCUMENTS} WHERE workspace_id = ? AND owner = ? AND bytes > 0"
 
 
-class Reading:
+class DocumentReading:
     """Reads them.
 
     Args:
@@ -245,7 +245,7 @@ def _is_of(owner: str, scope: Scope) -> bool:
 
 
 ANSWERS: Final = (
-    (LIST_DOCUMENTS, Reading.list),
-    (DOCUMENT_VERSIONS, Reading.versions),
-    (DOCUMENT_DIFF, Reading.diff),
+    (LIST_DOCUMENTS, DocumentReading.list),
+    (DOCUMENT_VERSIONS, DocumentReading.versions),
+    (DOCUMENT_DIFF, DocumentReading.diff),
 )

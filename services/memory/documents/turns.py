@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class WriteTurns:
     """The turns of one document on this node."""
 
     def __init__(self) -> None:

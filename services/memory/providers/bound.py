@@ -45,11 +45,11 @@ from ....schemas.provider import (
     ProviderScope,
     ReadRequest,
     ReadResult,
-    RecallRequest,
     RecallResult,
     RecallSnippet,
     RetainRequest,
     RetainResult,
+    SnippetsRequest,
 )
 from ....schemas.rules.tiers import Scope, owner_of, tier_of_label
 from ...desk import Caller
@@ -61,7 +61,7 @@ TOKEN_ID: Final = "memory-provider"
 """Who decides, in the journal, where no token of a caller is at hand."""
 CASCADE: Final = "forget each document of the person by its id; docs/providers.md says what a store can erase"
 _SOURCE: Final = "provider"
-_Asked = RetainRequest | RecallRequest | ForgetRequest | ReadRequest | LabelsRequest
+_Asked = RetainRequest | SnippetsRequest | ForgetRequest | ReadRequest | LabelsRequest
 
 
 class ProviderBase:
@@ -164,7 +164,7 @@ class ProviderBase:
             )
         return writable_address_of(self.caller, request, *known, None)
 
-    def to_search(self, request: RecallRequest) -> DocumentSearchRequest:
+    def to_search(self, request: SnippetsRequest) -> DocumentSearchRequest:
         """The search of a request.
 
         Raises:
@@ -214,7 +214,7 @@ class StoreProvider(ProviderBase):
             wrote = await self._store.write(self.caller, self.to_write(request))
         return RetainResult(id=wrote.id, bytes=wrote.bytes)
 
-    async def recall(self, request: RecallRequest) -> RecallResult:
+    async def recall(self, request: SnippetsRequest) -> RecallResult:
         """Search; a score is the share of the best hit's.
 
         Raises:

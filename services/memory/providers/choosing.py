@@ -76,7 +76,7 @@ class _Workspace(BaseModel):
     memory: Choice
 
 
-class _File(BaseModel):
+class _ChoicesFile(BaseModel):
     model_config = _STRICT
     memory: Choice | None = None
     workspace: dict[str, _Workspace] = Field(default_factory=dict)
@@ -122,9 +122,9 @@ def _variable(field: str) -> str:
     return "CREW_JOURNAL_MEMORY_PROVIDER" + ("" if field == "provider" else f"_{field.upper()}")
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _ChoicesFile:
     try:
-        file = _File.model_validate(tomllib.loads(path.read_text("utf-8")))
+        file = _ChoicesFile.model_validate(tomllib.loads(path.read_text("utf-8")))
     except OSError as error:
         raise InvalidQuery(f"{path} cannot be read: {error.strerror}", hint=f"correct {_FILE}", field=_FILE) from None
     except ValidationError as error:

@@ -26,8 +26,8 @@ from ....schemas.provider import (
     ProviderFactory,
     ProviderScope,
     ReadRequest,
-    RecallRequest,
     RetainRequest,
+    SnippetsRequest,
 )
 from ....schemas.rules.assembler import notice_of
 from ....schemas.rules.documents import sha256_of
@@ -242,7 +242,7 @@ class ProvidedStore:
             crew_id=searched.crew_id,
             role=caller.principal.role.value,
         )
-        request = RecallRequest(
+        request = SnippetsRequest(
             workspace_id=caller.workspace_id,
             tier=asked.tier,
             query=asked.query,

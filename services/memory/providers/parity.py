@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .laws import LAWS
-from .trial import LAW_S, Law, Report, World, run
+from .trial import LAW_S, Law, TrialReport, World, run
 
-__all__ = ["LAWS", "LAW_S", "Law", "Report", "World", "check"]
+__all__ = ["LAWS", "LAW_S", "Law", "TrialReport", "World", "check"]
 
 
-async def check(world: World, laws: Iterable[Law] = LAWS, *, law_s: float = LAW_S) -> Report:
+async def check(world: World, laws: Iterable[Law] = LAWS, *, law_s: float = LAW_S) -> TrialReport:
     """Run the laws, one after the other; never raises for what a provider does."""
     return await run(world, laws, law_s=law_s)

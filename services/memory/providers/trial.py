@@ -19,11 +19,11 @@ from ....schemas.provider import (
     MemoryProvider,
     ProviderFactory,
     ProviderScope,
-    RecallRequest,
     RecallResult,
     RecallSnippet,
     RetainRequest,
     RetainResult,
+    SnippetsRequest,
 )
 
 LAW_S: Final = 60.0
@@ -48,7 +48,7 @@ class LawVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TrialReport:
     """Verdicts in the order of the laws."""
 
     verdicts: tuple[LawVerdict, ...]
@@ -82,7 +82,7 @@ class Bound:
 
     async def recall(self, query: str, **more: Any) -> RecallResult:
         """Search."""
-        request = RecallRequest(**{"workspace_id": self.scope.workspace_id, "query": query, **more})
+        request = SnippetsRequest(**{"workspace_id": self.scope.workspace_id, "query": query, **more})
         return await self.provider.recall(request)
 
     async def forget(self, document: str | None = None, **more: Any) -> ForgetResult:
@@ -132,7 +132,7 @@ class World:
 Law = Callable[[World], Awaitable[None]]
 
 
-async def run(world: World, laws: Iterable[Law], *, law_s: float = LAW_S) -> Report:
+async def run(world: World, laws: Iterable[Law], *, law_s: float = LAW_S) -> TrialReport:
     """Run the laws, one after the other; never raises for what a provider does."""
     verdicts = []
     for law in laws:
@@ -149,7 +149,7 @@ async def run(world: World, laws: Iterable[Law], *, law_s: float = LAW_S) -> Rep
         sentence = " ".join((law.__doc__ or "").split())
         name = getattr(law, "__name__", "law").replace("_", " ")
         verdicts.append(LawVerdict(name, sentence, seen, monotonic() - began))
-    return Report(tuple(verdicts))
+    return TrialReport(tuple(verdicts))
 
 
 def must(holds: bool, seen: str) -> None:

@@ -22,7 +22,7 @@ from ..hot.lists import Docs, union
 from ..hot.scoped import ScopedDocuments
 from ..hot.token_store import TokenStore, words_of
 from ..recipes import ConversationWeights
-from .late_interaction import NO_TURN, Tokens, Turns, interact
+from .late_interaction import NO_TURN, CandidateTurns, Tokens, interact
 from .lexical import idf_of
 
 Floats = npt.NDArray[np.float64]
@@ -180,7 +180,7 @@ def _match(store: TokenStore, bits: TokenBits) -> bool:
     return bool(bits.bits) and store.quantiser == bits.quantiser and store.dim == bits.dim
 
 
-def _needed(around: Around) -> tuple[Docs, Turns]:
+def _needed(around: Around) -> tuple[Docs, CandidateTurns]:
     """Documents whose bits are needed, ascending, and the indices of turns and helpers among them."""
     helpers = np.concatenate((around.helper, around.helper_before))
     needed = union(around.docs, helpers[helpers >= 0])
@@ -191,4 +191,4 @@ def _needed(around: Around) -> tuple[Docs, Turns]:
 
     long = np.zeros(len(needed), bool)
     long[candidate] = around.long
-    return needed, Turns(candidate, place(around.helper), place(around.helper_before), long)
+    return needed, CandidateTurns(candidate, place(around.helper), place(around.helper_before), long)

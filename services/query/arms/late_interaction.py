@@ -53,7 +53,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class CandidateTurns:
     """Which of m documents are candidates, and their previous turns.
 
     Attributes:
@@ -84,7 +84,9 @@ def distances(query: Words, tokens: Words) -> Distances:
     return differing
 
 
-def interact(query: Words, weights: Floats, tokens: Tokens, turns: Turns, constants: Interaction, dim: int) -> Floats:
+def interact(
+    query: Words, weights: Floats, tokens: Tokens, turns: CandidateTurns, constants: Interaction, dim: int
+) -> Floats:
     """Late interaction of each candidate: (c,) float64, NaN for one without word pieces.
 
     Args:

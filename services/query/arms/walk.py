@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..hot.index import HotIndex
-from ..hot.scope import Scope
+from ..hot.scope import RecallScope
 from .lane import ranked
 
 
@@ -30,7 +30,7 @@ class Walked:
     weight: float
 
 
-def walk(index: HotIndex, scope: Scope, hits: Sequence[int], k: int) -> list[Walked]:
+def walk(index: HotIndex, scope: RecallScope, hits: Sequence[int], k: int) -> list[Walked]:
     """At most ``k`` neighbours of hits."""
     if not hits or not len(index.edges):
         return []

@@ -33,7 +33,7 @@ LOAD_ATTEMPTS: Final = 3
 
 
 @dataclass(slots=True)
-class _Slot(Generic[IndexT]):
+class _ChunkSlot(Generic[IndexT]):
     """A workspace's index, and its running load with the commits since the load began."""
 
     index: IndexT | None = None
@@ -80,7 +80,7 @@ class TextCache(Generic[IndexT]):
         self._views = views
         self._budget = budget_bytes
         self._clock = clock
-        self._slots: OrderedDict[str, _Slot[IndexT]] = OrderedDict()
+        self._slots: OrderedDict[str, _ChunkSlot[IndexT]] = OrderedDict()
         self._active = ActiveModels(views)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="crew-chunk-index")
         self._unsubscribe = views.subscribe(self._follow)
@@ -123,7 +123,7 @@ class TextCache(Generic[IndexT]):
             workspace_id: The workspace.
             min_seq: Lowest sequence of the index, which the views must have reached.
         """
-        slot = self._slots.setdefault(workspace_id, _Slot())
+        slot = self._slots.setdefault(workspace_id, _ChunkSlot())
         self._slots.move_to_end(workspace_id)
         if slot.index is not None and self._usable(slot, slot.index, min_seq):
             return slot.index
@@ -131,22 +131,22 @@ class TextCache(Generic[IndexT]):
 
     async def reload(self, workspace_id: str) -> IndexT:
         """Load the workspace's index again."""
-        slot = self._slots.setdefault(workspace_id, _Slot())
+        slot = self._slots.setdefault(workspace_id, _ChunkSlot())
         return await asyncio.shield(self._load(workspace_id, slot))
 
-    def _usable(self, slot: _Slot[IndexT], index: IndexT, min_seq: int) -> bool:
+    def _usable(self, slot: _ChunkSlot[IndexT], index: IndexT, min_seq: int) -> bool:
         if slot.generation != self._views.generation:
             return False
         recent = asyncio.get_running_loop().time() - slot.loaded_at < RELOAD_PAUSE_S
         return not slot.behind or (recent and index.seq >= min_seq)
 
-    def _load(self, workspace_id: str, slot: _Slot[IndexT]) -> asyncio.Task[IndexT]:
+    def _load(self, workspace_id: str, slot: _ChunkSlot[IndexT]) -> asyncio.Task[IndexT]:
         if slot.loading is None:
             slot.loading = asyncio.create_task(self._loaded(workspace_id, slot), name="chunk-index")
             slot.loading.add_done_callback(lambda task: self._ended(slot, task))
         return slot.loading
 
-    async def _loaded(self, workspace_id: str, slot: _Slot[IndexT]) -> IndexT:
+    async def _loaded(self, workspace_id: str, slot: _ChunkSlot[IndexT]) -> IndexT:
         loop = asyncio.get_running_loop()
         for attempt in range(1, LOAD_ATTEMPTS + 1):
             generation, slot.pending = self._views.generation, []
@@ -162,7 +162,7 @@ class TextCache(Generic[IndexT]):
         return index
 
     @staticmethod
-    def _ended(slot: _Slot[IndexT], task: asyncio.Task[IndexT]) -> None:
+    def _ended(slot: _ChunkSlot[IndexT], task: asyncio.Task[IndexT]) -> None:
         if slot.loading is task:  # it failed
             slot.loading, slot.pending = None, []
             if not task.cancelled():

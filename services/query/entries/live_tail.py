@@ -38,7 +38,7 @@ MAX_WATCHERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TailEntry:
     """An entry."""
 
     entry: StoredEntry
@@ -76,7 +76,7 @@ class Cut:
     resume_after: int
 
 
-TailEvent = Seen | Gap | Idle | Cut
+TailEvent = TailEntry | Gap | Idle | Cut
 
 
 class _Watcher:
@@ -232,7 +232,7 @@ class LiveTail:
             for start in range(0, len(replay.seqs), REPLAY_PAGE):
                 page = replay.seqs[start : start + REPLAY_PAGE]
                 for entry in await self._queries.replayed(principal, page, workspace=workspace):
-                    yield Seen(entry)
+                    yield TailEntry(entry)
             if self._closed:
                 watcher.end("closing")
             while True:
@@ -240,7 +240,7 @@ class LiveTail:
                     event = watcher.take()
                     if event.seq > last:
                         last = event.seq
-                        yield Seen(StoredEntry.of_event(event))
+                        yield TailEntry(StoredEntry.of_event(event))
                 if watcher.cut is not None:
                     yield Cut(watcher.cut, last)
                     return

@@ -5,13 +5,13 @@ from __future__ import annotations
 from ....schemas.ports import ViewReader
 from ....schemas.views import WORKSPACE_SETTINGS
 from ....schemas.views.workspaces import read_workspace_settings
-from ...kept import Kept, in_thread
+from ...kept import KeptValues, in_thread
 
 
-def kept_floors(views: ViewReader) -> Kept[str, float | None]:
+def kept_floors(views: ViewReader) -> KeptValues[str, float | None]:
     """The floor of each workspace, None if it has set none."""
 
     def read(workspace_id: str) -> float | None:
         return read_workspace_settings(views, workspace_id).evidence_floor
 
-    return Kept(views, (WORKSPACE_SETTINGS,), in_thread(read))
+    return KeptValues(views, (WORKSPACE_SETTINGS,), in_thread(read))

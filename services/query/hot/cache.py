@@ -49,7 +49,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Slot:
+class _IndexSlot:
     """A workspace's index, or its running load and the commits since the load began."""
 
     index: HotIndex | None = None
@@ -85,7 +85,7 @@ class HotCache:
     def __init__(self, views: ViewReader, budget_bytes: int) -> None:
         self._views = views
         self._budget = budget_bytes
-        self._slots: OrderedDict[str, _Slot] = OrderedDict()
+        self._slots: OrderedDict[str, _IndexSlot] = OrderedDict()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="crew-hot-index")
         self._commits = 0
         self._active = ActiveModels(views)
@@ -117,7 +117,7 @@ class HotCache:
             min_seq: Lowest sequence of the index, which the views must have reached. At a decay's sequence or later,
                 waits for the new importances.
         """
-        slot = self._slots.setdefault(workspace_id, _Slot())
+        slot = self._slots.setdefault(workspace_id, _IndexSlot())
         self._slots.move_to_end(workspace_id)
         if slot.index is not None and self._usable(slot, slot.index, min_seq):
             if slot.index.stale:
@@ -165,7 +165,7 @@ class HotCache:
                 return index, matrix
             index.keep(await self._read(self._slots[workspace_id], index, model))
 
-    def _usable(self, slot: _Slot, index: HotIndex, min_seq: int) -> bool:
+    def _usable(self, slot: _IndexSlot, index: HotIndex, min_seq: int) -> bool:
         if slot.generation != self._views.generation:
             return False
         if not slot.behind:
@@ -173,7 +173,7 @@ class HotCache:
         recent = asyncio.get_running_loop().time() - slot.loaded_at < RELOAD_PAUSE_S
         return recent and index.seq >= min_seq
 
-    async def _load(self, workspace_id: str, slot: _Slot) -> HotIndex:
+    async def _load(self, workspace_id: str, slot: _IndexSlot) -> HotIndex:
         for attempt in range(1, LOAD_ATTEMPTS + 1):
             slot.generation, slot.pending = self._views.generation, []
             index = await self._in_thread(load, self._views, workspace_id, self._budget // RECORD_SHARE)
@@ -192,7 +192,7 @@ class HotCache:
         return index
 
     @staticmethod
-    def _loaded(slot: _Slot, task: asyncio.Task[HotIndex]) -> None:
+    def _loaded(slot: _IndexSlot, task: asyncio.Task[HotIndex]) -> None:
         if slot.loading is task:  # it failed
             slot.loading, slot.pending = None, []
 
@@ -217,7 +217,7 @@ class HotCache:
         if self._commits % TRIM_EVERY == 0:
             self._trim(keep=next(reversed(self._slots)))
 
-    def _switch_if_due(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+    def _switch_if_due(self, workspace_id: str, slot: _IndexSlot, index: HotIndex) -> None:
         """Switch to the active model's vectors: at once if they are in memory, else after loading them."""
         model = self._active.of(workspace_id)
         if index.model == model:
@@ -228,7 +228,7 @@ class HotCache:
         elif not _under_way(slot.switching):
             slot.switching = asyncio.create_task(self._switch(workspace_id, slot))
 
-    async def _switch(self, workspace_id: str, slot: _Slot) -> None:
+    async def _switch(self, workspace_id: str, slot: _IndexSlot) -> None:
         """Load vectors until the slot's index, even if it was reloaded meanwhile, uses the active model."""
         while (index := slot.index) is not None:
             try:
@@ -247,7 +247,7 @@ class HotCache:
                 if slot.index is index:
                     return
 
-    async def _read(self, slot: _Slot, index: HotIndex, model: str) -> VectorMatrix:
+    async def _read(self, slot: _IndexSlot, index: HotIndex, model: str) -> VectorMatrix:
         reading = MatrixReading(index, model)
         slot.readings.append(reading)
         try:
@@ -255,12 +255,12 @@ class HotCache:
         finally:
             slot.readings.remove(reading)
 
-    async def _refreshed(self, workspace_id: str, slot: _Slot, index: HotIndex, min_seq: int) -> None:
+    async def _refreshed(self, workspace_id: str, slot: _IndexSlot, index: HotIndex, min_seq: int) -> None:
         self._refresh(workspace_id, slot, index)
         if slot.refreshing is not None and min_seq >= index.needed_seq:
             await asyncio.shield(slot.refreshing)
 
-    def _refresh(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+    def _refresh(self, workspace_id: str, slot: _IndexSlot, index: HotIndex) -> None:
         """Read columns again that a commit rewrote, once their view has reached the commit; queries continue."""
         if slot.refreshing is not None:
             return
@@ -270,7 +270,9 @@ class HotCache:
             slot.refreshing = asyncio.create_task(self._read_columns(workspace_id, slot, index, ready))
             slot.refreshing.add_done_callback(lambda _: setattr(slot, "refreshing", None))
 
-    async def _read_columns(self, workspace_id: str, slot: _Slot, index: HotIndex, tables: Sequence[HotTable]) -> None:
+    async def _read_columns(
+        self, workspace_id: str, slot: _IndexSlot, index: HotIndex, tables: Sequence[HotTable]
+    ) -> None:
         generation = slot.generation
         for held in tables:
             seq = self._views.view_seq(held.table.view)
@@ -285,7 +287,7 @@ class HotCache:
                 for commit in slot.missed:
                     held.take(commit.rows(workspace_id), index.documents.seq)
 
-    def _keep_up(self, workspace_id: str, slot: _Slot, index: HotIndex) -> None:
+    def _keep_up(self, workspace_id: str, slot: _IndexSlot, index: HotIndex) -> None:
         if slot.upkeep is None and (index.merge_due() or index.sort_due()):
             slot.upkeep = asyncio.create_task(self._tidy(workspace_id, index))
             slot.upkeep.add_done_callback(lambda _: setattr(slot, "upkeep", None))

@@ -32,7 +32,7 @@ from .postings import (
     merge_segments,
 )
 from .records import Records
-from .scope import Scope, ScopeKind
+from .scope import RecallScope, ScopeKind
 from .scoped import ScopedDocuments, ScopeRows, WithoutVectors
 from .sessions import EMPTY_ORDER, SessionOrder, ToSort, is_due, sort_both
 from .speakers import SpeakerNames
@@ -110,7 +110,7 @@ class HotIndex:
         self.turn_order: SessionOrder = EMPTY_ORDER
         self.names = SpeakerNames(self.documents.actors)
         self.seq = 0
-        self._scopes: OrderedDict[Scope, ScopeRows] = OrderedDict()
+        self._scopes: OrderedDict[RecallScope, ScopeRows] = OrderedDict()
         self.sums = Sums()
 
     def __len__(self) -> int:
@@ -252,7 +252,7 @@ class HotIndex:
             for scope in [s for s in self._scopes if s.current]:
                 del self._scopes[scope]
 
-    def scoped(self, scope: Scope) -> ScopedDocuments:
+    def scoped(self, scope: RecallScope) -> ScopedDocuments:
         """The rows in scope."""
         rows = self._scopes.get(scope)
         if rows is None:
@@ -262,7 +262,7 @@ class HotIndex:
         self._scopes.move_to_end(scope)
         return rows.upto(self.documents, len(self.documents))
 
-    def without_vectors(self, scope: Scope) -> WithoutVectors:
+    def without_vectors(self, scope: RecallScope) -> WithoutVectors:
         """How many entries in scope have no vector of the active model; counted once for each commit."""
         scoped = self.scoped(scope)
         return self._scopes[scope].without_vectors(scoped.count, self.vectors, self.seq)

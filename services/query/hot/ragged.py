@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredRuns:
     """The runs of m documents, concatenated.
 
     Attributes:
@@ -68,16 +68,16 @@ class Ragged:
         counts[docs >= len(self)] = 0
         return counts
 
-    def gather(self, docs: npt.NDArray[np.integer]) -> Gathered:
+    def gather(self, docs: npt.NDArray[np.integer]) -> GatheredRuns:
         """Locate the values of some documents."""
         counts = self.counts_of(docs)
         if not len(self):
-            return Gathered(np.empty(0, np.int64), counts)
+            return GatheredRuns(np.empty(0, np.int64), counts)
         starts = self._start.rows.take(docs, mode="clip")  # those beyond the end have no values
         ends = counts.cumsum()
         at = (starts - ends + counts).repeat(counts)
         at += np.arange(len(at))
-        return Gathered(at, counts)
+        return GatheredRuns(at, counts)
 
     def append(self, docs: npt.NDArray[np.integer], values: npt.NDArray[Any], counts: Ints) -> None:
         """Set the runs of some documents.

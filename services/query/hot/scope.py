@@ -30,7 +30,7 @@ class ScopeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class RecallScope:
     """A scope with the ids it needs; ``current`` leaves out entries that do not count any more."""
 
     kind: ScopeKind
@@ -46,7 +46,7 @@ def resolve_scope(
     crew_id: str | None = None,
     *,
     current: bool = False,
-) -> Scope:
+) -> RecallScope:
     """The scope of a request.
 
     If it is absent, the role decides: LEAD gets ``crew_shared``, AGENT gets ``own``; OWNER and ADMIN get
@@ -78,14 +78,14 @@ def resolve_scope(
             raise InvalidQuery(
                 f"scope workspace takes no {field}", hint=f"leave {field} out, or choose another scope", field=field
             )
-        return Scope(kind, current=current)
+        return RecallScope(kind, current=current)
     if kind is ScopeKind.OWN:
         if not agent:
             raise InvalidQuery("scope own needs an agent_id", hint="name the agent in agent_id", field="agent_id")
-        return Scope(kind, agent, crew, current)
+        return RecallScope(kind, agent, crew, current)
     if not crew:
         raise InvalidQuery("scope crew_shared needs a crew_id", hint="name the crew in crew_id", field="crew_id")
-    return Scope(kind, agent, crew, current)
+    return RecallScope(kind, agent, crew, current)
 
 
 def _refuse_other(field: str, named: str | None, bound: str | None) -> None:
@@ -97,7 +97,7 @@ def _refuse_other(field: str, named: str | None, bound: str | None) -> None:
         )
 
 
-def scope_mask(scope: Scope, documents: EntryColumns, first: int, end: int) -> npt.NDArray[np.bool_]:
+def scope_mask(scope: RecallScope, documents: EntryColumns, first: int, end: int) -> npt.NDArray[np.bool_]:
     """(end - first,) bool: which of the documents ``first`` to ``end`` (exclusive) are in scope."""
     mask = _kind_mask(scope, documents, first, end)
     if scope.current:
@@ -105,7 +105,7 @@ def scope_mask(scope: Scope, documents: EntryColumns, first: int, end: int) -> n
     return mask
 
 
-def _kind_mask(scope: Scope, documents: EntryColumns, first: int, end: int) -> npt.NDArray[np.bool_]:
+def _kind_mask(scope: RecallScope, documents: EntryColumns, first: int, end: int) -> npt.NDArray[np.bool_]:
     if scope.kind is ScopeKind.WORKSPACE:
         return np.ones(end - first, bool)
     own = _equals(documents.agent[first:end], documents.agents.find(scope.agent_id) if scope.agent_id else ABSENT)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .documents import CONVERSATION, EMBEDDABLE, SPEECH, SPOKEN_BY_USER, EntryColumns
 from .growable import GrowableArray
-from .scope import Scope, scope_mask
+from .scope import RecallScope, scope_mask
 from .vector_matrix import VectorMatrix
 from .vocabulary import ABSENT
 
@@ -52,7 +52,7 @@ class WithoutVectors:
 class ScopeRows:
     """One scope's mask and counts, extended on demand."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: RecallScope) -> None:
         self._scope = scope
         self._mask = GrowableArray(np.bool_)
         self._turns = GrowableArray(np.bool_)

@@ -26,7 +26,7 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class MeanFigures:
     """Means over questions.
 
     Attributes:
@@ -77,7 +77,7 @@ def session_recall_at(ranked: Sequence[str], relevant: frozenset[str], session_o
     return len(wanted.intersection(sessions)) / len(wanted) if wanted else 0.0
 
 
-def evaluate(rankings: Iterable[Ranking], session_of: Mapping[str, str]) -> dict[str, Figures]:
+def evaluate(rankings: Iterable[Ranking], session_of: Mapping[str, str]) -> dict[str, MeanFigures]:
     """The figures of each category, and of all questions under ``OVERALL``.
 
     Args:
@@ -94,9 +94,9 @@ def evaluate(rankings: Iterable[Ranking], session_of: Mapping[str, str]) -> dict
     return {name: _figures(group, session_of) for name, group in groups.items()}
 
 
-def _figures(group: Sequence[Ranking], session_of: Mapping[str, str]) -> Figures:
+def _figures(group: Sequence[Ranking], session_of: Mapping[str, str]) -> MeanFigures:
     n = len(group)
-    return Figures(
+    return MeanFigures(
         n,
         {k: sum(recall_at(r.ranked, r.relevant, k) for r in group) / n for k in DEPTHS},
         {k: sum(ndcg_at(r.ranked, r.relevant, k) for r in group) / n for k in DEPTHS},

@@ -37,7 +37,7 @@ OUTSIDE: float = -1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenCandidates:
     """The candidates.
 
     Attributes:
@@ -54,11 +54,11 @@ class Seen:
     bm25: npt.NDArray[np.float32]
     dense: npt.NDArray[np.float32]
 
-    def only(self, kept: Mask) -> Seen:
+    def only(self, kept: Mask) -> SeenCandidates:
         """Some of them."""
         if kept.all():
             return self
-        return Seen(self.docs[kept], self.found[kept], self.lexical_lane, self.bm25[kept], self.dense[kept])
+        return SeenCandidates(self.docs[kept], self.found[kept], self.lexical_lane, self.bm25[kept], self.dense[kept])
 
 
 def with_next_turns(index: HotIndex, scoped: ScopedDocuments, docs: Docs, max_words: int) -> tuple[Docs, Around]:
@@ -115,7 +115,7 @@ def _turns_beside(index: HotIndex, scoped: ScopedDocuments, turns: Docs) -> tupl
 def conversation_shares(
     index: HotIndex,
     scoped: ScopedDocuments,
-    seen: Seen,
+    seen: SeenCandidates,
     around: Around,
     late: LateResult,
     question: Question,
@@ -181,7 +181,7 @@ def _in_their_places(
 
 
 def _turn_shares(
-    index: HotIndex, seen: Seen, around: Around, of_late: LateResult, weights: ConversationWeights
+    index: HotIndex, seen: SeenCandidates, around: Around, of_late: LateResult, weights: ConversationWeights
 ) -> dict[str, Floats]:
     documents, docs = index.documents, seen.docs
     flags = index.turns.flags[docs]
@@ -253,7 +253,7 @@ def _speaks_of(index: HotIndex, docs: Docs, days: tuple[Days, ...]) -> Mask:
     return speaks
 
 
-def _lexical_z(seen: Seen) -> Floats:
+def _lexical_z(seen: SeenCandidates) -> Floats:
     """BM25 as z; a candidate outside the lexical arm's list counts as its lowest, or 0 if all of them are equal."""
     place = seen.docs.searchsorted(seen.lexical_lane)
     place = place[seen.docs.take(place, mode="clip") == seen.lexical_lane]
@@ -267,7 +267,7 @@ def _lexical_z(seen: Seen) -> Floats:
 
 
 def _arms(
-    static: Floats | None, context: Floats | None, seen: Seen, lexical: Floats, weights: ConversationWeights
+    static: Floats | None, context: Floats | None, seen: SeenCandidates, lexical: Floats, weights: ConversationWeights
 ) -> tuple[Floats, Floats]:
     """The dense arm and late interaction as z, with what stands for them where a turn lacks one."""
     dense = z_scores(seen.dense)

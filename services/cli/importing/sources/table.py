@@ -11,7 +11,7 @@ from .found import Reader
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ImportFormat:
     """A format.
 
     Attributes:
@@ -23,16 +23,16 @@ class Source:
     usual: str | None = None
 
 
-SOURCES: Final[Mapping[str, Source]] = {
-    "claude-code": Source(claude_code.read, ".claude/projects"),
-    "codex": Source(codex.read, ".codex/sessions"),
-    "chatgpt": Source(chatgpt.read),
-    "claude": Source(claude.read),
-    "openai-messages": Source(openai_messages.read),
-    "mem0": Source(mem0.read),
-    "mcp-memory": Source(mcp_memory.read),
-    "otel": Source(otel.read),
-    "cloudevents": Source(cloudevents.read),
-    "slack": Source(slack.read),
+SOURCES: Final[Mapping[str, ImportFormat]] = {
+    "claude-code": ImportFormat(claude_code.read, ".claude/projects"),
+    "codex": ImportFormat(codex.read, ".codex/sessions"),
+    "chatgpt": ImportFormat(chatgpt.read),
+    "claude": ImportFormat(claude.read),
+    "openai-messages": ImportFormat(openai_messages.read),
+    "mem0": ImportFormat(mem0.read),
+    "mcp-memory": ImportFormat(mcp_memory.read),
+    "otel": ImportFormat(otel.read),
+    "cloudevents": ImportFormat(cloudevents.read),
+    "slack": ImportFormat(slack.read),
 }
 """By the value of ``--from``."""

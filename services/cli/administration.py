@@ -17,7 +17,7 @@ from ...schemas.operations.tokens import CREATE_TOKEN
 from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
 from ...schemas.timestamps import parse_ts
 from ..times import span_of
-from .commands import Group, Option
+from .commands import CommandGroup, Option
 from .completing import complete_role
 from .connection import client
 from .options import Json, Where
@@ -25,13 +25,13 @@ from .output import print_pairs, safe, say, show
 from .printers import minute, print_fields
 from .request_options import Fields
 
-workspaces = Group(
+workspaces = CommandGroup(
     help="""Workspaces and their settings, for OWNER and ADMIN.
 
 There is no command that makes a workspace: it begins with its first token (`token create --workspace NAME`) or entry.
 """
 )
-tokens = Group(help="Tokens: credentials of agents and people.")
+tokens = CommandGroup(help="Tokens: credentials of agents and people.")
 
 
 @workspaces.command("settings")

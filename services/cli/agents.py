@@ -13,15 +13,15 @@ import click
 from ...schemas.errors import EntryConflict, NotFound
 from ...schemas.ids import slug_of
 from ...schemas.operations.agents import REGISTER_CREW, UPDATE_AGENT
-from .commands import Argument, Group
+from .commands import Argument, CommandGroup
 from .connection import client
 from .options import Json, Where
 from .output import show
 from .printers import print_registered
 from .request_options import Fields
 
-agents = Group(help="Agents and their settings.")
-crews = Group(help="Crews and their settings.")
+agents = CommandGroup(help="Agents and their settings.")
+crews = CommandGroup(help="Crews and their settings.")
 NewId = Annotated[str | None, Argument(metavar="[ID]", help="The id; without it, one is made of --name.")]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from ...schemas.errors import BrokerError
-from .commands import Group, Option
+from .commands import CommandGroup, Option
 from .options import Json
 from .output import say, show
 
@@ -32,7 +32,7 @@ HASHES: Final = (
 )
 """SHA-256 of the wheels of this version, one for each platform."""
 
-broker = Group(help="The nats-server that `up` manages.")
+broker = CommandGroup(help="The nats-server that `up` manages.")
 
 
 @broker.command("install")

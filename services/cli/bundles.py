@@ -17,7 +17,7 @@ import click
 from ...schemas.errors import EntryTooLarge, InvalidFile
 from ...schemas.operations.bundles import EXPORT_BUNDLE, IMPORT_BUNDLE
 from ...schemas.rules.bundles import MAX_BYTES, MAX_FILES
-from .commands import Argument, Group
+from .commands import Argument, CommandGroup
 from .connection import client
 from .foreign_files import LeftOut, file_at, files_of, shown
 from .foreign_json import TEXT, ValuePlace, values_of
@@ -28,7 +28,7 @@ from .request_options import Fields
 if TYPE_CHECKING:
     from ...schemas.operations.bundles import BundleAnswer
 
-bundles = Group(help="Memory as plain files: export, plan an import, import.")
+bundles = CommandGroup(help="Memory as plain files: export, plan an import, import.")
 
 _BUNDLE: Final = {"documents": [{"path": TEXT, "content": TEXT}]}
 _FIRST_DAY: Final = (1980, 1, 1, 0, 0, 0)

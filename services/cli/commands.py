@@ -107,7 +107,7 @@ class Command(click.Command):
         return ctx.invoke(self.callback, **{name: part.take(ctx.params) for name, part in self._parts.items()})
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """Commands below one name."""
 
     command_class = Command

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Final
 import click
 
 from . import configuration
-from .commands import Argument, Group, Option
+from .commands import Argument, CommandGroup, Option
 from .configuration import CONTEXT_VARIABLE, CliContext, config_file, load, save
 from .options import Json
 from .output import print_table, say, show
 
-contexts = Group(help="Contexts: journals by name, and which one commands use.")
-config = Group(help="The configuration file.")
+contexts = CommandGroup(help="Contexts: journals by name, and which one commands use.")
+config = CommandGroup(help="The configuration file.")
 _HIDDEN: Final = "(set)"
 
 

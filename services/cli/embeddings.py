@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from ...schemas.operations.embeddings import ADD_MODEL
-from .commands import Argument, Group, Option
+from .commands import Argument, CommandGroup, Option
 from .compare_models import compare
 from .connection import client
 from .options import Json, Where
@@ -18,8 +18,8 @@ from .output import counted, emit, flat, plain, print_pairs, safe, say, show
 from .request_options import Fields
 from .vectors import wait_for_model
 
-embedder = Group(help="The model that turns memories into vectors.")
-app = Group(help="Embedding models: add, compare, activate, drop.")
+embedder = CommandGroup(help="The model that turns memories into vectors.")
+app = CommandGroup(help="Embedding models: add, compare, activate, drop.")
 app.command("compare")(compare)
 
 

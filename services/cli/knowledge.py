@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .commands import Group
+from .commands import CommandGroup
 from .output import print_table, safe, say
 
-knowledge = Group(help="Facts about entities, and when they hold.")
+knowledge = CommandGroup(help="Facts about entities, and when they hold.")
 
 
 def print_facts(answer: Mapping[str, Any]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .commands import Group
+from .commands import CommandGroup
 from .output import counted, listing, print_pairs, print_table, print_text, say
 
-consolidate = Group(help="Rules that are learned from recurring entries.")
-proposals = Group(help="Proposed rules that wait for a person.")
-lessons = Group(help="Lessons of crews and agents.")
+consolidate = CommandGroup(help="Rules that are learned from recurring entries.")
+proposals = CommandGroup(help="Proposed rules that wait for a person.")
+lessons = CommandGroup(help="Lessons of crews and agents.")
 
 
 def _text_of(rule: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import click
 
 from ...schemas.operations.documents import DOCUMENT_WRITE
-from .commands import Argument, Group, Option
+from .commands import Argument, CommandGroup, Option
 from .connection import client
 from .documents import print_written
 from .foreign_files import file_at, text_of
@@ -22,7 +22,7 @@ from .options import Json, Where
 from .output import show
 from .request_options import Fields
 
-memory = Group(help="Memory documents: AGENT.md, daily logs, topics, pins …")
+memory = CommandGroup(help="Memory documents: AGENT.md, daily logs, topics, pins …")
 memory.command("search")(search)
 memory.command("reindex")(reindex)
 memory.command("block")(block)

@@ -22,7 +22,7 @@ from ...schemas.errors import (
     VerificationFailed,
 )
 from ...schemas.operations.letters import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
-from .commands import Argument, Group, Option
+from .commands import Argument, CommandGroup, Option
 from .completing import complete_view
 from .connection import client
 from .options import Json, Where
@@ -30,7 +30,7 @@ from .output import age, counted, emit, plain, print_pairs, progress_bar, safe, 
 from .request_options import Fields
 from .status_page import lag_of, status_lines
 
-dlq = Group(help="Dead letters: events that could not be folded. List, retry or discard them.")
+dlq = CommandGroup(help="Dead letters: events that could not be folded. List, retry or discard them.")
 PACE_S: Final = 1.0
 """Seconds between two looks at views that are behind, from which their rate follows."""
 Seqs = Annotated[list[int], Argument(metavar="SEQ…", help="Sequences of the dead letters.")]

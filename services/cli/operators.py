@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .commands import Group
+from .commands import CommandGroup
 from .output import listing, print_table
 
-operators = Group(help="What people said of themselves: models and peer cards.")
+operators = CommandGroup(help="What people said of themselves: models and peer cards.")
 
 
 _STATES: Final = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .commands import Group
+from .commands import CommandGroup
 from .output import listing, print_pairs, print_table, print_text, say
 from .palace_import.command import palace_import
 
-layered = Group(help="Layered memory: facts, procedures and episodes.")
-palace = Group(help="Drawers of the palace: texts filed under wing and room.")
+layered = CommandGroup(help="Layered memory: facts, procedures and episodes.")
+palace = CommandGroup(help="Drawers of the palace: texts filed under wing and room.")
 palace.command("import")(palace_import)
 _EMPTY: Final = "no drawer was found: `crew-journal palace add` files one"
 

@@ -19,7 +19,7 @@ import click
 from click.shell_completion import shell_complete
 
 from ...schemas.errors import CrewJournalError, InvalidQuery
-from .commands import Group
+from .commands import CommandGroup
 from .configuration import configured
 from .output import JSON_FLAG, report_error, safe, say, show
 
@@ -43,9 +43,9 @@ def imports() -> Iterator[None]:
         atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected
 
 
-def new_app() -> Group:
+def new_app() -> CommandGroup:
     """The application ``crew-journal`` without commands."""
-    return Group(
+    return CommandGroup(
         NAME,
         params=[
             _switch("version", _print_version, "Print the version and exit."),

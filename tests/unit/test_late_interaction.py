@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.services.query.arms.late_interaction import NO_TURN, CandidateTurns, Tokens, distances, interact
+from crew_journal.services.query.arms.late_interaction import (
+    NO_TURN,
+    CandidateTurns,
+    DocumentTokens,
+    distances,
+    interact,
+)
 from crew_journal.services.query.hot.ragged import Ragged
 from crew_journal.services.query.hot.token_store import TokenStore
 from crew_journal.services.query.recipes import Interaction
@@ -75,7 +81,7 @@ def test_it_is_the_formula_whatever_the_lengths_passages_and_helpers(data: st.Da
     words = np.concatenate(documents)
     if data.draw(st.booleans()):
         at, words = np.arange(len(words))[::-1].copy(), words[::-1].copy()
-    tokens = Tokens(words, at, np.array(lengths), np.array(firsts))
+    tokens = DocumentTokens(words, at, np.array(lengths), np.array(firsts))
     even = data.draw(st.sampled_from([0.0, EVEN]))
     found = interact(
         query,
@@ -94,7 +100,7 @@ def test_an_entry_that_answers_every_word_somewhat_stands_before_one_that_answer
     half = query.copy()
     half[:, 0] ^= np.uint64((1 << 32) - 1)  # 32 of 128 bits differ: each word is answered at .5
     single = np.stack((query[0], ~query[1]))  # 1 and about 0, where the other word does not help
-    tokens = Tokens(np.concatenate((half, single)), None, np.array([2, 2]), np.array([2, 2]))
+    tokens = DocumentTokens(np.concatenate((half, single)), None, np.array([2, 2]), np.array([2, 2]))
     turns = CandidateTurns(np.arange(2), np.full(2, NO_TURN), np.full(2, NO_TURN), np.zeros(2, bool))
     plain, even = (
         interact(query, np.ones(2), tokens, turns, Interaction(near=0.0, far=0.0, length=0.0, even=even), DIM)

@@ -25,7 +25,7 @@ from crew_journal.schemas.ports import ViewReader
 from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services import generate
 from crew_journal.services.cli import operations as cli_operations
-from crew_journal.services.cli.commands import Group
+from crew_journal.services.cli.commands import CommandGroup
 from crew_journal.services.client.core import HttpRequest as Wire
 from crew_journal.services.client.core import request_of
 from crew_journal.services.client.generated import AsyncOperations, Operations
@@ -200,7 +200,7 @@ async def test_a_new_operation_is_one_model_and_one_handler(
         yield Client()
 
     monkeypatch.setattr(cli_operations, "client", client)
-    commands = Group()
-    cli_operations.add_commands(commands, defaultdict(Group))
+    commands = CommandGroup()
+    cli_operations.add_commands(commands, defaultdict(CommandGroup))
     commands.main(["echo", "hello", "--times", "2", "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out) == {"said": "hi"}

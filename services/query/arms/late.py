@@ -22,7 +22,7 @@ from ..hot.lists import Docs, union
 from ..hot.scoped import ScopedDocuments
 from ..hot.token_store import TokenStore, words_of
 from ..recipes import ConversationWeights
-from .late_interaction import NO_TURN, CandidateTurns, Tokens, interact
+from .late_interaction import NO_TURN, CandidateTurns, DocumentTokens, interact
 from .lexical import idf_of
 
 Floats = npt.NDArray[np.float64]
@@ -142,7 +142,7 @@ def _values(
         assert query.table is not None
         pieces = index.turns.pieces.gather(needed)
         different, at = _different(index.turns.pieces.values.take(pieces.at), len(query.table))
-        tokens = Tokens(
+        tokens = DocumentTokens(
             np.take(query.table, different, axis=0),
             at,
             pieces.counts,
@@ -158,7 +158,7 @@ def _values(
         known = needed < len(store)
         first[known] = store.first_passage[needed[known]]
         asked = words_of(bits.bits, bits.dim)
-        tokens = Tokens(np.take(store.runs.values, runs.at, axis=0), None, runs.counts, first)
+        tokens = DocumentTokens(np.take(store.runs.values, runs.at, axis=0), None, runs.counts, first)
         # weights apply only if the model's tokenizer gives the same pieces as ours; else all pieces weigh the same
         of_token = of_piece if len(of_piece) == len(asked) else np.ones(len(asked))
         context = interact(asked, of_token, tokens, turns, weights.context, bits.dim)

@@ -36,7 +36,7 @@ _UNANSWERED: Final = -9.0
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class DocumentTokens:
     """The word pieces of m documents, document after document.
 
     Attributes:
@@ -85,7 +85,7 @@ def distances(query: Words, tokens: Words) -> Distances:
 
 
 def interact(
-    query: Words, weights: Floats, tokens: Tokens, turns: CandidateTurns, constants: Interaction, dim: int
+    query: Words, weights: Floats, tokens: DocumentTokens, turns: CandidateTurns, constants: Interaction, dim: int
 ) -> Floats:
     """Late interaction of each candidate: (c,) float64, NaN for one without word pieces.
 
@@ -137,7 +137,7 @@ def _similarity(hamming: Distances, dim: int) -> Floats:
     return similar
 
 
-def _passages(distances: Distances, begins: Ints, tokens: Tokens, cut: Ints, dim: int) -> list[Floats]:
+def _passages(distances: Distances, begins: Ints, tokens: DocumentTokens, cut: Ints, dim: int) -> list[Floats]:
     """Best similarities in the first and in the second passage, each (t, long documents)."""
     first = begins[cut]
     middle, end = first + tokens.first[cut], first + tokens.counts[cut]

@@ -143,7 +143,7 @@ def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) ->
     if plain is bool:
         settings["is_flag"] = True
     settings["type"] = _click_type(plain, settings)
-    if default is not None:
+    if default is not None or plain is bool:  # without one, a flag that is not given would be off
         settings["default"] = default
     if isinstance(declared, Argument):
         return click.Argument([name], required=required, nargs=-1 if several else 1, **settings)

@@ -17,7 +17,7 @@ from crew_journal.schemas.operations.proposals import ApproveProposalRequest, Re
 from crew_journal.schemas.operations.tunnels import CreateTunnelRequest
 from crew_journal.schemas.principal import Role
 from crew_journal.services.desk import Caller
-from crew_journal.services.memory.documents.use_cases import Documents
+from crew_journal.services.memory.documents.journal_store import JournalStore
 from crew_journal.services.memory.learning import Learning
 from crew_journal.services.memory.proposals import Proposals
 from crew_journal.services.palace.tunnels import Tunnels
@@ -170,7 +170,7 @@ async def test_a_decision_the_views_do_not_show_yet_is_answered_and_a_repeated_o
         bad = await propose(stack, "bad", "Never deploy", "e1", "e2")
         caller = Caller.of(stack.tokens.authenticate(token.plaintext), "acme")
         hasty = replace(stack.shared, wait_s=0.05)
-        hasty.put(Documents, stack.shared.use(Documents))
+        hasty.put(JournalStore, stack.shared.use(JournalStore))
         proposals, learning = hasty.use(Proposals), hasty.use(Learning)
         lesson = AddLessonRequest(rule="Ask first", lesson_id="l1", crew_id="core")
         tunnel = CreateTunnelRequest(source_wing="a", source_room="x", target_wing="b", target_room="y")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from crew_journal.schemas.errors import InvalidQuery
 from crew_journal.schemas.operations.sweeps import SWEEP
-from crew_journal.services.cli import completing
+from crew_journal.services.cli import administration, completing
 from crew_journal.services.cli.configuration import CliContext, Configuration, config_file, configured, load, save
 from crew_journal.services.cli.main import main
 from crew_journal.services.cli.request_options import completion_of
@@ -175,3 +176,21 @@ def test_up_says_that_its_port_is_taken_before_it_makes_anything(
         assert main(["up", "--http", f"127.0.0.1:{port}", "--data-dir", str(tmp_path / "data")]) == 5
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
+
+
+def test_switches_that_are_not_given_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+
+    class Service:
+        def workspace_settings(self, **fields: Any) -> dict[str, Any]:
+            sent.append(fields)
+            return {}
+
+        def configure_workspace(self, **fields: Any) -> dict[str, Any]:
+            sent.append(fields)
+            return {}
+
+    monkeypatch.setattr(administration, "client", lambda _where: nullcontext(Service()))
+    assert main(["workspace", "settings"]) == 0
+    assert main(["workspace", "settings", "--no-embed-chat"]) == 0
+    assert sent == [{"workspace_id": None}, {"workspace_id": None, "embed_chat": False}]

@@ -36,32 +36,30 @@ from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, ensure_stat
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.events.chunk_vectors import encode_chunk_vector
-from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
-from crew_journal.schemas.events.drawers import DrawerFiled
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.events.envelope import ChunkVectorDerived, TokenBitsDerived, VectorDerived
-from crew_journal.schemas.events.facts import FactAsserted, FactEntity
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.token_bits import encode_token_bits
-from crew_journal.schemas.facts import entity_id
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
-from crew_journal.schemas.operations.context import ContextAnswer, ContextRequest
-from crew_journal.schemas.operations.recall import RecallHit, RecallRequest
-from crew_journal.schemas.rules.context.tokens import estimate
-from crew_journal.schemas.rules.embed_text import embedded_text
-from crew_journal.schemas.rules.palace.texts import exchange
-from crew_journal.schemas.rules.render import PromptHit as RenderedMemory
-from crew_journal.schemas.rules.render import line_of, one_line
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.context.budget import estimate
+from crew_journal.schemas.context.operations import ContextAnswer, ContextRequest
+from crew_journal.schemas.core.derived import OutgoingMessage, encode_vector
+from crew_journal.schemas.core.entry import JournalEntry
+from crew_journal.schemas.core.envelope import ChunkVectorDerived, TokenBitsDerived, VectorDerived
+from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE, hash64
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.timestamps import format_ts, parse_ts
+from crew_journal.schemas.facts.events import FactAsserted, FactEntity
+from crew_journal.schemas.facts.names import entity_id
+from crew_journal.schemas.models.events import EmbeddingsActivated, encode_chunk_vector, encode_token_bits
+from crew_journal.schemas.models.rules import embedded_text
+from crew_journal.schemas.palace.events import DrawerFiled
+from crew_journal.schemas.palace.rules import exchange
+from crew_journal.schemas.recall.operations import RecallHit, RecallRequest
+from crew_journal.schemas.recall.render import PromptHit as RenderedMemory
+from crew_journal.schemas.recall.render import line_of, one_line
 from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.timestamps import format_ts, parse_ts
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.context.assembling import Assembling
 from crew_journal.services.desk import Caller
-from crew_journal.services.layered.assembling import Assembling
-from crew_journal.services.memory.documents.owned import PromptDocuments
-from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.recall import RecallService
+from crew_journal.services.documents.owned import PromptDocuments
+from crew_journal.services.entries.queries import JournalQueries
+from crew_journal.services.recall.recall import RecallService
 
 SHARED: Final = Path(os.environ.get("CREW_JOURNAL_SHARED_DATA", PROJECT.parent / "shared" / "data"))
 USED: Final = 0.8

@@ -21,22 +21,22 @@ from bench.journals import raw, ready_made
 from bench.recall import ASKED_PER_S, ReadyEmbedder, folded_views, moments_of
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.documents import encode_document
-from crew_journal.schemas.events.envelope import DocumentWritten
-from crew_journal.schemas.operations.memory_block import MemoryBlockRequest
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.context.operations import MemoryBlockRequest
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.envelope import DocumentWritten
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.documents.events import encode_document
+from crew_journal.schemas.documents.tables import DOCUMENTS
 from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.views import DOCUMENTS
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.context.block import MemoryBlocks
 from crew_journal.services.desk import Caller
-from crew_journal.services.memory.block import MemoryBlocks
-from crew_journal.services.memory.documents.owned import PromptDocuments
-from crew_journal.services.memory.profiles import Opener
-from crew_journal.services.memory.registry import Registry
-from crew_journal.services.query.chunks.cache import ChunkCache
-from crew_journal.services.query.chunks.documents import DocumentSearch
-from crew_journal.services.query.recall import RecallService
+from crew_journal.services.documents.learned import Opener
+from crew_journal.services.documents.owned import PromptDocuments
+from crew_journal.services.documents.search import DocumentSearch
+from crew_journal.services.index.texts import ChunkCache
+from crew_journal.services.recall.recall import RecallService
+from crew_journal.services.registry import Registry
 
 WRITES_PER_S: Final = 500
 WRITE_BATCH: Final = 25

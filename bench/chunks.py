@@ -25,21 +25,22 @@ from bench.journals import DIM, MODEL, never_park, raw, ready_made
 from bench.recall import ReadyEmbedder, activation, moments_of
 from bench.sql_baseline import numpy_cosine
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.folds.chunk_terms import chunk_terms
+from crew_journal.consumers.folds.words import chunk_terms
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.events.documents import encode_document
-from crew_journal.schemas.events.envelope import DocumentWritten
-from crew_journal.schemas.ids import hash64, name_key
-from crew_journal.schemas.operations.document_search import DocumentSearchRequest
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.core.envelope import DocumentWritten
+from crew_journal.schemas.core.ids import hash64, name_key
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.core.table import Table
+from crew_journal.schemas.documents.events import encode_document
+from crew_journal.schemas.documents.operations import DocumentSearchRequest
+from crew_journal.schemas.documents.tables import CHUNK_VECTORS, CHUNKS, DOCUMENTS
 from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.views import CHUNK_VECTORS, CHUNKS, DOCUMENTS, Table
+from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
-from crew_journal.services.query.chunks.cache import ChunkCache
-from crew_journal.services.query.chunks.documents import DocumentSearch
-from crew_journal.services.query.query_embedding import QueryEmbedder
+from crew_journal.services.documents.search import DocumentSearch
+from crew_journal.services.index.query_embedding import QueryEmbedder
+from crew_journal.services.index.texts import ChunkCache
 
 P50_MS: Final = 8.0
 PER_DOCUMENT: Final = 50

@@ -20,24 +20,23 @@ from bench.journals import DIM, MODEL, OWNER, entry_message, vector_messages
 from bench.nodes import node_of
 from bench.recall import ReadyEmbedder, fold_all, folded_views
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.drawers import DrawerFiled
-from crew_journal.schemas.events.facts import FactAsserted, FactEntity
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.facts import entity_id
-from crew_journal.schemas.operations.context import ContextRequest
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.context.operations import ContextRequest
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.entry import JournalEntry
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.facts.events import FactAsserted, FactEntity
+from crew_journal.schemas.facts.names import entity_id
+from crew_journal.schemas.palace.events import DrawerFiled
 from crew_journal.schemas.settings import Settings
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.context.assembling import Assembling
 from crew_journal.services.desk import Caller
-from crew_journal.services.layered.assembling import Assembling
-from crew_journal.services.memory.documents.owned import PromptDocuments
-from crew_journal.services.memory.providers.prompts import StoredPrompts
-from crew_journal.services.memory.registry import Registry
+from crew_journal.services.documents.owned import PromptDocuments, StoredPrompts
+from crew_journal.services.entries.queries import JournalQueries
 from crew_journal.services.node import Node
 from crew_journal.services.palace.searching import DrawerSearch
-from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.recall import RecallService
+from crew_journal.services.recall.recall import RecallService
+from crew_journal.services.registry import Registry
 
 P50_MS: Final = 12.0
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)

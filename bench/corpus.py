@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.rules.text import STOP_WORDS
-from crew_journal.schemas.vocabulary import vocabulary
+from crew_journal.schemas.text.analyzer import STOP_WORDS
+from crew_journal.schemas.text.vocabulary import vocabulary
 
 VOCABULARY: Final = 50_000
 """Different words; English conversation of 4 million words has about as many."""

@@ -21,17 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.rules.embed_policy import REMEMBERED
-from crew_journal.schemas.rules.evidence import NEAR_DECISION, decides
-from crew_journal.schemas.rules.reference_texts import reference_texts
-from crew_journal.services.query.evidence.calibration import known_calibration
-from crew_journal.services.query.evidence.judging import Figures, figures_of
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.records import HitRecord
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.recipes import Recipe, default_recipe
-from crew_journal.services.query.search import searched
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.models.rules import REMEMBERED
+from crew_journal.schemas.recall.evidence import NEAR_DECISION, decides
+from crew_journal.schemas.recall.reference_texts import reference_texts
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.records import HitRecord
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall.calibration import known_calibration
+from crew_journal.services.recall.evidence import Figures, figures_of
+from crew_journal.services.recall.recipes import Recipe, default_recipe
+from crew_journal.services.recall.search import searched
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 SHARED: Final = Path(os.environ.get("CREW_JOURNAL_SHARED_DATA", PROJECT.parent / "shared" / "data"))

@@ -1,4 +1,4 @@
-"""Fits the constants of ``schemas/rules/evidence.json``: logistic regression on prompts with and without an answer.
+"""Fits the constants of ``schemas/recall/evidence.json``: logistic regression on prompts with and without an answer.
 
 ``python -m bench.evidence_fit`` prints what the constants reach on the journal left out; ``--write`` also writes those
 fitted on everything. Evaluation data decides numbers here and nothing else.
@@ -29,12 +29,11 @@ from bench.evidence_data import (
 from bench.figures import say
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
-from crew_journal.schemas.rules.evidence import DECIDED
-from crew_journal.schemas.rules.prompts import is_question
+from crew_journal.schemas.recall.evidence import DECIDED
+from crew_journal.schemas.recall.questions import is_question
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.query.evidence.calibrating import measure
-from crew_journal.services.query.evidence.calibration import Calibration, logistic
-from crew_journal.services.query.recipes import CONVERSATIONAL, ROBUST
+from crew_journal.services.recall.calibration import Calibration, logistic, measure
+from crew_journal.services.recall.recipes import CONVERSATIONAL, ROBUST
 
 Floats = npt.NDArray[np.float64]
 

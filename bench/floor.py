@@ -21,11 +21,11 @@ from bench.quality_index import ANALYZER, K, Set, index_of, lines_of, recorded
 from crew_journal.consumers.adapters.minilm_weights import ensure_static_table, install_minilm
 from crew_journal.schemas.catalogue import info_of
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.hot.token_store import Words
-from crew_journal.services.query.recipes import CONVERSATIONAL, Recipe
-from crew_journal.services.query.search import search
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.index.vectors import Words
+from crew_journal.services.recall.asking import query_of
+from crew_journal.services.recall.recipes import CONVERSATIONAL, Recipe
+from crew_journal.services.recall.search import search
 
 DATA: Final = Path(__file__).parent / "data"
 CHAT: Final = DATA / "everyday_chat.txt"

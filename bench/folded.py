@@ -8,11 +8,11 @@ from typing import Any
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.projection import Batch
-from crew_journal.schemas.events.envelope import Event
-from crew_journal.schemas.ports import Changes, CommittedBatch, TableChanges
-from crew_journal.schemas.views import Table
-from crew_journal.schemas.views.journal import RUNS
-from crew_journal.services.query.hot.rows import Commit
+from crew_journal.schemas.core.envelope import Event
+from crew_journal.schemas.core.ports import Changes, CommittedBatch, TableChanges
+from crew_journal.schemas.core.table import Table
+from crew_journal.schemas.entries.tables import RUNS
+from crew_journal.services.index.rows import Commit
 
 
 class Folded:

@@ -16,10 +16,10 @@ from bench.figures import MS, Report, median
 from bench.journals import DIM, MODEL, raw, ready_made, vector_messages
 from bench.recall import fold_all, folded_views
 from crew_journal.consumers.host.host import Host
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.ports import CommittedBatch
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.ports import CommittedBatch
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.query.hot.cache import HotCache
+from crew_journal.services.index.cache import HotCache
 
 WARM: Final = 20
 """Commits before those that count."""

@@ -20,9 +20,9 @@ from bench.figures import Report, say
 from bench.ideas import IDEAS, Answered, Idea, Memory
 from bench.quality import LOCOMO, PROJECT
 from bench.quality_index import DEPTH, Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.recipes import CONVERSATIONAL, ConversationWeights, Recipe
-from crew_journal.services.query.search import search
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.recall.recipes import CONVERSATIONAL, ConversationWeights, Recipe
+from crew_journal.services.recall.search import search
 
 JOINED: Final = 8
 MAX_SUMMARY: Final = 2_000

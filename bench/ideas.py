@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.quality_index import ANALYZER, Asked, Set
-from crew_journal.schemas.rules.text import STOP_WORDS, indexed_text, tokens_of
-from crew_journal.schemas.rules.turns import question_of
-from crew_journal.services.query.arms.late_interaction import distances
-from crew_journal.services.query.arms.lexical import K1, B, idf_of
-from crew_journal.services.query.asking import Query
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.ranking.fusion import z_scores
+from crew_journal.schemas.recall.turns import question_of
+from crew_journal.schemas.text.analyzer import STOP_WORDS, indexed_text, tokens_of
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.recall.arms import K1, B, idf_of
+from crew_journal.services.recall.asking import Query
+from crew_journal.services.recall.fusion import z_scores
+from crew_journal.services.recall.late import distances
 
 Floats = npt.NDArray[np.float64]
 Docs = npt.NDArray[np.int32]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import Report, at_least, at_most, say
-from crew_journal.schemas.rules.injection import findings, scan
+from crew_journal.schemas.text.injection import findings, scan
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 DEV: Final = "injection_dev"

@@ -23,14 +23,14 @@ from bench.figures import say
 from bench.raw_nats import RawWriter
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.prepare import Parked
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
-from crew_journal.schemas.events.envelope import VectorDerived
-from crew_journal.schemas.ids import message_id
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.subjects import control_subject, journal_subject
-from crew_journal.schemas.timestamps import parse_ts, to_ms
+from crew_journal.schemas.core import headers as h
+from crew_journal.schemas.core.derived import OutgoingMessage, encode_vector
+from crew_journal.schemas.core.entry import JournalEntry
+from crew_journal.schemas.core.envelope import VectorDerived
+from crew_journal.schemas.core.ids import message_id
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.core.subjects import control_subject, journal_subject
+from crew_journal.schemas.core.timestamps import parse_ts, to_ms
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import Durability
 from crew_journal.services.journal.broker.streams import DeclaredStreams, declare_streams

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from bench.evidence_data import SHARED
 from bench.quality_index import lines_of
-from crew_journal.schemas.limits import RECALL_K_MAX
+from crew_journal.schemas.core.limits import RECALL_K_MAX
 
 MEMORA: Final = SHARED / "memora_dev"
 WORKSPACE: Final = "memora-weekly"

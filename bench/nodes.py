@@ -8,11 +8,11 @@ from typing import Any
 
 import Stemmer
 
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.core.ports import ViewReader
 from crew_journal.schemas.settings import Settings
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.documents.search import no_record
 from crew_journal.services.node import Node
-from crew_journal.services.query.chunks.documents import no_record
 
 
 def node_of(views: ViewReader, **parts: Any) -> Node:

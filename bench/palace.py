@@ -34,30 +34,29 @@ from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, install_min
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.palace.filing import Filing
 from crew_journal.consumers.reacting.control_facts import encode_control
-from crew_journal.consumers.reactors.palace_filing import Filing
-from crew_journal.schemas.events.chunk_vectors import encode_chunk_vector
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.drawers import DrawerFiled
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.events.envelope import ChunkVectorDerived
-from crew_journal.schemas.events.facts import FactAsserted, FactEntity
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.facts import entity_id
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, hash64
-from crew_journal.schemas.operations.palace import PalaceRecipe, PalaceSearchRequest, WakeUpRequest
-from crew_journal.schemas.operations.palace_graph import TraverseRequest
-from crew_journal.schemas.ports import Embedder, Published
-from crew_journal.schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
-from crew_journal.schemas.rules.palace.exchanges import Exchange, ExchangeTurn, Thresholds, exchanges_of
-from crew_journal.schemas.rules.palace.places import drawer_id
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.envelope import ChunkVectorDerived
+from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE, hash64
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.ports import Embedder, Published
+from crew_journal.schemas.entries.rules import AGENT_RESPONSE, USER_MESSAGE
+from crew_journal.schemas.facts.events import FactAsserted, FactEntity
+from crew_journal.schemas.facts.names import entity_id
+from crew_journal.schemas.models.events import EmbeddingsActivated, encode_chunk_vector
+from crew_journal.schemas.palace.events import DrawerFiled
+from crew_journal.schemas.palace.exchanges import Exchange, ExchangeTurn, Thresholds, exchanges_of
+from crew_journal.schemas.palace.graph_operations import TraverseRequest
+from crew_journal.schemas.palace.operations import PalaceRecipe, PalaceSearchRequest, WakeUpRequest
+from crew_journal.schemas.palace.rules import drawer_id
 from crew_journal.schemas.settings import Settings
+from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
-from crew_journal.services.palace.navigation import Navigation
+from crew_journal.services.index.query_embedding import QueryEmbedder
 from crew_journal.services.palace.reading import PalaceReading
 from crew_journal.services.palace.searching import DrawerSearch
-from crew_journal.services.query.query_embedding import QueryEmbedder
+from crew_journal.services.palace.tunnels import Navigation
 
 WORKSPACE: Final = "palace"
 SEARCH_P50_MS: Final = 5.0

@@ -20,17 +20,16 @@ from bench.evidence_fit import KINDS, Held, floor_of, gate_of, left_out, recall_
 from bench.figures import Report, at_least, at_most, say
 from bench.precision_beliefs import beliefs
 from bench.quality_index import ANALYZER, Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
-from crew_journal.schemas.operations.recall import INJECT, Mode
-from crew_journal.schemas.rules.statements import QueryKind
-from crew_journal.schemas.timestamps import DAY_MS
-from crew_journal.services.query.asking import Query
-from crew_journal.services.query.evidence.calibration import known_calibration
-from crew_journal.services.query.evidence.judging import judged, names_in
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.measures.evaluation import recall_at
-from crew_journal.services.query.measures.intervals import cluster_bootstrap
-from crew_journal.services.query.recipes import CONVERSATIONAL, ROBUST, Recipe, default_recipe
-from crew_journal.services.query.search import search, searched
+from crew_journal.schemas.core.timestamps import DAY_MS
+from crew_journal.schemas.recall.operations import INJECT, Mode
+from crew_journal.schemas.recall.questions import QueryKind
+from crew_journal.services.cli.exam import cluster_bootstrap, recall_at
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.recall.asking import Query
+from crew_journal.services.recall.calibration import known_calibration
+from crew_journal.services.recall.evidence import judged, names_in
+from crew_journal.services.recall.recipes import CONVERSATIONAL, ROBUST, Recipe, default_recipe
+from crew_journal.services.recall.search import search, searched
 
 PRECISION: Final = SHARED / "precision_dev"
 EVERYDAY: Final = SHARED / "own" / "everyday_dev"

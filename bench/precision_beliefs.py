@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.quality_index import Asked, Set, embedded_set, recorded
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
+from crew_journal.services.index.scope import RecallScope, ScopeKind
 
 
 @dataclass(frozen=True, slots=True)

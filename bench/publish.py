@@ -23,7 +23,7 @@ from bench.corpus import Corpus
 from bench.figures import Report, at_least, median
 from bench.journals import OWNER, open_broker, ready_made
 from bench.raw_nats import RawWriter
-from crew_journal.schemas.ports import Identity
+from crew_journal.schemas.core.ports import Identity
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import Durability
 from crew_journal.services.journal.broker.connection import connect

@@ -23,11 +23,17 @@ from bench import floor
 from bench.figures import Report, Target, at_least, say
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, rankings, recorded
 from crew_journal.schemas.catalogue import info_of
-from crew_journal.schemas.rules.embed_policy import is_embedded
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.measures.evaluation import OVERALL, Ranking, evaluate, recall_at
-from crew_journal.services.query.measures.intervals import cluster_bootstrap
-from crew_journal.services.query.recipes import CONVERSATIONAL, CONVERSATIONAL_STATIC, RECIPES, ROBUST, Fusion, Recipe
+from crew_journal.schemas.models.rules import is_embedded
+from crew_journal.services.cli.exam import OVERALL, Ranking, cluster_bootstrap, evaluate, recall_at
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall.recipes import (
+    CONVERSATIONAL,
+    CONVERSATIONAL_STATIC,
+    RECIPES,
+    ROBUST,
+    Fusion,
+    Recipe,
+)
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 LOCOMO: Final = "locomo_dev"

@@ -19,22 +19,22 @@ import Stemmer
 from bench.folded import Folded
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, ensure_static_table, install_minilm
-from crew_journal.schemas.entry import build_entry
-from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
-from crew_journal.schemas.ports import TokenBits
-from crew_journal.schemas.rules.embed_text import embedded_text
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.core.entry import build_entry
+from crew_journal.schemas.core.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
+from crew_journal.schemas.core.ports import TokenBits
+from crew_journal.schemas.core.timestamps import to_ms
+from crew_journal.schemas.models.rules import embedded_text
 from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.query.asking import Query, query_of
-from crew_journal.services.query.evidence.calibration import known_calibration
-from crew_journal.services.query.hot.extend import extend
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.hot.vector_matrix import VectorMatrix, query_vector
-from crew_journal.services.query.measures.evaluation import Ranking
-from crew_journal.services.query.recipes import Fusion, Recipe
-from crew_journal.services.query.search import search
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.cli.exam import Ranking
+from crew_journal.services.index.cache import extend
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.index.vectors import VectorMatrix, query_vector
+from crew_journal.services.recall.asking import Query, query_of
+from crew_journal.services.recall.calibration import known_calibration
+from crew_journal.services.recall.recipes import Fusion, Recipe
+from crew_journal.services.recall.search import search
 
 K: Final = 10
 DEPTH: Final = 50

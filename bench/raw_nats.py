@@ -17,8 +17,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 
 PULL: Final = 2_000
 """Messages of one pull request (facts/nats.md, "Reading")."""

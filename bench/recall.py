@@ -33,14 +33,14 @@ from bench.watching import async_client_of, client_of, memory_of, wait_folded, w
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.operations.recall import RecallRequest
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.entry import JournalEntry
+from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.schemas.recall.operations import RecallRequest
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.query.recall import RecallService
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.recall.recall import RecallService
 
 WRITES_PER_S: Final = 1_000
 WRITE_BATCH: Final = 50

@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.core.ids import hash64
+from crew_journal.schemas.core.ports import ViewReader
+from crew_journal.schemas.text.analyzer import Analyzer
 
 BM25: Final = """
 WITH scope AS (SELECT count(*) AS n, avg(words) AS length FROM journal_entries WHERE workspace_id = $1),

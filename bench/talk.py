@@ -20,19 +20,19 @@ from bench.corpus import Corpus
 from bench.figures import MIB, MS, Report, at_most, percentile, say
 from bench.journals import DIM, MODEL, OWNER, vector_messages
 from bench.recall import K, ReadyEmbedder, fold_all, folded_views
-from crew_journal.consumers.adapters.minilm_tokens import QUANTISER
+from crew_journal.consumers.adapters.minilm import QUANTISER
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.envelope import TokenBitsDerived
-from crew_journal.schemas.events.token_bits import encode_token_bits
-from crew_journal.schemas.operations.recall import RecallRequest
-from crew_journal.schemas.ports import TokenBits
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.envelope import TokenBitsDerived
+from crew_journal.schemas.core.ports import TokenBits
+from crew_journal.schemas.models.events import encode_token_bits
+from crew_journal.schemas.recall.operations import RecallRequest
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.token_store import Words
-from crew_journal.services.query.recall import RecallService
-from crew_journal.services.query.recipes import CONVERSATIONAL, CONVERSATIONAL_STATIC, ROBUST
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.index.vectors import Words
+from crew_journal.services.recall.asking import query_of
+from crew_journal.services.recall.recall import RecallService
+from crew_journal.services.recall.recipes import CONVERSATIONAL, CONVERSATIONAL_STATIC, ROBUST
 
 TALK_P50_MS: Final = 5.0
 EMBEDDED_EACH: Final = 10

@@ -17,11 +17,11 @@ from typing import Final
 from bench.figures import Report, say
 from bench.quality import LOCOMO, PROJECT
 from bench.quality_index import ANALYZER, Asked, K, Set, index_of, lines_of, own, rankings, recorded
-from crew_journal.schemas.rules.spelling import PLAIN
-from crew_journal.schemas.rules.text import STOP_WORDS
-from crew_journal.services.query.asking import Query, query_of
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.recipes import LEXICAL
+from crew_journal.schemas.text.analyzer import STOP_WORDS
+from crew_journal.schemas.text.word_forms import PLAIN
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.recall.asking import Query, query_of
+from crew_journal.services.recall.recipes import LEXICAL
 
 SEED: Final = 7
 _WORD: Final = re.compile(r"[A-Za-z]{5,}")

@@ -1,4 +1,4 @@
-"""Finds every projection in ``consumers/views`` and every reactor in ``consumers/reactors``.
+"""Finds every projection (``*fold.py``) and every reactor (``*reactor.py``) of the families.
 
 Invariant: each name and each table has one owner; the order is that of the module names.
 """
@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from ..schemas.errors import CrewJournalError
-from ..schemas.views import ADMISSION_PROJECTION, DECODE_STAGE, Table
-from . import reactors, views
+from ..schemas.core.errors import CrewJournalError
+from ..schemas.core.table import Table
+from ..schemas.entries.tables import ADMISSION_PROJECTION, DECODE_STAGE
 from .host.admission import ADMISSION_TABLE
-from .host.leniency import PARKINGS_TABLE
+from .host.faults import PARKINGS_TABLE
 from .projection import Projection
 
 
@@ -27,6 +27,7 @@ class DiscoveryError(CrewJournalError):
     title = "The parts do not fit together"
 
 
+_MACHINERY: Final = frozenset({"adapters", "feed", "folds", "host", "reacting"})
 _HOST: Final = "the host"
 _REMOVE: Final = "mend the file or remove it"
 _RENAME: Final = "rename one; a name that was in use is never used for another meaning"
@@ -35,22 +36,27 @@ _PROTOCOL: Final = "consumers/projection.py says what a projection has; mend the
 
 @dataclass(frozen=True, slots=True)
 class _FoundModule:
-    """A module of ``consumers/views`` or ``consumers/reactors`` and its file."""
+    """A module with a projection or reactors, and its file."""
 
     module: ModuleType
     file: str
 
 
-def _parts(package: ModuleType) -> Iterator[_FoundModule]:
-    modules = sorted((module.name, module) for module in pkgutil.iter_modules(package.__path__))
-    for name, info in modules:
-        if name.startswith("_"):
+def _parts(kind: str) -> Iterator[_FoundModule]:
+    """The modules of the families whose name ends in ``kind``: ``fold`` or ``reactor``."""
+    for family in sorted(family.name for family in pkgutil.iter_modules([str(Path(__file__).parent)]) if family.ispkg):
+        if family in _MACHINERY:
             continue
-        file = str(Path(getattr(info.module_finder, "path", "")) / f"{name}.py")
-        try:
-            yield _FoundModule(importlib.import_module(f"{package.__name__}.{name}"), file)
-        except Exception as error:  # whatever its code does when it is imported
-            raise DiscoveryError(f"{file} cannot be imported: {_error_text(error)}", hint=_REMOVE) from error
+        package = importlib.import_module(f"{__package__}.{family}")
+        found = sorted((module.name, module) for module in pkgutil.iter_modules(package.__path__))
+        for name, info in found:
+            if name != kind and not name.endswith(f"_{kind}"):
+                continue
+            file = str(Path(getattr(info.module_finder, "path", "")) / f"{name}.py")
+            try:
+                yield _FoundModule(importlib.import_module(f"{package.__name__}.{name}"), file)
+            except Exception as error:  # whatever its code does when it is imported
+                raise DiscoveryError(f"{file} cannot be imported: {_error_text(error)}", hint=_REMOVE) from error
 
 
 def _error_text(error: Exception) -> str:
@@ -101,7 +107,7 @@ def _faults(projection: Any) -> Iterator[str]:
 
 
 def discover_projections() -> tuple[Projection, ...]:
-    """A new instance of the ``PROJECTION`` class of every module in ``consumers/views``.
+    """A new instance of the ``PROJECTION`` class of every ``fold.py`` and ``*_fold.py`` of a family.
 
     Raises:
         DiscoveryError: If a module cannot be imported or has no projection, or if a name or a table is claimed
@@ -110,7 +116,7 @@ def discover_projections() -> tuple[Projection, ...]:
     projections: list[Projection] = []
     owners = {ADMISSION_TABLE: ADMISSION_PROJECTION, "checkpoint": _HOST, PARKINGS_TABLE: _HOST}
     names = {ADMISSION_PROJECTION: _HOST, DECODE_STAGE: _HOST}
-    for part in _parts(views):
+    for part in _parts("fold"):
         projection = _projection_of(part)
         name = projection.name
         if name in names:
@@ -129,17 +135,19 @@ def discover_projections() -> tuple[Projection, ...]:
 
 
 def discover_reactors() -> dict[str, Callable[..., Any]]:
-    """Module name → the ``REACTOR`` factory of every module in ``consumers/reactors`` that has one.
+    """Name → factory, from the ``REACTORS`` of every ``reactor.py`` and ``*_reactor.py`` of a family.
 
     Raises:
-        DiscoveryError: If a module cannot be imported, or its ``REACTOR`` cannot be called.
+        DiscoveryError: If a module cannot be imported, has no ``REACTORS``, or names a factory that cannot be called.
     """
     factories: dict[str, Callable[..., Any]] = {}
-    for part in _parts(reactors):
-        factory = getattr(part.module, "REACTOR", None)
-        if factory is None:
-            continue
-        if not callable(factory):
-            raise DiscoveryError(f"REACTOR of {part.file} cannot be called", hint="name the factory, or remove it")
-        factories[part.module.__name__.rpartition(".")[2]] = factory
-    return factories
+    for part in _parts("reactor"):
+        named = getattr(part.module, "REACTORS", None)
+        if not isinstance(named, dict) or not all(callable(factory) for factory in named.values()):
+            raise DiscoveryError(
+                f"{part.file} exposes no REACTORS", hint="name each factory in REACTORS, by the name of its reactor"
+            )
+        if twice := [name for name in named if name in factories]:
+            raise DiscoveryError(f"{part.file} and another file both have a reactor called {twice[0]}", hint=_RENAME)
+        factories.update(named)
+    return dict(sorted(factories.items()))

@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
-from ..schemas.events.envelope import (
+from ..schemas.core.envelope import (
     ChunkVectorDerived,
     DocumentWritten,
     EntryRecorded,
@@ -22,8 +22,8 @@ from ..schemas.events.envelope import (
     TokenBitsDerived,
     VectorDerived,
 )
-from ..schemas.events.payload import ControlPayload
-from ..schemas.views.table import R, Table, Tables
+from ..schemas.core.payload import ControlPayload
+from ..schemas.core.table import R, Table, Tables
 
 SHARED_POSTINGS: Final = "postings"
 """Key in ``Batch.shared`` of the posting columns, from the preparation to the fold."""
@@ -157,7 +157,7 @@ class Projection(Protocol):
     Attributes:
         name: Names the checkpoint; never reused for another meaning.
         version: Raised whenever the same events would give other rows; the host then rebuilds the view.
-        tables: Its own tables (``schemas/views``).
+        tables: Its own tables (``schemas/<family>/tables``).
         folds: The payloads and events that it reads from a batch, and no others (proven by ``tests/contract``):
             ``EntryRecorded`` for entries of every type, a payload class for control entries of its type.
 

@@ -13,8 +13,8 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from nats.aio.client import Client
 
-from ..schemas.ports import Embedder, Publisher, SimilarReader, ViewReader
-from ..schemas.rules.health import EmbedderFailure
+from ..schemas.core.ports import Embedder, Publisher, SimilarReader, ViewReader
+from ..schemas.health.rules import EmbedderFailure
 from ..schemas.settings import Settings
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from .entry import Id, JournalEntry, Priority
-from .operations.operation import Answer
-from .operations.retractions import Standing
+from .core.entry import Id, JournalEntry, Priority
+from .core.operation import Answer
+from .standing.operations import Standing
 
 
 class Receipt(Answer):
@@ -86,7 +86,7 @@ class ProblemField(Answer):
 
 
 class Problem(Answer):
-    """An error as problem+json (RFC 9457); ``code`` is its class in ``schemas.errors``."""
+    """An error as problem+json (RFC 9457); ``code`` is its class in ``schemas.core.errors``."""
 
     type: str = "about:blank"
     code: str | None = None

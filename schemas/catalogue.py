@@ -12,8 +12,8 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Final
 
-from .events.control import control_payloads
-from .events.payload import SERVICE_ALONE, EntryTypeInfo, PublisherKind
+from .core.payload import SERVICE_ALONE, EntryTypeInfo, PublisherKind
+from .events import control_payloads
 
 _DECIDING: Final = frozenset({PublisherKind.SERVICE, PublisherKind.OPERATORS})
 _RESERVED: Final = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)

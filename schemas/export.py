@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from .catalogue import catalogue
-from .entry import JournalEntry
-from .events.payload import SERVICE_ALONE
-from .ids import SERVICE_ID_PATTERN, WORKSPACE_PATTERN
+from .core.entry import JournalEntry
+from .core.ids import SERVICE_ID_PATTERN, WORKSPACE_PATTERN
+from .core.payload import SERVICE_ALONE
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _FILLED_BY_SERVICE: Final = ("id", "workspace_id", "ts")

@@ -4,7 +4,7 @@ Each setting is declared once, as a field: its variable ``CREW_JOURNAL_<NAME>``,
 ``crew-journal config show`` follow from it.
 
 Invariant: ``Settings()`` reads the environment when it is created, nothing is read at import. Constants of folds are in
-``schemas/rules``, versioned.
+in the rules of the families, versioned.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from .broker_address import broker_address
-from .limits import *  # noqa: F403 - the limits of requests are read from here, too
-from .rules.context.budget import SYSTEM_DEFAULT, TOTAL_DEFAULT, Budget
-from .rules.salience import RECENCY_HALF_LIFE_HOURS, Weights
+from .context.budget import SYSTEM_DEFAULT, TOTAL_DEFAULT, Budget
+from .context.salience import RECENCY_HALF_LIFE_HOURS, Weights
+from .core.broker_address import broker_address
+from .core.limits import *  # noqa: F403 - the limits of requests are read from here, too
 
 EmbedderKind = Literal["auto", "openai", "ollama", "minilm", "none"]
 Durability = Literal["durable", "interval"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..schemas.entry import ActorType
-from ..schemas.errors import NotAllowed
-from ..schemas.principal import Role
+from ..schemas.core.entry import ActorType
+from ..schemas.core.errors import NotAllowed
+from ..schemas.core.principal import Role
 from .desk import Caller
 
 

@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..schemas.errors import EntryTooLarge, OverBudget
-from ..schemas.principal import Principal
+from ..schemas.core.errors import EntryTooLarge, OverBudget
+from ..schemas.core.principal import Principal
 from ..schemas.settings import TOKEN_ENTRIES_PER_MINUTE, TOKEN_MB_PER_MINUTE, TOKEN_WAITING_MB, Settings
 
 ACCOUNTS_KEPT: Final = 4_096

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ..schemas.errors import DataDirBusy
+from ..schemas.core.errors import DataDirBusy
 
 RUNTIME_FILE: Final = "runtime.json"
 LOCK_FILE: Final = "lock"
@@ -202,7 +202,7 @@ def read_owner_token(data_dir: Path) -> str | None:
 
 def node_id(data_dir: Path) -> str:
     """Names this node's durable on the broker, so that several nodes on one broker each see every message."""
-    from ..schemas.ids import is_id, uuid7_hex  # here: hooks import this module, and uuid is slow to import
+    from ..schemas.core.ids import is_id, uuid7_hex  # here: hooks import this module, and uuid is slow to import
 
     path = data_dir / NODE_FILE
     with contextlib.suppress(FileNotFoundError):

@@ -12,12 +12,12 @@ from typing import Any, TypedDict, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from ..schemas.body_problems import body_problems
-from ..schemas.entry import ActorType
-from ..schemas.errors import InvalidQuery, InvalidRequest, NotAllowed
-from ..schemas.operations.operation import Access, Effect, Operation, Request
-from ..schemas.ports import ViewReader
-from ..schemas.principal import Principal, Role
+from ..schemas.core.body_problems import body_problems
+from ..schemas.core.entry import ActorType
+from ..schemas.core.errors import InvalidQuery, InvalidRequest, NotAllowed
+from ..schemas.core.operation import Access, Effect, Operation, Request
+from ..schemas.core.ports import ViewReader
+from ..schemas.core.principal import Principal, Role
 from ..schemas.settings import MIN_SEQ_WAIT_S
 from .budgets import SPENDER
 

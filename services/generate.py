@@ -20,14 +20,14 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..consumers.discovery import discover_projections
-from ..schemas.events.control import control_payloads
-from ..schemas.events.envelope import Event
+from ..schemas.core.envelope import Event
+from ..schemas.core.operation import Operation
+from ..schemas.core.timestamps import DAY_MS, format_ms
+from ..schemas.events import control_payloads
 from ..schemas.export import entry_json_schema, stored_json_schema
 from ..schemas.operations import ALL
-from ..schemas.operations.operation import Operation
 from ..schemas.settings import SECTIONS, Setting
-from ..schemas.sweep_list import ALL_SWEEPS, due_times
-from ..schemas.timestamps import DAY_MS, format_ms
+from ..schemas.sweeps.rules import ALL_SWEEPS, due_times
 from .cli.request_options import option_of
 
 CLIENT: Final = "services/client/generated.py"
@@ -213,7 +213,7 @@ def docs_text() -> str:
         "# Operations",
         "",
         "Everything that can be asked of the service, over HTTP, from Python (`CrewJournal`, `AsyncCrewJournal`) and on the",
-        "command line. Generated from `schemas/operations/` by `make generate`.",
+        "command line. Generated from `schemas/<family>/operations.py` by `make generate`.",
     ]
     for operation in ALL:
         lines += ["", f"## {operation.name}", "", *_described(operation), "", *_table(operation)]
@@ -256,7 +256,7 @@ def events_text() -> str:
     lines = [
         "# Events",
         "",
-        "What the journal holds, and which views fold it. Generated from `schemas/events/` and the projections by",
+        "What the journal holds, and which views fold it. Generated from payload classes and projections by",
         "`make generate`.",
         "",
         "## Messages",

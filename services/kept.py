@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from ..schemas.ports import CommittedBatch, ViewReader
-from ..schemas.views import Table
+from ..schemas.core.ports import CommittedBatch, ViewReader
+from ..schemas.core.table import Table
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

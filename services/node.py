@@ -11,22 +11,24 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
 
-from ..schemas.errors import ViewsBehind
-from ..schemas.events.embeddings import ModelKind
-from ..schemas.events.payload import ControlPayload
-from ..schemas.operations.operation import Operation
-from ..schemas.ports import Embedder, ViewReader
-from ..schemas.rules.text import Analyzer
+from ..schemas.core.errors import ViewsBehind
+from ..schemas.core.operation import Operation
+from ..schemas.core.payload import ControlPayload
+from ..schemas.core.ports import Embedder, ViewReader
+from ..schemas.models.events import ModelKind
 from ..schemas.settings import MIN_SEQ_WAIT_S, Settings
+from ..schemas.text.analyzer import Analyzer
 from .desk import Caller
 from .journal.intake.append import Journal
 from .journal.intake.decisions import DecisionFields
 from .journal.publishing.writer import Writer
-from .query.chunks.documents import RecordSearch
-from .query.entries.queries import JournalQueries
-from .query.recall import RecallService
+
+if TYPE_CHECKING:
+    from .documents.search import RecordSearch
+    from .entries.queries import JournalQueries
+    from .recall.recall import RecallService
 
 Answers = tuple[tuple[Operation[Any, Any], Callable[..., Awaitable[Any]]], ...]
 """The operations of a family, each with the method that answers it; the class of the method is made from the node."""

@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from ..schemas.errors import InvalidQuery
-from ..schemas.timestamps import format_ts, parse_ts
+from ..schemas.core.errors import InvalidQuery
+from ..schemas.core.timestamps import format_ts, parse_ts
 
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])\Z")

@@ -9,12 +9,71 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Final, NoReturn
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
-from ...schemas.chat import A, ChatBadAnswer, ChatInputRejected, ChatModel, ChatUnavailable, Completion, Prompt, Usage
+from pydantic import BaseModel, ValidationError
+
+from ...schemas.models.chat import A as CHAT_A
+from ...schemas.models.chat import (
+    ChatBadAnswer,
+    ChatInputRejected,
+    ChatModel,
+    ChatUnavailable,
+    Completion,
+    Prompt,
+    Usage,
+)
 from ...schemas.settings import LLM_DEFAULT_MODEL, LLM_TIMEOUT_S, Settings
-from .chat_answer import answer_of, closed_schema
-from .json_server import INPUT_STATUSES, OK, AnswerTooLong, BrokenOff, JsonServer, Naming, Reply
+from .served import INPUT_STATUSES, OK, AnswerTooLong, BrokenOff, JsonServer, Naming, Reply
+
+# Reads the answer of a chat model: JSON of a requested form, alone or inside a code fence or other text.
+
+
+_BRACKETS: Final = (("{", "}"), ("[", "]"))
+
+A = TypeVar("A", bound=BaseModel)
+
+
+def answer_of(text: str, form: type[A]) -> A | None:
+    """The answer in a text; None if absent.
+
+    The whole text is tried first, then the text from its first ``{`` to its last ``}``, then from its first ``[`` to its
+    last ``]``, the outer one of the two first. A list is accepted where the form has a single field.
+    """
+    for part in _parts(text):
+        try:
+            value = json.loads(part)
+            if isinstance(value, list) and len(form.model_fields) == 1:
+                value = {next(iter(form.model_fields)): value}
+            return form.model_validate(value)
+        except (ValidationError, ValueError, RecursionError):
+            continue
+    return None
+
+
+def closed_schema(form: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a form as the strict mode of OpenAI wants it: all fields required, no others."""
+    closed: dict[str, Any] = _close(form.model_json_schema())
+    return closed
+
+
+def _close(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_close(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    closed = {name: _close(item) for name, item in part.items() if name != "default"}
+    if closed.get("type") == "object" and "properties" in closed:
+        closed |= {"required": list(closed["properties"]), "additionalProperties": False}
+    return closed
+
+
+def _parts(text: str) -> Iterator[str]:
+    yield text
+    spans = [(text.find(first), text.rfind(last) + 1) for first, last in _BRACKETS]
+    yield from (text[start:end] for start, end in sorted(spans) if 0 <= start < end)
+
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 """Bytes of a response that are read; an answer of 2,048 tokens has about 10,000."""
@@ -53,7 +112,7 @@ class HttpChat(ABC):
         """The model's name at its server."""
         return self._model
 
-    async def complete(self, prompt: Prompt, form: type[A]) -> Completion[A]:
+    async def complete(self, prompt: Prompt, form: type[CHAT_A]) -> Completion[CHAT_A]:
         """Ask the model; see ``ChatModel``."""
         began = time.monotonic()
         try:

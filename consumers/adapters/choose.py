@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...schemas.errors import EmbedderError
-from ...schemas.events.embeddings import ModelKind
-from ...schemas.ports import Embedder
+from ...schemas.core.errors import EmbedderError
+from ...schemas.core.ports import Embedder
+from ...schemas.models.events import ModelKind
 from ...schemas.settings import (
     EMBED_DEFAULT_MODEL,
     OLLAMA_CONTAINER_HOST,
@@ -22,10 +22,9 @@ from ...schemas.settings import (
     EmbedderKind,
     Settings,
 )
-from .loopback import is_closed, listens
 from .minilm_weights import MODEL_ID as MINILM_MODEL_ID
 from .minilm_weights import fault_of
-from .served import OPENAI_PREFIX, Endpoint
+from .served import OPENAI_PREFIX, Endpoint, is_closed, listens
 
 NO_ENDPOINT: Final = Endpoint()
 BOOT_PROBE_TIMEOUT_S: Final = 3.0

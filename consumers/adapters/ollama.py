@@ -14,16 +14,9 @@ import httpx
 from ollama import AsyncClient, ResponseError
 from pydantic import ValidationError
 
-from ...schemas.errors import (
-    EmbedderBadAnswer,
-    EmbedderInputRejected,
-    EmbedderModelMissing,
-    EmbedderUnavailable,
-)
+from ...schemas.core.errors import EmbedderBadAnswer, EmbedderInputRejected, EmbedderModelMissing, EmbedderUnavailable
 from ...schemas.settings import EMBED_TIMEOUT_S, OLLAMA_DEFAULT_MODEL
-from .json_server import CONNECT_TIMEOUT_S, INPUT_STATUSES, NOT_FOUND, SHOWN_CHARS
-from .loopback import is_loopback
-from .served import ServedEmbedder
+from .served import CONNECT_TIMEOUT_S, INPUT_STATUSES, NOT_FOUND, SHOWN_CHARS, ServedEmbedder, is_loopback
 
 NO_MODEL_MARKERS: Final = ("does not support embed", "invalid model")
 """Texts of Ollama's errors for a model that cannot embed and for an invalid name."""

@@ -11,15 +11,21 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from ...schemas.errors import (
-    EmbedderBadAnswer,
-    EmbedderInputRejected,
-    EmbedderModelMissing,
-    EmbedderUnavailable,
-)
+from ...schemas.core.errors import EmbedderBadAnswer, EmbedderInputRejected, EmbedderModelMissing, EmbedderUnavailable
 from ...schemas.settings import EMBED_TIMEOUT_S
-from .json_server import INPUT_STATUSES, NOT_FOUND, OK, AnswerTooLong, BrokenOff, JsonServer, Naming, Reply
-from .served import OPENAI_PREFIX, Endpoint, ServedEmbedder
+from .served import (
+    INPUT_STATUSES,
+    NOT_FOUND,
+    OK,
+    OPENAI_PREFIX,
+    AnswerTooLong,
+    BrokenOff,
+    Endpoint,
+    JsonServer,
+    Naming,
+    Reply,
+    ServedEmbedder,
+)
 
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 """Bytes of an answer that are read; 64 vectors of 4,096 numbers have about 6 MB."""

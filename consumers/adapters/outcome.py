@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeVar
 
-from ...schemas.errors import CrewJournalError, EmbedderInputRejected
-from ...schemas.ports import Embedder, TokenBits, TokenEmbedder
+from ...schemas.core.errors import CrewJournalError, EmbedderInputRejected
+from ...schemas.core.ports import Embedder, TokenBits, TokenEmbedder
 
 EmbedderMode = Literal["vector", "vector-degraded", "sparse-only"]
 _Answer = TypeVar("_Answer")
@@ -55,7 +55,7 @@ SPARSE_ONLY = EmbedderOutcome(mode="sparse-only", model=None, dim=None)
 
 
 class ObservedEmbedder:
-    """An `Embedder` (see `schemas.ports`) that forwards every call and records the outcome of the last one.
+    """An `Embedder` (see `schemas.core.ports`) that forwards every call and records the outcome of the last one.
 
     Args:
         inner: The embedder; closed with this one, after the last call under way.

@@ -22,9 +22,9 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError
 
-from ...schemas.errors import BrokerUnavailable
+from ...schemas.core.errors import BrokerUnavailable
+from ...schemas.core.subjects import JOURNAL_STREAM
 from ...schemas.settings import REPLAY_BATCH_BYTES, REPLAY_BATCH_MESSAGES
-from ...schemas.subjects import JOURNAL_STREAM
 from .jetstream import (
     HEARTBEAT,
     PULL_BYTES,
@@ -35,8 +35,7 @@ from .jetstream import (
     pull_request,
     status_code_of,
 )
-from .messages import RawMessage, in_parts
-from .positions import headers_of, place_of, position_of, raw_message, status_of
+from .messages import RawMessage, headers_of, in_parts, place_of, position_of, raw_message, status_of
 
 LOOK_S: Final = 0.5
 """Seconds without a message until the connection is looked at."""

@@ -2,7 +2,7 @@
 
 Invariant: of one key at most one row is open (``until_seq`` NULL), and no two rows of it count at the same sequence; which
 rows there are does not depend on how the events were batched. Nothing is rewritten but the end of an open row, so what
-counted at any sequence can be asked (``schemas/views/table``: ``PRESENT``, ``as_of``).
+counted at any sequence can be asked (``schemas/core/table``: ``PRESENT``, ``as_of``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from ...schemas.views.table import R, Table
+from ...schemas.core.table import R, Table
 from ..projection import FoldTransaction
 
 

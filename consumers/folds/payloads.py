@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
 
 from ...schemas.catalogue import info_of
-from ...schemas.entry import JournalEntry, problems_of
-from ...schemas.errors import FoldError
-from ...schemas.events.envelope import EntryRecorded
-from ...schemas.events.payload import ControlPayload
+from ...schemas.core.entry import JournalEntry, problems_of
+from ...schemas.core.envelope import EntryRecorded
+from ...schemas.core.errors import FoldError
+from ...schemas.core.ids import SYSTEM_WORKSPACE
+from ...schemas.core.payload import ControlPayload
+from ...schemas.entries.events import MemoryCompacted
+from ...schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from ...schemas.models.tables import ModelState
 from ..projection import Batch
 
 P = TypeVar("P", bound=ControlPayload)
@@ -56,3 +61,62 @@ def json_text(value: Mapping[str, Any]) -> str:
         return orjson.dumps(value).decode()
     except TypeError:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# The decisions about embedding models in control entries, for every fold with rows of a model.
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDecision:
+    """A decision about a model; ``embedder`` is the kind that runs it, None if the model is dropped."""
+
+    model: str
+    state: ModelState
+    embedder: str | None
+
+
+def model_decision(event: EntryRecorded) -> ModelDecision | None:
+    """The decision of a control entry of ``MODEL_DECISIONS``; None if its workspace may not make it.
+
+    Raises:
+        FoldError: If its payload is not valid.
+    """
+    kind = event.entry.entry_type
+    if kind == EmbeddingsActivated.ENTRY_TYPE:
+        activated = payload_of(event, EmbeddingsActivated)
+        return ModelDecision(activated.model, ModelState.ACTIVATED, activated.embedder)
+    if event.workspace_id != SYSTEM_WORKSPACE:
+        return None
+    if kind == EmbeddingsAdded.ENTRY_TYPE:
+        added = payload_of(event, EmbeddingsAdded)
+        return ModelDecision(added.model, ModelState.ADDED, added.embedder)
+    return ModelDecision(payload_of(event, EmbeddingsDropped).model, ModelState.DROPPED, None)
+
+
+# The entries that the compactions of a batch archive, for every fold with rows about them.
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """One event, its payload and the sequences it names, ascending and all before it."""
+
+    event: EntryRecorded
+    payload: MemoryCompacted
+    sequences: list[int]
+
+
+def compactions(batch: Batch) -> list[Compaction]:
+    """The compactions of a batch, in stream order.
+
+    Raises:
+        FoldError: If one is not valid, or names a sequence that does not come before it.
+    """
+    return [_read(event) for event in batch.control(MemoryCompacted)]
+
+
+def _read(event: EntryRecorded) -> Compaction:
+    payload = payload_of(event, MemoryCompacted)
+    ranges = payload.entries.ranges
+    if ranges[-1][1] >= event.seq:
+        raise FoldError(f"the compaction at {event.seq} names the sequence {ranges[-1][1]}, which is not before it")
+    return Compaction(event, payload, [seq for first, last in ranges for seq in range(first, last + 1)])

@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from ...schemas.rules.languages import languages
-from ...schemas.rules.stop_words import foreign_language, foreign_words
-from ...schemas.rules.text import Analyzer, parts_of
-from ...schemas.rules.turns import meanings_of
-from ...schemas.rules.word_pieces import pieces_of
+from ...schemas.core.envelope import EntryRecorded
+from ...schemas.core.timestamps import DAY_MS
+from ...schemas.recall.turns import meanings_of
+from ...schemas.text.analyzer import Analyzer, date_prefix, parts_of, strings_in, words_of
+from ...schemas.text.languages import languages
+from ...schemas.text.stop_words import foreign_language, foreign_words
+from ...schemas.text.word_pieces import pieces_of
+from ..projection import Batch
+from .payloads import shown_payload
 
 WORDS_KEPT: Final = 200_000
 """Words after which the cache is emptied: some 30 MB. English conversation of 4 million words has 50,000."""
@@ -194,3 +200,88 @@ class KnownWords:
                 memory.sizes.rows[row],
                 memory.pieces.rows,
             )
+
+
+# Cuts the texts of a whole batch into tokens at once, for every fold that counts or indexes words.
+
+
+DATE_TOKENS: Final = 3
+"""Tokens of the date prefix (``7 May 2023``) that every indexed text begins with."""
+SHARED_TOKENS: Final = "tokens"
+"""Key in ``Batch.shared``."""
+SHARED_WORDS: Final = "words"
+"""Likewise."""
+
+_ASCII: Final = bytes(code if 65 <= code <= 90 or 97 <= code <= 122 or 48 <= code <= 57 else 32 for code in range(256))
+"""Replaces every character except ASCII letters and digits by a blank."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTokens:
+    """The tokens of every entry of a batch, as written, date first, in order of the text.
+
+    Attributes:
+        words: The distinct tokens; capital letters make a difference.
+        word: (tokens,) int32, index into ``words`` of each token.
+        counts: (entries,) int64, tokens of each entry.
+    """
+
+    words: list[str]
+    word: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+
+
+def batch_tokens(batch: Batch) -> BatchTokens:
+    """The tokens of the batch's entries, computed once and shared between folds."""
+    known = batch.shared.get(SHARED_TOKENS)
+    if known is None:
+        known = batch.shared[SHARED_TOKENS] = _cut(batch.entries)
+    tokens: BatchTokens = known
+    return tokens
+
+
+def batch_words(batch: Batch) -> KnownWords:
+    """What is known of the words of ``batch_tokens``, looked up once and shared between folds."""
+    known = batch.shared.get(SHARED_WORDS)
+    if known is None:
+        known = batch.shared[SHARED_WORDS] = KnownWords(batch_tokens(batch).words)
+    words: KnownWords = known
+    return words
+
+
+def _cut(entries: list[EntryRecorded]) -> BatchTokens:
+    import pyarrow.compute as pc  # builds all its functions, which a start need not wait for
+
+    texts = pa.array([_blank_separated(entry) for entry in entries], pa.binary()).cast(pa.large_string())
+    lists: Any = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(texts))
+    counts = np.diff(lists.offsets.to_numpy()).astype(np.int64)
+    encoded: Any = lists.flatten().dictionary_encode()
+    return BatchTokens(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(), counts)
+
+
+def _blank_separated(entry: EntryRecorded) -> bytes:
+    body = entry.entry
+    payload = shown_payload(body)
+    text = body.summary if not payload else " ".join((body.summary, *strings_in(payload)))
+    date = _date(entry.ts_ms // DAY_MS)
+    if text.isascii():
+        return date + text.encode().translate(_ASCII)
+    return date + " ".join(words_of(text)).encode()
+
+
+@lru_cache(maxsize=4_096)
+def _date(day: int) -> bytes:
+    return date_prefix(day * DAY_MS).encode() + b" "
+
+
+# The terms of a chunk, as a row of ``memory_chunks`` holds them.
+
+
+_MOST: Final = 2**16 - 1
+
+
+def chunk_terms(analyzer: Analyzer, text: str) -> tuple[bytes, bytes]:
+    """The terms of a text as uint64 keys, each once and sorted, and how often each occurs as uint16; little-endian."""
+    keys = analyzer.terms(text) + analyzer.further_terms(text) + analyzer.stop_keys(text)
+    terms, counts = np.unique(np.array(keys, "<u8"), return_counts=True)
+    return terms.tobytes(), np.minimum(counts, _MOST).astype("<u2").tobytes()

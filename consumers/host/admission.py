@@ -18,15 +18,13 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.errors import ViewsDamaged
-from ...schemas.events.envelope import EntryRecorded
-from ...schemas.ids import identity_key
-from ...schemas.ports import Identity
-from ...schemas.views import ADMISSION_PROJECTION
-from ...schemas.views.journal import ADMITTED
-from ...schemas.views.table import Tables
-from .tables import ddl
-from .transaction import arrow_table, insert_columns
+from ...schemas.core.envelope import EntryRecorded
+from ...schemas.core.errors import ViewsDamaged
+from ...schemas.core.ids import identity_key
+from ...schemas.core.ports import Identity
+from ...schemas.core.table import Tables
+from ...schemas.entries.tables import ADMISSION_PROJECTION, ADMITTED
+from .transaction import arrow_table, ddl, insert_columns
 
 ADMISSION_VERSION: Final = 1
 ADMISSION_TABLE: Final = ADMITTED.name
@@ -61,7 +59,7 @@ def _halves(joined: bytes) -> tuple[U64, U64]:
 
 
 class IdentityIndex:
-    """Implements ``schemas.ports.IdentityReader``; ``find`` is memory only and may be called from any thread."""
+    """Implements ``schemas.core.ports.IdentityReader``; ``find`` is memory only and may be called from any thread."""
 
     def __init__(self) -> None:
         self._sorted = _empty()

@@ -15,20 +15,18 @@ from typing import Final
 import duckdb
 import structlog
 
-from ...schemas.errors import CrewJournalError, FoldError, ViewsDamaged
-from ...schemas.events.envelope import EntryRecorded, Event
-from ...schemas.events.letters import EventParked
-from ...schemas.ports import Changes, CommittedBatch
+from ...schemas.core.envelope import EntryRecorded, Event
+from ...schemas.core.errors import CrewJournalError, FoldError, ViewsDamaged
+from ...schemas.core.ports import Changes, CommittedBatch
+from ...schemas.entries.tables import ADMISSION_PROJECTION
+from ...schemas.operate.events import EventParked
 from ...schemas.settings import PARKINGS_LIMIT
-from ...schemas.views import ADMISSION_PROJECTION
 from ..feed.messages import RawMessage
 from ..projection import Batch, Projection
 from .admission import insert_admitted
-from .faults import Fault, FoldingStopped, describe, fault_of
-from .leniency import Leniency, write_strikes
+from .faults import Fault, FoldingStopped, Leniency, describe, fault_of, write_strikes
 from .prepare import Parked, Prepared
-from .reopening import ViewsUnusable
-from .store import ViewStore
+from .store import ViewStore, ViewsUnusable
 from .transaction import ProjectionTransaction, transaction, write_checkpoints
 
 Park = Callable[[Parked], Awaitable[None]]

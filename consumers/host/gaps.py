@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...schemas.errors import JournalDamaged
-from ...schemas.events.erasure import EXPLANATIONS, ErasureScoped, LossAccepted
-from ...schemas.sequence_set import Range, normalised, sequences_text, without
-from ...schemas.views import ENTRIES
+from ...schemas.core.errors import JournalDamaged
+from ...schemas.core.sequence_set import Range, normalised, sequences_text, without
+from ...schemas.entries.events import EXPLANATIONS, ErasureScoped, LossAccepted
+from ...schemas.entries.tables import ENTRIES
 from ..feed.messages import RawMessage
 from .admission import ADMISSION_TABLE
 from .bulk import ReplaySource

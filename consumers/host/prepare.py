@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...schemas.core.envelope import EntryRecorded, Event, TokenBitsDerived, VectorDerived
+from ...schemas.core.errors import FoldError
 from ...schemas.decode import decode
-from ...schemas.errors import FoldError
-from ...schemas.events.envelope import EntryRecorded, Event, TokenBitsDerived, VectorDerived
-from ...schemas.views import ADMISSION_PROJECTION, DECODE_STAGE
+from ...schemas.entries.tables import ADMISSION_PROJECTION, DECODE_STAGE
 from ..feed.messages import RawMessage
 from .admission import ADMISSION_VERSION, IdentityIndex
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import orjson
 
-from ...schemas.entry import ActorType, Priority, Severity
-from ...schemas.events import headers as h
-from ...schemas.events.derived import OutgoingMessage
-from ...schemas.events.payload import ControlPayload
-from ...schemas.ids import message_id
-from ...schemas.subjects import control_subject
-from ...schemas.timestamps import format_ms
+from ...schemas.core import headers as h
+from ...schemas.core.derived import OutgoingMessage
+from ...schemas.core.entry import ActorType, Priority, Severity
+from ...schemas.core.ids import message_id
+from ...schemas.core.payload import ControlPayload
+from ...schemas.core.subjects import control_subject
+from ...schemas.core.timestamps import format_ms
 
 _CONTENT_BYTES: Final = 16
 

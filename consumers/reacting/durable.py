@@ -15,8 +15,8 @@ from nats.errors import NoRespondersError
 from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from ...schemas.errors import BrokerUnavailable, StreamMismatch
-from ...schemas.subjects import JOURNAL_STREAM
+from ...schemas.core.errors import BrokerUnavailable, StreamMismatch
+from ...schemas.core.subjects import JOURNAL_STREAM
 from ..feed.jetstream import API_TIMEOUT_S, FILTERS_SINCE, UNLIMITED
 
 T = TypeVar("T")

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import orjson
 
-from ...schemas.chat import A, ChatBadAnswer, ChatInputRejected, ChatModel, ChatUnavailable, Prompt, Usage
-from ...schemas.entry import ActorType
-from ...schemas.events import headers as h
-from ...schemas.events.derived import OutgoingMessage
-from ...schemas.ids import message_id, mint_entry_id
-from ...schemas.ports import Publisher
+from ...schemas.core import headers as h
+from ...schemas.core.derived import OutgoingMessage
+from ...schemas.core.entry import ActorType
+from ...schemas.core.ids import message_id, mint_entry_id
+from ...schemas.core.ports import Publisher
+from ...schemas.core.subjects import journal_subject
+from ...schemas.models.chat import A, ChatBadAnswer, ChatInputRejected, ChatModel, ChatUnavailable, Prompt, Usage
 from ...schemas.settings import Settings
-from ...schemas.subjects import journal_subject
 
 LLM_CALL: Final = "llm.call"
 _CONTENT_BYTES: Final = 16

@@ -22,17 +22,38 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from ...schemas.errors import BrokerError, CrewJournalError
-from ...schemas.events.derived import OutgoingMessage
-from ...schemas.ports import Published, Publisher
+from ...schemas.core import headers as h
+from ...schemas.core.derived import OutgoingMessage
+from ...schemas.core.errors import BrokerError, CrewJournalError
+from ...schemas.core.ids import unforeseen
+from ...schemas.core.ports import Published, Publisher
 from ..endings import end_task
 from ..feed.jetstream import REACTOR_ACK_WAIT_S, REACTOR_WAIT_S, REACTOR_WINDOW_S
 from ..reactor import ReactorStatus
 from .backoff import Backoff
 from .durable import Durable
-from .facts import publish_fact
-from .leases import Leases
-from .pull import PullConsumer
+from .pull import Leases, PullConsumer
+
+# Publishes the facts of reactors once, even if a client has used their message ids.
+
+
+async def publish_fact(publisher: Publisher, source: PullConsumer, fact: OutgoingMessage) -> Published:
+    """Publish a fact; returns after the ack.
+
+    Args:
+        publisher: Publishes to JOURNAL.
+        source: Any consumer of JOURNAL, to read the stored message of a duplicate.
+        fact: The fact, its deterministic ``Nats-Msg-Id`` included.
+
+    Raises:
+        BrokerUnavailable: If no ack came within the bound.
+    """
+    published = await publisher.publish(fact.subject, fact.body, fact.headers)
+    if not published.duplicate or await source.subject_at(published.seq) in (fact.subject, None):
+        return published
+    headers = {**fact.headers, h.MSG_ID: unforeseen(fact.headers[h.MSG_ID])}
+    return await publisher.publish(fact.subject, fact.body, headers)
+
 
 _log = structlog.get_logger(__name__)
 

@@ -22,16 +22,16 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
+from ...schemas.core.entry import Severity
+from ...schemas.core.envelope import EntryRecorded
+from ...schemas.core.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
+from ...schemas.core.ids import derived_id
+from ...schemas.core.subjects import Family
+from ...schemas.core.timestamps import parse_ts, to_ms
 from ...schemas.decode import decode
-from ...schemas.entry import Severity
-from ...schemas.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
-from ...schemas.events.envelope import EntryRecorded
-from ...schemas.events.sweeps import SweepFinished, SweepTicked
-from ...schemas.ids import derived_id
-from ...schemas.subjects import Family
-from ...schemas.sweep_list import Sweep
-from ...schemas.timestamps import parse_ts, to_ms
-from ...schemas.views import ENTRIES
+from ...schemas.entries.tables import ENTRIES
+from ...schemas.sweeps.events import SweepFinished, SweepTicked
+from ...schemas.sweeps.rules import Sweep
 from ..feed.jetstream import SWEEP_ACK_PENDING
 from .control_facts import encode_control
 from .pull_reactor import places

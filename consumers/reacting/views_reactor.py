@@ -17,11 +17,11 @@ from typing import ClassVar, Self
 
 from nats.aio.msg import Msg
 
-from ...schemas.chat import ChatModel, ChatUnavailable
-from ...schemas.errors import EmbedderError, FoldError, ViewsBehind
-from ...schemas.ports import ViewReader
-from ...schemas.subjects import parse_subject
-from ..feed.positions import position_of
+from ...schemas.core.errors import EmbedderError, FoldError, ViewsBehind
+from ...schemas.core.ports import ViewReader
+from ...schemas.core.subjects import parse_subject
+from ...schemas.models.chat import ChatModel, ChatUnavailable
+from ..feed.messages import position_of
 from ..reactor import ReactorContext
 from .durable import Durable
 from .llm_calls import MeteredChat, chat_of

@@ -1,1 +1,1 @@
-"""Tokens: what each may do, and the users of the broker."""
+"""Who may do what: tokens, workspaces, agents, users of the broker."""

@@ -12,9 +12,9 @@ from typing import Final
 
 import structlog
 
-from ...schemas.errors import BrokerError, BrokerNotOurs, BrokerUnavailable
-from ...schemas.principal import Principal
-from ...schemas.subjects import INGEST_SUBJECTS, ingest_subject
+from ...schemas.core.errors import BrokerError, BrokerNotOurs, BrokerUnavailable
+from ...schemas.core.principal import Principal
+from ...schemas.core.subjects import INGEST_SUBJECTS, ingest_subject
 from ..endings import end_task
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.config import AgentUser

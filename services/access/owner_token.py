@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ...schemas.errors import NotAllowed
+from ...schemas.core.errors import NotAllowed
 from ..data_dir import make_private
 
 OWNER_TOKEN_FILE: Final = "admin.token"

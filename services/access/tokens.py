@@ -10,32 +10,178 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import structlog
+from pydantic import ValidationError
 
-from ...schemas.entry import ActorType
-from ...schemas.errors import CrewJournalError, InvalidQuery, NotAllowed, NotAuthenticated, NotFound, ViewsBehind
-from ...schemas.events.envelope import EntryRecorded
-from ...schemas.events.payload import ControlPayload
-from ...schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
-from ...schemas.ids import SYSTEM_WORKSPACE, uuid7_hex
-from ...schemas.operations import tokens as ops
-from ...schemas.ports import CommittedBatch, ViewReader
-from ...schemas.principal import Principal, Role
+from ...schemas.access import operations as ops
+from ...schemas.access.events import TokenCreated, TokenNatsAllowed, TokenRevoked
+from ...schemas.access.operations import NatsAccess, TokenCreatedAnswer, TokenRecord, TokenRequest
+from ...schemas.catalogue import why_not_granted
+from ...schemas.core.entry import ActorType
+from ...schemas.core.envelope import EntryRecorded
+from ...schemas.core.errors import (
+    CrewJournalError,
+    InvalidQuery,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    ViewsBehind,
+    ViewsDamaged,
+)
+from ...schemas.core.grants import actor_of, persons_of
+from ...schemas.core.ids import SYSTEM_WORKSPACE, uuid7_hex
+from ...schemas.core.payload import ControlPayload
+from ...schemas.core.ports import CommittedBatch, ViewReader
+from ...schemas.core.principal import Principal, Role
+from ...schemas.core.timestamps import format_ms, to_ms
+from ...schemas.entries.tables import ADMISSION_PROJECTION
 from ...schemas.settings import MIN_SEQ_WAIT_S
-from ...schemas.timestamps import format_ms, to_ms
-from ...schemas.views import ADMISSION_PROJECTION
 from ..desk import Caller
 from ..journal.broker.config import MAX_PAYLOAD, AgentUser
 from ..journal.intake.recorder import Recorder
 from ..node import Answers, Node
-from .folded_tokens import folded_tokens, token_records
 from .nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
-from .new_token import NewToken, token_created, workspace_for
 from .owner_token import OWNER_TOKEN_FILE, is_token, mint_token, token_hash
+
+# The tokens as the view ``tokens`` holds them: those that count, and the records that are listed.
+
+
+_COUNTING: Final = """SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt, may_publish, speaks_for,
+    expires_ms FROM tokens WHERE revoked_ms IS NULL"""
+_FIELDS: Final = tuple(TokenRecord.model_fields)
+_COLUMNS: Final = ", ".join("nats_bcrypt IS NOT NULL" if name == "nats" else name for name in _FIELDS)
+_RECORDS: Final = f"SELECT {_COLUMNS} FROM tokens WHERE $1 IS NULL OR workspace_id = $1 ORDER BY created_ms, token_id"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedToken:
+    """A token that is not revoked, expired or not: its hash, its bearer, and its NATS user if it is valid on NATS, too."""
+
+    sha256: str
+    bound: Principal
+    user: AgentUser | None
+
+
+def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
+    """Every token that is not revoked; blocking.
+
+    Raises:
+        ViewsDamaged: If one is none that the fold can have written.
+    """
+    for token_id, sha256, role, workspace_id, crew_id, agent_id, hashed, types, actors, expires_ms in views.rows(
+        _COUNTING
+    ):
+        try:
+            bound = Principal(
+                token_id=token_id, role=Role(role), workspace_id=workspace_id, crew_id=crew_id, agent_id=agent_id,
+                may_publish=tuple(types.split()), speaks_for=tuple(actors.splitlines()), expires_ms=expires_ms,
+            )  # fmt: skip
+            user = nats_user(bound, hashed) if hashed is not None else None
+        except ValueError as error:
+            raise ViewsDamaged(
+                f"the views are damaged: table tokens, token {token_id}: not a row that the journal can contain",
+                hint=ViewsDamaged.HINT,
+            ) from error
+        yield FoldedToken(sha256, bound, user)
+
+
+def token_records(views: ViewReader, workspace_id: str | None) -> tuple[TokenRecord, ...]:
+    """Every token of a workspace, or of all, oldest first, without secrets; blocking."""
+    records = (dict(zip(_FIELDS, row, strict=True)) for row in views.rows(_RECORDS, (workspace_id,)))
+    return tuple(
+        TokenRecord.model_validate(
+            {**record, "may_publish": record["may_publish"].split(), "speaks_for": record["speaks_for"].splitlines()}
+        )
+        for record in records
+    )
+
+
+# A new token: the fact that is recorded, and the only answer that holds its secret.
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A new token; ``plaintext`` is not stored. ``nats_access`` if it is valid on NATS, too."""
+
+    plaintext: str
+    info: TokenRecord
+    nats_access: NatsAccess | None = None
+
+    def answer(self) -> TokenCreatedAnswer:
+        """The answer to the caller."""
+        return TokenCreatedAnswer(**self.info.model_dump(), token=self.plaintext, nats_access=self.nats_access)
+
+
+def token_created(
+    token_id: str, plaintext: str, workspace_id: str | None, request: TokenRequest, now: datetime
+) -> TokenCreated:
+    """The fact that a token was made.
+
+    A token that speaks for another and is bound to no agent is bound to the agent of that name: ``keeper``.
+
+    Raises:
+        InvalidQuery: If role, crew and agent do not fit together, a grant can never count, or it has expired already.
+    """
+    role, agent_id = request.role, request.agent_id
+    others = len(request.speaks_for) > len(persons_of(request.speaks_for))
+    if role.administers and (request.may_publish or others):
+        field = "may_publish" if request.may_publish else "speaks_for"
+        raise InvalidQuery(
+            f"{role.value} tokens may publish all types and name all actors",
+            hint=f"leave {field} out, or ask for role AGENT; speaks_for takes persons, like user:maria",
+            field=field,
+        )
+    for refused in filter(None, map(why_not_granted, request.may_publish)):
+        raise InvalidQuery(refused, hint="name types that a token can be granted, like keeper.*", field="may_publish")
+    if request.expires_at is not None and request.expires_at <= now:
+        raise InvalidQuery("expires_at is not in the future", hint="name a later time", field="expires_at")
+    if agent_id is None and request.speaks_for and not role.administers:
+        kind, name = actor_of(request.speaks_for[0])
+        agent_id = name or kind
+    try:
+        payload = TokenCreated(
+            token_id=token_id,
+            sha256=token_hash(plaintext),
+            workspace_id=workspace_id,
+            agent_id=agent_id,
+            **request.model_dump(include={"role", "crew_id", "label", "may_publish", "speaks_for", "expires_at"}),
+        )
+        payload.bearer()
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in problem["loc"]) or "role"
+        raise InvalidQuery(
+            problem["msg"].removeprefix("Value error, "),
+            hint="AGENT needs agent_id, LEAD agent_id and crew_id; OWNER and ADMIN need neither",
+            field=field,
+        ) from None
+    return payload
+
+
+def workspace_for(principal: Principal, request: TokenRequest) -> str | None:
+    """The workspace of a token that is asked for; None for all of them.
+
+    Raises:
+        NotAllowed: If the asker's role or workspace does not allow it.
+        InvalidQuery: If both one and all workspaces are named.
+    """
+    if request.role is Role.OWNER and principal.role is not Role.OWNER:
+        raise NotAllowed("only an OWNER makes OWNER tokens", hint="ask for role ADMIN, LEAD or AGENT", field="role")
+    if request.all_workspaces and principal.workspace_id is not None:
+        raise NotAllowed(
+            "only a token of all workspaces makes another", hint="leave all_workspaces out", field="all_workspaces"
+        )
+    if request.all_workspaces and request.workspace_id:
+        raise InvalidQuery(
+            "workspace_id and all_workspaces exclude each other", hint="give one of the two", field="all_workspaces"
+        )
+    return None if request.all_workspaces else principal.workspace(request.workspace_id)
+
 
 OWNER_TOKEN_ID: Final = "owner"
 TOKENS_PROJECTION: Final = "tokens"

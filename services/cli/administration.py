@@ -5,24 +5,31 @@ Invariant: a token is printed once, when it is made; afterwards only its id and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import click
 
-from ...schemas.entry import ActorType
-from ...schemas.grants import USER
-from ...schemas.operations.tokens import CREATE_TOKEN
-from ...schemas.operations.workspaces import CONFIGURE_WORKSPACE
-from ...schemas.timestamps import parse_ts
+from ...schemas.access.operations import CONFIGURE_WORKSPACE, CREATE_TOKEN, REGISTER_CREW, UPDATE_AGENT
+from ...schemas.core.entry import ActorType
+from ...schemas.core.errors import EntryConflict, NotFound
+from ...schemas.core.grants import USER
+from ...schemas.core.ids import slug_of
+from ...schemas.core.timestamps import parse_ts
+from ..client.project import settings_text
+from ..client.trust import Trusted
+from ..client.trust import trust as trust_place
+from ..client.trust import untrust as untrust_place
+from ..printable import safe
 from ..times import span_of
-from .commands import CommandGroup, Option
+from .commands import Argument, CommandGroup, Option
 from .completing import complete_role
 from .connection import client
 from .options import Json, Where
-from .output import print_pairs, safe, say, show
-from .printers import minute, print_fields
+from .output import print_pairs, say, show
+from .printers import minute, print_fields, print_registered
 from .request_options import Fields
 
 workspaces = CommandGroup(
@@ -113,3 +120,86 @@ def expiry_of(text: str, now: datetime) -> datetime:
         raise click.BadParameter(
             "write it like 30m, 12h, 30d, 8w or 2026-12-24T00:00:00Z", param_hint="--expires"
         ) from None
+
+
+# ``agent create`` and ``crew create``: what is registered already is refused.
+
+
+agents = CommandGroup(help="Agents and their settings.")
+crews = CommandGroup(help="Crews and their settings.")
+NewId = Annotated[str | None, Argument(metavar="[ID]", help="The id; without it, one is made of --name.")]
+
+
+@agents.command("create")
+def create_agent(
+    agent_id: NewId,
+    fields: Annotated[dict[str, Any], Fields(UPDATE_AGENT, without=("agent_id",))],
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Register an agent that is not registered yet."""
+    new, workspace = _new_id(agent_id, fields), fields.get("workspace_id")
+    with client(where) as journal:
+        _refuse_known("agent", new, lambda: journal.agent(new, workspace_id=workspace))
+        show(journal.register_agent(new, **fields), json_output, print_registered)
+
+
+@crews.command("create")
+def create_crew(
+    crew_id: NewId,
+    fields: Annotated[dict[str, Any], Fields(REGISTER_CREW, without=("crew_id",))],
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Register a crew that is not registered yet."""
+    new, workspace = _new_id(crew_id, fields), fields.get("workspace_id")
+    with client(where) as journal:
+        _refuse_known("crew", new, lambda: journal.crew(new, workspace_id=workspace))
+        show(journal.register_crew(new, **fields), json_output, print_registered)
+
+
+def _new_id(given: str | None, asked: dict[str, Any]) -> str:
+    if new_id := given or slug_of(asked.get("name", "")):
+        return new_id
+    raise click.BadParameter("give an id, or a --name with letters a-z or digits", param_hint="ID")
+
+
+def _refuse_known(kind: str, new: str, look: Callable[[], object]) -> None:
+    try:
+        look()
+    except NotFound:
+        return
+    raise EntryConflict(f"the {kind} {new} is registered already", hint=f"use `crew-journal {kind} update`")
+
+
+# ``trust`` and ``untrust``: what a person says of the journal and the settings that are found in a folder.
+
+
+Place = Annotated[
+    Path,
+    Argument(metavar="[PATH]", help="The folder, or the place in it; the current folder if left out.", exists=True),
+]
+
+
+def trust(path: Place = Path(), json_output: Json = False) -> None:
+    """Use the journal (.crew-journal) or the settings (.crew-journal.json) found in a folder, as they are now.
+
+    A journal that `up` makes here is trusted already. If the settings or the journal's owner's token change, they have to be
+    trusted again. If a folder has both and neither is trusted, name one.
+    """
+    _show("trusted", trust_place(path), json_output)
+
+
+def untrust(path: Place = Path(), json_output: Json = False) -> None:
+    """Do not use the journal that is found in a folder, or ignore the settings there. If a folder has both, name one."""
+    _show("refused", untrust_place(path), json_output)
+
+
+def _show(verb: str, chosen: Trusted, json_output: bool) -> None:
+    content = settings_text(chosen.path) if chosen.kind == "settings" else ""
+
+    def printed(answer: dict[str, Any]) -> None:
+        print(f"{verb}: the {answer['kind']} in {safe(answer['path'])}{': ' if content else ''}{safe(content)}")
+
+    answer = {"state": verb, "kind": chosen.kind, "path": str(chosen.path), "content": content}
+    show(answer, json_output, printed)

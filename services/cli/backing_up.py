@@ -7,30 +7,31 @@ leaves none behind that is half made. `restore ID` lets an entry count again.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import click
 
-from ...schemas.errors import CrewJournalError, Unavailable
-from ...schemas.ids import is_id
-from ...schemas.operations.retractions import RESTORE
+from ...schemas.core.errors import CrewJournalError, Unavailable
+from ...schemas.core.ids import is_id
+from ...schemas.standing.operations import RESTORE
 from .commands import Argument, Option
 from .connection import ANY_PORT, OWNER_TOKEN_FILE, SIGNS, Target, client, local_runtime, sync_client
 from .logs import configure_logging
 from .options import Json, Where, settings_from
-from .output import counted, plain, progress_bar, say, show, size_text
+from .output import counted, emit, plain, progress_bar, say, show, size_text
 from .printers import PRINTERS
 from .request_options import Fields
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
-    from ..operating.backup import Manifest
+    from ..operate.backup import Manifest
 
 _OTHERS: Final = 0o077
 _FOLDER: Final = "nats"
@@ -68,7 +69,7 @@ def backup(
 
 
 def _write(draft: Path, records: Any) -> Manifest:
-    from ..operating.backup import BackupFile
+    from ..operate.backup import BackupFile
 
     before = os.umask(_OTHERS)
     try:
@@ -124,7 +125,7 @@ def restore(
 def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
     import asyncio
 
-    from ..operating.backup import checked_backup
+    from ..operate.backup import checked_backup
 
     settings = settings_from(data_dir=data_dir, http=ANY_PORT, embedder="none", log_level="error")
     if settings.nats is not None:
@@ -156,7 +157,7 @@ async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: s
     from ..journal.broker.broker import ManagedBroker
     from ..journal.broker.connection import connect
     from ..journal.broker.nats_binary import find_nats_server
-    from ..operating.backup import restore_streams, subject_key_of
+    from ..operate.backup import restore_streams, subject_key_of
 
     data_dir = settings.data_dir.resolve()
     claim_journal(data_dir)
@@ -202,3 +203,67 @@ def _print_restored(report: Mapping[str, Any]) -> None:
         f"{report['data_dir']}"
     )
     say(f"recorded as journal.restored at {report['recorded_at']:,}; a new owner's token is in {OWNER_TOKEN_FILE}")
+
+
+# ``salvage``: what the views still know of entries that the journal has lost, as a file for ``import``.
+
+
+def salvage(
+    out: Annotated[
+        Path, Option("--out", dir_okay=False, metavar="FILE.jsonl", help="New file to write the entries to.")
+    ],
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Write the entries that the journal has lost, but the views still have, to a file for `import`.
+
+    Damaged views are read around their bad blocks; what could not be read is counted.
+
+    Import it after `rebuild --accept-loss`: before, the views still count the entries as there. Decisions of the service
+    itself (priorities, tokens, relations …) cannot be imported; they go to FILE.decisions.jsonl, to be made again by hand.
+    """
+    decisions = out.with_name(f"{out.name.removesuffix('.jsonl')}.decisions.jsonl")
+    for path in (out, decisions):
+        if path.exists():
+            raise click.BadParameter(f"{path} exists already; name a new file", param_hint="--out")
+    counts: dict[str, Any] | None = None
+    with ExitStack() as stack, client(where) as journal:
+        writing: dict[str, TextIO] = {"entry": stack.enter_context(_new(out))}
+        try:
+            for item in journal.salvage():
+                record = plain(item)
+                if "result" in record:
+                    counts = dict(record["result"])
+                    break
+                ((kind, entry),) = record.items()
+                if kind not in writing:
+                    writing[kind] = stack.enter_context(_new(decisions))
+                writing[kind].write(json.dumps(entry, ensure_ascii=False) + "\n")
+            if counts is None:
+                raise Unavailable("salvage ended without a result", hint="see the log of `up`, then try again")
+            for file in writing.values():
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            out.unlink(missing_ok=True)
+            decisions.unlink(missing_ok=True)
+            raise
+    made = str(decisions) if counts["decisions"] else None
+    if json_output:
+        emit({**counts, "out": str(out), "decisions_out": made})
+        return
+    print(f"salvaged {counted(counts['entries'], 'entry', 'entries')} to {out}")
+    if made is not None:
+        say(f"{counts['decisions']:,} decisions of the service are in {made}: repeat by hand those that still apply")
+    if counts["unreadable"]:
+        number = counted(counts["unreadable"], "lost entry", "lost entries")
+        say(f"{number} could not be read, in bad blocks of the views: sequences {counts['unreadable_sequences']}")
+    if counts["damaged_files"]:
+        say(f"read around bad blocks of {', '.join(counts['damaged_files'])}: keep these files until all is well again")
+    if counts["entries"]:
+        say(f"next: `crew-journal rebuild --accept-loss`, then `crew-journal import {out}`")
+
+
+def _new(path: Path) -> TextIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8")

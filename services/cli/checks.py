@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 
-from ...schemas.errors import CrewJournalError, EmbedderError, JournalDamaged, ViewsDamaged
+from ...schemas.core.errors import CrewJournalError, EmbedderError, JournalDamaged, ViewsDamaged
 from ..client.find import running
 from ..data_dir import RUNTIME_FILE, is_owned
+from ..printable import safe
 from .commands import Option
 from .connection import find_running, resolve, sync_client
 from .options import Json, Where, settings_from
-from .output import counted, emit, plain, safe, size_text
+from .output import counted, emit, plain, size_text
 from .up import refuse_taken
 
 if TYPE_CHECKING:
-    from ...schemas.ports import Embedder
+    from ...schemas.core.ports import Embedder
     from ...schemas.settings import Settings
 
 COMFORTABLE_DISK_FACTOR: Final = 8

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 
 import click
 
-from ...schemas.errors import DataDirBusy
+from ...schemas.core.errors import DataDirBusy
 from ..client.find import data_dir_of
 from ..client.trust import consents_folder
 from .commands import Argument, Option

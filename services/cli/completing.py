@@ -26,7 +26,7 @@ def among(values: Callable[[], Iterable[str]]) -> Complete:
 
 
 def _recipes() -> Iterable[str]:
-    from ..query.recipes import RECIPES
+    from ..recall.recipes import RECIPES
 
     return RECIPES
 
@@ -38,7 +38,7 @@ def _views() -> Iterable[str]:
 
 
 def _roles() -> Iterable[str]:
-    from ...schemas.principal import Role
+    from ...schemas.core.principal import Role
 
     return [role.value for role in Role]
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ...schemas.errors import InvalidQuery, NotFound
+from ...schemas.core.errors import InvalidQuery, NotFound
 from ..data_dir import write_private
 
 FILE_VARIABLE: Final = "CREW_JOURNAL_CONFIG"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...schemas.errors import NotAuthenticated, NotFound, Unavailable
+from ...schemas.core.errors import NotAuthenticated, NotFound, Unavailable
 from ..client.find import running as running_in
 from ..data_dir import Running
 from .logs import configure_logging
@@ -22,7 +22,7 @@ from .output import say
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
     from ..client import AsyncCrewJournal, CrewJournal
-    from ..runtime import Runtime
+    from ..runtime.node import Runtime
 
 OWNER_TOKEN_FILE: Final = "admin.token"
 SIGNS: Final = (OWNER_TOKEN_FILE, "nats/store", "views.duckdb")
@@ -175,7 +175,7 @@ def local_runtime(settings: Settings) -> Iterator[Runtime]:
 async def _started(settings: Settings) -> AsyncIterator[Runtime]:
     from anyio import CancelScope, fail_after
 
-    from ..runtime import Runtime
+    from ..runtime.node import Runtime
 
     runtime = Runtime(settings)
     try:

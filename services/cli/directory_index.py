@@ -15,20 +15,19 @@ from typing import Any, Final
 
 import Stemmer
 
-from ...consumers.folds.chunk_terms import chunk_terms
-from ...schemas.errors import NotFound
-from ...schemas.ids import hash64
-from ...schemas.rules.chunks import chunks_of
-from ...schemas.rules.documents import finding_in
-from ...schemas.rules.text import Analyzer
-from ...schemas.rules.tiers import AGENT_TOTAL_BYTES
-from ...schemas.views import CHUNKS, DOCUMENTS, Table
-from ..query.asking import query_of
-from ..query.chunks.index import ChunkIndex
-from ..query.chunks.owner import CHUNK_COLUMNS
-from ..query.chunks.search import search_chunks
-from ..query.chunks.snippet import snippet_of
-from ..query.hot.arrow import Written
+from ...consumers.folds.words import chunk_terms
+from ...schemas.core.errors import NotFound
+from ...schemas.core.ids import hash64
+from ...schemas.core.table import Table
+from ...schemas.documents.chunks import chunks_of
+from ...schemas.documents.rules import AGENT_TOTAL_BYTES
+from ...schemas.documents.tables import CHUNKS, DOCUMENTS
+from ...schemas.text.analyzer import Analyzer
+from ...schemas.text.injection import finding_in
+from ..documents.chunk_search import search_chunks, snippet_of
+from ..index.arrow import Written
+from ..index.texts import CHUNK_COLUMNS, ChunkIndex
+from ..recall.asking import query_of
 from .mirror.folder import MEMORY_DIR
 
 SNIPPET_CHARS: Final = 300

@@ -6,17 +6,129 @@ recorded by the journal.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from ...schemas.operations.embeddings import ADD_MODEL
+from ...schemas.models.operations import ADD_MODEL
+from ..printable import safe
+from . import exam
+from . import exam as exam_set
 from .commands import Argument, CommandGroup, Option
-from .compare_models import compare
-from .connection import client
-from .options import Json, Where
-from .output import counted, emit, flat, plain, print_pairs, safe, say, show
+from .connection import client, sync_client
+from .exam import import_set, scratch_journal
+from .operate import follow
+from .options import Json, Where, Workspace
+from .output import counted, emit, flat, plain, print_pairs, print_table, say, show
 from .request_options import Fields
 from .vectors import wait_for_model
+
+# ``embeddings compare``: two models on logged queries, or on a journal with questions.
+
+
+Model = Annotated[str, Argument(help="minilm, a model's name as `ollama list` shows it, or openai/NAME.")]
+MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
+OPENAI: Final = "openai/"
+EVAL_RECIPES: Final = ("robust", "dense")
+"""What is measured on a set with answers, unless one is named: what prompts use, and the vectors alone."""
+
+
+def compare(
+    model: Model,
+    other: Model,
+    eval_dir: Annotated[
+        Path | None,
+        Option(
+            "--eval",
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Measure on DIR/journal.jsonl with DIR/queries.jsonl, in a scratch journal.",
+        ),
+    ] = None,
+    queries: Annotated[int, Option("--queries", min=1, max=1000, help="Logged queries to ask, the latest.")] = 100,
+    k: Annotated[int, Option("--k", "-k", min=1, max=50, help="Hits per query.")] = 10,
+    recipe: Annotated[str | None, Option("--recipe", help="Which recipe; robust if left out.")] = None,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Compare two models: how far they agree on logged queries or, with --eval, which one finds more relevant entries."""
+    if eval_dir is not None:
+        recipes = exam.recipes_named(recipe, "--recipe") if recipe else EVAL_RECIPES
+        show(_measured(eval_dir, (model, other), recipes, k, workspace), json_output, _print_measured)
+        return
+    fields: dict[str, Any] = {"queries": queries, "k": k, "recipe": recipe, "workspace_id": workspace}
+    with client(where, embedder="auto") as journal:
+        report = follow("compare", journal.compare_models(model, other, **fields))
+    show(report, json_output, _print_agreement)
+
+
+def _measured(
+    directory: Path, models: tuple[str, str], recipes: Sequence[str], k: int, workspace: str | None
+) -> dict[str, Any]:
+    """Recall of both models on a scratch journal that holds the set's entries and the vectors of both."""
+    import asyncio
+
+    questions = exam_set.read_set(directory, workspace, "--eval")
+    exam.report_unanswerable(questions)
+    report: dict[str, Any] = {"directory": str(directory), **questions.as_dict(), "k": k, "models": {}}
+    active = _settings_of(models[0])
+    with ExitStack() as stack:
+        there = stack.enter_context(scratch_journal(**active))
+        journal = stack.enter_context(sync_client(there))
+        names = [journal.add_model(model).model for model in models]  # each is tested before the import
+        journal.count(min_seq=import_set(directory, there, workspace))
+        for name in names:
+            filled = wait_for_model(journal, name)
+            journal.activate_model(name, force=True)  # the report says how far it is filled
+            report["models"][name] = {
+                "vectors": filled["vectors"],
+                "embeddable": filled["embeddable"],
+                "recipes": {recipe: asyncio.run(exam.ask_all(there, questions, recipe, k))[0] for recipe in recipes},
+            }
+    return report
+
+
+def _settings_of(model: str) -> dict[str, str]:
+    if model in MINILM:
+        return {"embedder": "minilm"}
+    if model.startswith(OPENAI):
+        return {"embedder": "openai", "embed_model": model.removeprefix(OPENAI)}
+    return {"embedder": "ollama", "ollama_model": model}
+
+
+def _print_measured(report: Mapping[str, Any]) -> None:
+    say(counted(report["questions"], "question"))
+    columns = ("model", "recipe", "vectors", f"recall@{report['k']}", "nDCG", "MRR", f"session@{exam.SESSION_K}")
+    rows = []
+    for model, figures_of_model in report["models"].items():
+        for recipe, measured in figures_of_model["recipes"].items():
+            overall = measured["overall"]
+            figures = [exam.figure(overall[name]) for name in ("recall", "ndcg", "mrr", "session_recall")]
+            rows.append((model, recipe, f"{figures_of_model['vectors']}/{figures_of_model['embeddable']}", *figures))
+    print_table(columns, rows, right=columns[2:])
+
+
+def _print_agreement(report: Mapping[str, Any]) -> None:
+    agreement: dict[str, object] = {
+        "queries": report["queries"],
+        "recipe": report["recipe"],
+        f"Jaccard@{report['k']}": report["jaccard"],
+        f"rank-biased overlap (p = {report['persistence']})": report["rank_biased_overlap"],
+        "same first hit": report["same_first"],
+    }
+    for model, figures in report["coverage"].items():
+        agreement[f"vectors of {safe(model)}"] = f"{figures['vectors']} of {figures['embeddable']}"
+        agreement[f"mean cosine under {safe(model)}"] = report["mean_cosine"][model]
+    print_pairs(agreement.items())
+    if report["most_different"]:
+        print("\nanswered most differently")
+        rows = [(query["rank_biased_overlap"], query["query"]) for query in report["most_different"]]
+        print_table(("overlap", "query"), rows, right=("overlap",))
+
 
 embedder = CommandGroup(help="The model that turns memories into vectors.")
 app = CommandGroup(help="Embedding models: add, compare, activate, drop.")

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Final
 
 import click
 
-from . import exam, exam_set
+from . import exam
+from . import exam as exam_set
 from .commands import Argument, Option
 from .connection import Target, sync_client, target
 from .exam import import_set, scratch_journal

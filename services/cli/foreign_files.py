@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
-from ...schemas.errors import InvalidFile
+from ...schemas.core.errors import InvalidFile
 
 MAX_FILES: Final = 200_000
 """Files of a folder, or members of an archive; a workspace of Slack with 500 channels has so many days in two years."""

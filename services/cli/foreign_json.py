@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
-from ...schemas.errors import InvalidFile
+from ...schemas.core.errors import InvalidFile
 from .foreign_files import ForeignFile
 
 MAX_VALUE_CHARS: Final = 64 << 20
@@ -23,7 +23,7 @@ MAX_VALUE_CHARS: Final = 64 << 20
 MAX_PARTS: Final = 3_000_000
 """Members of one value's objects and lists: Python needs up to 230 bytes for each."""
 MAX_LEVELS: Final = 190
-"""Levels of objects and lists within each other; what the service accepts, too (`services/json_body.py`)."""
+"""Levels of objects and lists within each other; what the service accepts, too (`services/problem.py`)."""
 CHUNK_BYTES: Final = 1 << 20
 _NEAR_END: Final = 12
 """Characters at the end of a part in which a fault may only mean that the rest is missing: the longest word is -Infinity."""

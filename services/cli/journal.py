@@ -6,18 +6,26 @@ Invariant: an option is one filter of ``GET /v1/journal`` by the same meaning; t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal
 
+import click
+
+from ..printable import safe
 from ..times import moment_of
 from .commands import Argument, Option
 from .connection import client
-from .options import Json, MinSeq, Where, Workspace
-from .output import emit, plain, print_entry, print_pairs, say, show
+from .options import Json, MinSeq, Where, Workspace, json_object, json_value
+from .output import counted, emit, plain, print_entry, print_pairs, print_table, progress_bar, say, say_warnings, show
 
 if TYPE_CHECKING:
     from ...schemas.api import TailGap
+    from ..client import CrewJournal
 
 Texts = list[str] | None
 
@@ -146,3 +154,223 @@ def tail(
             emit(entry, one_line=True) if json_output else print_entry(plain(entry))
             if number == limit:
                 return
+
+
+# ``publish`` and ``schema``: entries into the journal, and the schema of an entry.
+
+
+STDIN: Final = "-"
+NOTE: Final = "note.written"
+"""Type of an entry that is given as a text alone."""
+Text = str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryOptions:
+    """The fields of an entry as options."""
+
+    entry_type: Annotated[Text, Option("--type", "-t", help="Entry type; note.written for a text alone.")] = None
+    id: Annotated[Text, Option("--id", help="Id; publishing the same id and content again stores nothing.")] = None
+    summary: Annotated[Text, Option("--summary", help="What happened; the same as the argument.")] = None
+    severity: Annotated[Text, Option("--severity", help="info, notice, warn or error.")] = None
+    priority: Annotated[Text, Option("--priority", help="normal, high, pin or permanent.")] = None
+    crew_id: Annotated[Text, Option("--crew", help="Crew.")] = None
+    agent_id: Annotated[Text, Option("--agent", help="Agent.")] = None
+    mission_id: Annotated[Text, Option("--mission", help="Mission.")] = None
+    trace_id: Annotated[Text, Option("--trace", help="Run or session.")] = None
+    span_id: Annotated[Text, Option("--span", help="Span of the run.")] = None
+    ts: Annotated[Text, Option("--ts", help="When it happened, RFC 3339; now if left out.")] = None
+    actor_type: Annotated[Text, Option("--actor-type", help="agent, user, system, keeper …")] = None
+    actor_id: Annotated[Text, Option("--actor", help="Name of the actor.")] = None
+    data_subject_id: Annotated[Text, Option("--data-subject", help="Whose personal data this is.")] = None
+    supersedes: Annotated[
+        list[str] | None, Option("--supersedes", help="Id of an entry that no longer counts; repeatable.")
+    ] = None
+    valid_at: Annotated[Text, Option("--valid-at", help="When it was or becomes true, RFC 3339, if not --ts.")] = None
+    payload: Annotated[Text, Option("--payload", help="JSON object.")] = None
+    refs: Annotated[Text, Option("--refs", help="JSON object.")] = None
+    schema_version: Annotated[int | None, Option("--schema-version", min=1, help="Of the payload.")] = None
+
+    def given(self) -> dict[str, Any]:
+        """The fields of the options that were given."""
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        for name in ("payload", "refs"):
+            if values[name] is not None:
+                values[name] = json_object(values[name], f"--{name}")
+        return {name: value for name, value in values.items() if value is not None and value != []}
+
+
+def publish(
+    text: Annotated[
+        str | None, Argument(metavar="[SUMMARY|-]", help="What happened, or - for a JSON object or array from stdin.")
+    ] = None,
+    *,
+    options: EntryOptions,
+    workspace: Workspace = None,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Publish one entry from options, or one or many from stdin with `-`; prints each id and sequence once acked."""
+    given = options.given()
+    records: dict[str, Any] | list[dict[str, Any]]
+    if text == STDIN:
+        records = _from_stdin(given, workspace)
+    else:
+        if text is not None and "summary" in given:
+            raise click.BadParameter("is given twice: as the argument, and with this option", param_hint="--summary")
+        more = {"summary": text, "workspace_id": workspace}
+        if text is not None and "entry_type" not in given:
+            given["entry_type"] = NOTE
+        records = given | {name: value for name, value in more.items() if value is not None}
+    with client(where, create=True) as journal:
+        receipts = journal.append_batch(records) if isinstance(records, list) else (journal.append(records),)
+    show({"entries": [plain(receipt) for receipt in receipts]}, json_output, _print_acks)
+
+
+def schema(json_output: Json = False) -> None:
+    """Print the JSON Schema of an entry as it is submitted, for agents in other languages."""
+    from ...schemas.export import entry_json_schema
+
+    print(json.dumps(entry_json_schema(), indent=None if json_output else 2))
+
+
+def _print_acks(answer: Mapping[str, Any]) -> None:
+    for ack in answer["entries"]:
+        again = "  (stored before)" if ack.get("duplicate") else ""
+        print(f"{safe(ack['id'])}  seq {ack['seq']}{again}")
+        say_warnings(ack)
+
+
+def _from_stdin(given: Mapping[str, Any], workspace: str | None) -> dict[str, Any] | list[dict[str, Any]]:
+    for name in given:  # an entry cannot be changed later, so an option that would be left out is refused
+        raise click.BadParameter(
+            f"not allowed with entries from stdin: put {name} into the JSON", param_hint=_option_of(name)
+        )
+    records = json_value(sys.stdin.buffer.read(), STDIN)
+    listed = records if isinstance(records, list) else [records]
+    if not listed or not all(isinstance(record, dict) for record in listed):
+        raise click.BadParameter("stdin is not a JSON object or an array of objects", param_hint=STDIN)
+    for number, record in enumerate(listed if workspace is not None else (), 1):
+        if (record.get("workspace_id") or workspace) != workspace:
+            raise click.BadParameter(f"entry {number} of stdin names another workspace", param_hint="--workspace")
+        record["workspace_id"] = workspace
+    return listed if isinstance(records, list) else listed[0]
+
+
+def _option_of(name: str) -> str:
+    """The option of a field: ``--crew`` for ``crew_id``."""
+    special = {"entry_type": "--type", "data_subject_id": "--data-subject"}
+    return special.get(name, "--" + name.removesuffix("_id").replace("_", "-"))
+
+
+# ``export``: the entries of each workspace as a file, JSONL or Parquet, in the order of the journal.
+
+
+PAGE: Final = 500
+"""Entries of one request."""
+_GROUP: Final = 20_000
+"""Entries of a row group of Parquet."""
+
+
+def export(
+    folder: Annotated[Path, Argument(metavar="DIR", file_okay=False, help="Directory of the files; made if needed.")],
+    format_: Annotated[Literal["jsonl", "parquet"], Option("--format", help="jsonl or parquet.")] = "jsonl",
+    archive: Annotated[bool, Option("--archive", help="Include archived entries.")] = False,
+    workspace: Workspace = None,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Write the entries of each workspace, or of one, to DIR/WORKSPACE.jsonl or .parquet, in the order of the journal."""
+    with client(where) as journal:
+        names = [workspace] if workspace else [workspace.workspace_id for workspace in journal.workspaces().workspaces]
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = [_export(journal, name, folder / f"{name}.{format_}", archive) for name in names]
+    show({"files": made}, json_output, _print)
+
+
+def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> dict[str, Any]:
+    if path.exists():
+        raise click.BadParameter(f"{path} exists already; name a new directory", param_hint="DIR")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with tempfile.TemporaryFile() as kept:
+            entries = _in_order(kept, _fetch(journal, workspace, kept, archive))
+            count = _write_parquet(draft, entries) if path.suffix == ".parquet" else _write_jsonl(draft, entries)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return {"workspace": workspace, "file": str(path), "entries": count, "bytes": path.stat().st_size}
+
+
+def _fetch(journal: CrewJournal, workspace: str, kept: IO[bytes], archive: bool) -> list[tuple[int, int, int]]:
+    """Keep every entry as JSON; returns the sequence of each, where it begins, and its bytes."""
+    places, cursor = [], None
+    fields: dict[str, Any] = {"include_archive": True} if archive else {}
+    with progress_bar(f"export {workspace}") as bar:
+        while True:
+            page = plain(journal.list(workspace_id=workspace, limit=PAGE, cursor=cursor, **fields))
+            for entry in page["entries"]:
+                raw = json.dumps(entry, ensure_ascii=False).encode()
+                places.append((entry["seq"], kept.tell(), len(raw)))
+                kept.write(raw)
+            bar(len(places))
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                return places
+
+
+def _in_order(kept: IO[bytes], places: Sequence[tuple[int, int, int]]) -> Iterator[dict[str, Any]]:
+    for _, begin, size in sorted(places):
+        kept.seek(begin)
+        yield json.loads(kept.read(size))
+
+
+def _write_jsonl(path: Path, entries: Iterator[dict[str, Any]]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for entry in entries:
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _write_parquet(path: Path, entries: Iterator[dict[str, Any]]) -> int:
+    """Payload and refs are JSON text, times timestamps in UTC."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from ...schemas.api import EntryRecord
+
+    kinds = {"seq": pa.int64(), "schema_version": pa.int32(), "archived": pa.bool_(), "original_bytes": pa.int64()}
+    kinds |= {
+        "ts": pa.timestamp("ms", "UTC"),
+        "valid_at": pa.timestamp("ms", "UTC"),
+        "supersedes": pa.list_(pa.string()),
+    }
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in EntryRecord.model_fields])
+    count = 0
+    with pq.ParquetWriter(path, schema) as writer:
+        rows: list[dict[str, Any]] = []
+        for entry in entries:
+            rows.append(_row(entry))
+            count += 1
+            if len(rows) == _GROUP:
+                writer.write_table(pa.Table.from_pylist(rows, schema))
+                rows.clear()
+        writer.write_table(pa.Table.from_pylist(rows, schema))
+    return count
+
+
+def _row(entry: dict[str, Any]) -> dict[str, Any]:
+    from datetime import datetime
+
+    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in entry.items() if isinstance(value, dict)}
+    times = {name: datetime.fromisoformat(entry[name]) for name in ("ts", "valid_at") if entry.get(name)}
+    return {**entry, **texts, **times}
+
+
+def _print(answer: dict[str, Any]) -> None:
+    columns = ("workspace", "entries", "bytes", "file")
+    print_table(columns, [[file[name] for name in columns] for file in answer["files"]], right=("entries", "bytes"))
+    print(counted(sum(file["entries"] for file in answer["files"]), "entry", "entries"))

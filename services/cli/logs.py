@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
-from .output import safe
+from ..printable import safe
 
 if TYPE_CHECKING:
     import structlog

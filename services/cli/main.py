@@ -3,45 +3,77 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from ...schemas.operations.embeddings import ACTIVATE_MODEL
-from . import learning
-from .administration import tokens, workspaces
-from .agents import agents, crews
-from .backing_up import backup, restore
+import click
+
+from ...schemas.core.operation import Operation
+from ...schemas.models.operations import ACTIVATE_MODEL
+from ...schemas.operations import ALL
+from . import printers as learning
+from .administration import agents, crews, tokens, trust, untrust, workspaces
+from .backing_up import backup, restore, salvage
 from .broker import broker
 from .bundles import bundles
 from .checks import doctor
 from .cleaning import clean
+from .commands import Command
 from .connect import connect
+from .connection import client
 from .contexts import config, contexts
 from .demo import demo
 from .embeddings import app as embeddings
 from .embeddings import embedder
 from .evaluate import evaluate
-from .exporting import export
-from .health import health
 from .importing.command import import_command
-from .journal import get, list_entries, tail
-from .knowledge import knowledge
+from .journal import export, get, list_entries, publish, schema, tail
 from .mcp import mcp
 from .memory import memory
 from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
-from .operations import add_commands, command_of
-from .operators import operators
-from .palace import layered, palace
+from .options import Json, Where
+from .output import show
+from .printers import PRINTERS, health, knowledge, layered, operators, palace, print_fields
 from .provider_parity import provider_parity
-from .publishing import publish, schema
 from .recall import recall
+from .request_options import Fields, is_argument
 from .run import new_app, run
-from .salvaging import salvage
 from .sidecar.command import sidecar
-from .trusting import trust, untrust
 from .up import up
 from .work import work
+
+# The commands of all operations that have one: a loop over their declarations.
+
+
+_WITH_EMBEDDER: Final = frozenset(
+    {"sweep", "sweep_embeddings", "reindex", "embedding_models", "activate_model", "drop_model"}
+)
+"""Operations that need vectors: if no ``up`` runs, the runtime that is started for the command embeds."""
+
+
+def add_commands(app: click.Group, groups: Mapping[str, click.Group]) -> None:
+    """Add the command of each operation to ``app``, or to its group (``dlq list``)."""
+    for operation in ALL:
+        if operation.command is not None:
+            group, _, name = operation.command.rpartition(" ")
+            (groups[group] if group else app).add_command(command_of(operation, name))
+
+
+def command_of(operation: Operation[Any, Any], name: str) -> Command:
+    """The command of an operation."""
+    embedder = "auto" if operation.name in _WITH_EMBEDDER else None
+
+    def run(asked: dict[str, Any], where: Where, json_output: Json = False) -> None:
+        required = {name for name, field in operation.request.model_fields.items() if field.is_required()}
+        arguments = [asked.pop(name) for name in list(asked) if name in required and is_argument(operation, name)]
+        with client(where, embedder=embedder) as journal:
+            answer = getattr(journal, operation.name)(*arguments, **asked)
+        show(answer, json_output, PRINTERS.get(operation.name, print_fields))
+
+    text = (operation.request.__doc__ or "").strip()
+    return Command(name, callback=run, help=text, parts={"asked": Fields(operation)})
+
 
 app = new_app()
 COMMANDS: Final[dict[str, Callable[..., int | None]]] = {

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from ...schemas.errors import CrewJournalError, NotFound
+from ...schemas.core.errors import CrewJournalError, NotFound
 from ..client.find import ServiceAddress, find
 from ..client.isolation import CLI_MODULE, isolated_python
 from ..client.mcp_proxy import Proxy, Unreachable

@@ -12,16 +12,12 @@ from typing import Annotated, Any, Literal
 
 import click
 
-from ...schemas.operations.document_search import (
-    DOCUMENT_REINDEX,
-    DOCUMENT_SEARCH,
-    SEARCH_LIMIT_DEFAULT,
-    SEARCH_LIMIT_MAX,
-)
+from ...schemas.documents.operations import DOCUMENT_REINDEX, DOCUMENT_SEARCH, SEARCH_LIMIT_DEFAULT, SEARCH_LIMIT_MAX
+from ..printable import safe
 from .commands import Option
 from .connection import client
 from .options import Json, Where
-from .output import print_pairs, print_table, safe, say, show
+from .output import print_pairs, print_table, say, show
 from .request_options import Fields
 
 Directory = Annotated[

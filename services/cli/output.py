@@ -186,7 +186,7 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 def who_of(entry: Mapping[str, Any]) -> str:
     """Crew and agent, and the actor if that is not the agent itself: ``platform/ada by user boss``; made safe later."""
-    from ...schemas.rules.actors import is_agent_itself
+    from ...schemas.entries.rules import is_agent_itself
 
     whose = "/".join(str(entry[name]) for name in ("crew_id", "agent_id") if entry.get(name)) or "-"
     kind, name = entry.get("actor_type"), entry.get("actor_id")

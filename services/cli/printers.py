@@ -6,16 +6,496 @@ Invariant: text of agents is printed through ``safe``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final
 
-from ...schemas.errors import Unavailable
-from ...schemas.timestamps import format_ms
-from . import documents, layered, palace
-from .knowledge import print_change, print_facts
-from .learning import print_consolidation, print_explanation, print_proposal_diff, print_proposals, print_rules
-from .operators import print_operator, print_operators
-from .output import counted, flat, listing, print_pairs, print_table, safe, say, say_warnings, who_of
+from ...schemas.core.errors import Unavailable
+from ...schemas.core.timestamps import format_ms
+from ...schemas.health.operations import HEALTH
+from ..printable import safe
+from .commands import CommandGroup, Option
+from .connection import client
+from .options import Json, Where
+from .output import counted, flat, listing, print_pairs, print_table, print_text, say, say_warnings, show, who_of
+from .palace_import.command import palace_import
+from .request_options import Fields
+
+# How people see facts, procedures and episodes of layered memory, and assembled contexts.
+
+
+_Answer = Mapping[str, Any]
+
+
+def print_found(answer: _Answer) -> None:
+    """Facts, episodes or procedures."""
+    if answer["facts"]:
+        _facts(answer["facts"])
+    elif answer["episodes"]:
+        _episodes(answer["episodes"])
+    elif answer["procedures"]:
+        for procedure in answer["procedures"]:
+            _procedure(procedure)
+    else:
+        say(f"no {answer['kind']} was found")
+    if answer["truncated"]:
+        say("there are more: raise --limit")
+
+
+def print_read(answer: _Answer) -> None:
+    """A fact, a procedure, or the working memory of a run."""
+    if answer["fact"] is not None:
+        _fact(answer["fact"])
+    elif answer["procedure"] is not None:
+        _procedure(answer["procedure"])
+    elif answer["working"]:
+        _episodes(answer["working"])
+    else:
+        say("the run has ended" if answer["run_ended"] else "the run has recorded nothing")
+
+
+def print_written(answer: _Answer) -> None:
+    """What was written, and what contradicts it."""
+    known = "" if answer["added"] else ", known and verified again"
+    print(safe(f"{answer['id']}  seq {answer['seq']}{known}"))
+    _warn_of(answer["conflicts"])
+
+
+def print_conflicts(answer: _Answer) -> None:
+    """Facts that contradict each other, and facts to be verified."""
+    for conflict in answer["conflicts"]:
+        for fact_id, text in zip(conflict["fact_ids"], conflict["texts"], strict=True):
+            print(safe(f"{fact_id}  {text}"))
+        print()
+    if answer["wanted"]:
+        say("to be verified:")
+        _facts(answer["wanted"])
+    say(f"{counted(len(answer['conflicts']), 'conflict')}, {counted(len(answer['wanted']), 'fact')} to be verified")
+
+
+def print_verified(answer: _Answer) -> None:
+    """A fact after its verification, or after a request for one."""
+    _fact(answer["fact"])
+
+
+def print_context(answer: _Answer) -> None:
+    """The text of an assembled context; then its tokens, what was left out, and doubts."""
+    print_text("\n".join(part for part in (answer["system"], answer["memory"], answer["prompt"]) if part))
+    for drop in answer["drops"]:
+        say(
+            safe(
+                f"{drop['action']}: {drop['part']} {drop['name']}, {counted(drop['tokens'], 'token')}: {drop['reason']}"
+            )
+        )
+    _warn_of(answer["conflicts"])
+    if answer["stale"]:
+        say(safe(f"warning: not fresh: {', '.join(answer['stale'])}"))
+    tokens = answer["tokens"]
+    say(f"{tokens['total']} of {tokens['budget']} tokens ({safe(answer['tokenizer'])})")
+    if answer["tools"] or answer["conversation"]:
+        say(f"{len(answer['tools'])} tools and {len(answer['conversation'])} messages are shown by --json")
+
+
+def _warn_of(conflicts: Iterable[_Answer]) -> None:
+    for answer in conflicts:
+        say(safe(f"warning: these contradict each other: {' / '.join(answer['texts'])}"))
+
+
+def _facts(facts: Iterable[_Answer]) -> None:
+    rows = [
+        (
+            "-" if answer["salience"] is None else f"{answer['salience']:.2f}",
+            answer["id"],
+            answer["state"],
+            answer["namespace"],
+            answer["text"],
+        )
+        for answer in facts
+    ]
+    print_table(("salience", "fact", "state", "namespace", "text"), rows, right=("salience",))
+
+
+def _fact(answer: _Answer) -> None:
+    print_pairs((name, value) for name, value in answer.items() if name not in ("salience", "parts"))
+
+
+def _episodes(episodes: Iterable[_Answer]) -> None:
+    rows = [
+        (answer["ts"][:19] + "Z", answer["entry_id"], answer["entry_type"], answer["summary"]) for answer in episodes
+    ]
+    print_table(("time", "entry", "type", "summary"), rows)
+
+
+def _procedure(answer: _Answer) -> None:
+    print_text(answer["content"])
+    say(safe(f"{answer['name']} of {answer['owner']}: version {answer['seq']}"))
+
+
+# Groups of the commands about what crews learn, and how people see answers; the commands are made from the operations.
+
+
+consolidate = CommandGroup(help="Rules that are learned from recurring entries.")
+proposals = CommandGroup(help="Proposed rules that wait for a person.")
+lessons = CommandGroup(help="Lessons of crews and agents.")
+
+
+def _text_of(rule: Mapping[str, Any]) -> str:
+    text = f"{rule['pattern']} → {rule['action']}" if rule["action"] else str(rule["pattern"])
+    return f"[from {', '.join(rule['authors'])}] {text}" if rule["authors"] else text
+
+
+print_rules = listing(
+    "rules",
+    ("rule", "crew", "proven", "evidence", "days", "confidence", "text"),
+    lambda rule: (
+        rule["rule_id"],
+        rule["crew_id"],
+        "yes" if rule["promoted"] else "no",
+        len(rule["evidence"]),
+        rule["days"],
+        f"{rule['confidence']:.2f}",
+        _text_of(rule),
+    ),
+    right=("evidence", "days", "confidence"),
+    empty="there are no learned rules: `crew-journal consolidate run` looks for recurring entries, and"
+    " `crew-journal proposal list` shows what waits for your review",
+)
+print_proposals = listing(
+    "proposals",
+    ("proposal", "crew", "kind", "state", "evidence", "text"),
+    lambda rule: (
+        rule["proposal_id"],
+        rule["crew_id"],
+        rule["kind"],
+        rule["state"],
+        len(rule["evidence"]),
+        _text_of(rule),
+    ),
+    right=("evidence",),
+    empty="there are no proposals: `crew-journal consolidate run` makes them of recurring entries",
+)
+
+
+def print_consolidation(answer: Mapping[str, Any]) -> None:
+    """What a run did, and why it left crews out."""
+    recorded = {name: answer[name] for name in ("due", "since", "seq")}
+    print_pairs((recorded | {name: count for name, count in answer["counts"].items() if count}).items())
+    if not answer["finished"]:
+        say("the run continues: `crew-journal status` shows its counts when it has finished")
+    if answer["counts"].get("proposed"):
+        say("`crew-journal proposal list --state pending` shows what waits for your review")
+    if answer["skipped"]:
+        say(f"skipped: {answer['skipped']}; a longer --since looks further back")
+
+
+def print_explanation(answer: Mapping[str, Any]) -> None:
+    """The proposal without the ids of its evidence, then the entries of its evidence."""
+    print_pairs((name, value) for name, value in answer["proposal"].items() if name != "evidence")
+    print_table(
+        ("entry", "type", "author", "day", "received", "summary"),
+        [
+            (
+                entry["entry_id"],
+                entry["entry_type"],
+                entry["author"],
+                entry["ts"][:10],
+                entry["received_at"][:10],
+                entry["summary"],
+            )
+            for entry in answer["entries"]
+        ],
+    )
+    if answer["gone"]:
+        say(
+            f"{counted(answer['gone'], 'entry', 'entries')} of the evidence {'is' if answer['gone'] == 1 else 'are'} gone"
+        )
+
+
+def print_proposal_diff(answer: Mapping[str, Any]) -> None:
+    """The unified diff."""
+    print_text(answer["diff"])
+    if not answer["diff"]:
+        say("an approval changes nothing")
+
+
+# ``operator``: models of people, and how people see them; the commands are made from the operations.
+
+
+operators = CommandGroup(help="What people said of themselves: models and peer cards.")
+
+
+_STATES: Final = {
+    None: "the person has not consented: nothing is learned of them (`crew-journal operator consent`)",
+    "granted": "nothing is known of this person",
+    "withdrawn": "the person opted out",
+}
+
+
+def print_operator(answer: Mapping[str, Any]) -> None:
+    """A table of facts: where they are kept, and the words they rest on."""
+    profiles = [profile for profile in (answer["model"], *answer["cards"]) if profile is not None]
+    rows = [
+        [profile["agent_id"] or "all agents", fact["key"], fact["value"], fact["quote"], fact["entry_id"]]
+        for profile in profiles
+        for fact in profile["facts"]
+    ]
+    state = _STATES[answer["consent"]]
+    print_table(("for", "key", "value", "quote", "entry"), rows, empty=state)
+
+
+print_operators = listing(
+    "operators",
+    ("slug", "crew", "updated", "keys"),
+    lambda operator: (operator["slug"], operator["crew_id"], operator["updated_at"], ", ".join(operator["keys"])),
+    empty="there are no operator models: reactors make them of what people say in conversations (docs/operator-models.md)",
+)
+
+
+# ``kg``: the knowledge graph, and how people see its facts.
+
+
+knowledge = CommandGroup(help="Facts about entities, and when they hold.")
+
+
+def print_facts(answer: Mapping[str, Any]) -> None:
+    """A table of facts, of one entity or of a timeline."""
+    facts: Sequence[Mapping[str, Any]] = answer.get("results", answer.get("events", ()))
+    if answer.get("found_by") == "meaning":
+        say(f"no entity has this name; {safe(answer['entity'])} is meant (similarity {answer['similarity']:.2f})")
+    columns = ("subject", "predicate", "object", "valid_from", "valid_to", "asserted_by")
+    rows = [[fact[name] or "-" for name in columns] for fact in facts]
+    print_table(columns, rows, empty="there are no such facts: `crew-journal kg add` records one")
+    if answer["truncated"]:
+        say(f"only {answer['count']} facts are shown")
+
+
+def print_change(answer: Mapping[str, Any]) -> None:
+    """What an addition or an end changed."""
+    print(safe(f"{answer['triple_id']}: {answer['info']}" if "triple_id" in answer else answer["info"]))
+
+
+# The groups ``palace`` and ``layered``, whose commands are those of the operations, and how people see drawers.
+
+
+layered = CommandGroup(help="Layered memory: facts, procedures and episodes.")
+palace = CommandGroup(help="Drawers of the palace: texts filed under wing and room.")
+palace.command("import")(palace_import)
+_EMPTY: Final = "no drawer was found: `crew-journal palace add` files one"
+
+
+def print_drawer_hits(answer: Mapping[str, Any]) -> None:
+    """A table of drawers that are similar to a text."""
+    hits = answer.get("results", answer.get("duplicates", ()))
+    rows = [(f"{hit['similarity']:.2f}", hit["id"], hit["memory_type"], hit["author"], hit["content"]) for hit in hits]
+    print_table(("similarity", "drawer", "type", "author", "text"), rows, right=("similarity",), empty=_EMPTY)
+
+
+print_drawers = listing(
+    "drawers",
+    ("drawer", "wing", "room", "type", "author", "text"),
+    lambda drawer: (
+        drawer["id"],
+        drawer["wing"],
+        drawer["room"],
+        drawer["memory_type"],
+        drawer["author"],
+        drawer["content"],
+    ),
+    empty=_EMPTY,
+)
+print_diary = listing(
+    "entries",
+    ("filed", "author", "text"),
+    lambda entry: (entry["filed_at"][:19] + "Z", entry["author"], entry["content"]),
+    empty="the diary is empty: `crew-journal palace diary-write` writes into it",
+)
+print_drawer_counts = listing(
+    "rooms",
+    ("drawers", "wing", "room"),
+    lambda place: (place["count"], place["wing"], place["room"]),
+    right=("drawers",),
+    empty=_EMPTY,
+)
+
+
+print_wings = listing(
+    "wings", ("drawers", "wing"), lambda place: (place["count"], place["wing"]), right=("drawers",), empty=_EMPTY
+)
+_NO_TUNNELS: Final = "there are no created tunnels: `crew-journal palace tunnel-create` makes one"
+print_explicit_tunnels = listing(
+    "tunnels",
+    ("tunnel", "strength", "from", "to", "label"),
+    lambda tunnel: (
+        tunnel["id"],
+        f"{tunnel['strength']:.2f}",
+        f"{tunnel['source_wing']}/{tunnel['source_room']}",
+        f"{tunnel['target_wing']}/{tunnel['target_room']}",
+        tunnel["label"] or "-",
+    ),
+    right=("strength",),
+    empty=_NO_TUNNELS,
+)
+print_connections = listing(
+    "connections",
+    ("tunnel", "strength", "room", "drawers", "label", "text"),
+    lambda tunnel: (
+        tunnel["tunnel_id"],
+        f"{tunnel['strength']:.2f}",
+        f"{tunnel['wing']}/{tunnel['room']}",
+        tunnel["drawers"],
+        tunnel["label"] or "-",
+        tunnel["preview"],
+    ),
+    right=("strength", "drawers"),
+    empty="the room has no created tunnels: `crew-journal palace tunnel-create` makes one",
+)
+print_reached = listing(
+    "rooms",
+    ("hops", "drawers", "room", "wings", "through"),
+    lambda tunnel: (
+        tunnel["hop"],
+        tunnel["count"],
+        tunnel["room"],
+        ", ".join(tunnel["wings"]),
+        ", ".join(tunnel["connected_via"]) or "-",
+    ),
+    right=("hops", "drawers"),
+    empty=_EMPTY,
+)
+
+
+def print_taxonomy(answer: Mapping[str, Any]) -> None:
+    """A table of the rooms of each wing."""
+    rooms = [
+        (count, wing, room) for wing, inside in answer["taxonomy"].items() for room, count in inside["rooms"].items()
+    ]
+    print_table(("drawers", "wing", "room"), rooms, right=("drawers",), empty=_EMPTY)
+
+
+def print_tunnels(answer: Mapping[str, Any]) -> None:
+    """The rooms in several wings, and the created tunnels if there are any."""
+    _print_shared(answer["tunnels"], "no room is in several wings")
+    if answer["explicit"]:
+        print()
+        print_explicit_tunnels({"tunnels": answer["explicit"]})
+
+
+def print_tunnel(answer: Mapping[str, Any]) -> None:
+    """A tunnel that was created, or was there already."""
+    print_explicit_tunnels({"tunnels": [answer["tunnel"]]})
+    if not answer["created"]:
+        say("there was a tunnel between these rooms already")
+
+
+def print_graph(answer: Mapping[str, Any]) -> None:
+    """The figures of the graph, the rooms of each wing, and the rooms in most wings."""
+    figures = {"rooms": "total_rooms", "rooms in several wings": "tunnel_rooms", "edges": "total_edges"}
+    print_pairs((label, answer[name]) for label, name in figures.items())
+    if answer["rooms_per_wing"]:
+        print()
+        rows = [(count, wing) for wing, count in answer["rooms_per_wing"].items()]
+        print_table(("rooms", "wing"), rows, right=("rooms",))
+    if answer["top_tunnels"]:
+        print()
+        _print_shared(answer["top_tunnels"], "")
+
+
+def _print_shared(rooms: Sequence[Mapping[str, Any]], empty: str) -> None:
+    rows = [(room["count"], room["room"], ", ".join(room["wings"])) for room in rooms]
+    print_table(("drawers", "room", "wings"), rows, right=("drawers",), empty=empty)
+
+
+def print_layer(answer: Mapping[str, Any]) -> None:
+    """The text of a layer."""
+    print_text(answer["text"])
+
+
+# How people see memory documents: texts and tables on stdout, state and warnings on stderr.
+
+
+def print_document(answer: Mapping[str, Any]) -> None:
+    """The text; its state, size and warning on stderr."""
+    print_text(answer["content"])
+    held = answer["usage"] or f"{answer['bytes']} bytes"
+    unwritten = "rendered from entries" if answer["content"] else "never written"
+    state = "retracted" if answer["retracted"] else f"version {answer['seq']}" if answer["seq"] else unwritten
+    say(safe(f"{answer['id']} of {answer['owner']}: {state}, {held}"))
+    if (finding := answer["quarantined"]) is not None:
+        say(safe(f"warning: blocked for agents, {finding['category']}/{finding['pattern']}"))
+
+
+def documents_print_written(answer: Mapping[str, Any]) -> None:
+    """What was written of a document."""
+    again = ", written before" if answer["duplicate"] else ""
+    print(safe(f"{answer['id']}  version {answer['seq']}  {answer['bytes']} of {answer['cap_bytes']} bytes{again}"))
+    if answer["warning"]:
+        say(f"warning: {safe(answer['warning'])}")
+
+
+def print_memory_block(answer: Mapping[str, Any]) -> None:
+    """The text of a memory block."""
+    if not answer["memory_enabled"]:
+        say("the agent's memory is off: turn it on with `crew-journal agent update AGENT --memory`")
+        return
+    print_text(answer["text"])
+    usage = answer["usage"]
+    say(f"{usage['total']} of {usage['budget']} characters")
+
+
+def print_file(answer: Mapping[str, Any]) -> None:
+    """The text of a file."""
+    print_text(answer["text"])
+    if answer["warning"] is not None:
+        say(safe(f"warning: {answer['warning']}"))
+
+
+def print_documents(answer: Mapping[str, Any]) -> None:
+    """A table of documents, then their sums."""
+    columns = ("owner", "document", "bytes", "of", "writes", "version", "written", "state")
+    rows = []
+    for document in answer["documents"]:
+        state = "blocked" if document["quarantined"] else "retracted" if document["retracted"] else ""
+        numbers = (document["bytes"], document["cap_bytes"], document["writes"], document["seq"])
+        rows.append((document["owner"], document["id"], *numbers, document["updated_at"][:16] + "Z", state))
+    if rows:
+        print_table(columns, rows, right=columns[2:6])
+    say(f"{counted(len(rows), 'document')}, {counted(answer['bytes'], 'byte')}")
+
+
+def print_stats(answer: Mapping[str, Any]) -> None:
+    """A table of tiers, then their sums."""
+    columns = ("owner", "tier", "documents", "retracted", "blocked", "bytes", "versions", "swept", "version_bytes")
+    if answer["tiers"]:
+        print_table(columns, [[tier[name] for name in columns] for tier in answer["tiers"]], right=columns[2:])
+    say(
+        f"{counted(answer['documents'], 'document')}, {answer['bytes']} bytes; {counted(answer['versions'], 'version')}"
+    )
+
+
+def print_versions(answer: Mapping[str, Any]) -> None:
+    """A table of the versions of a document."""
+    columns = ("version", "written", "action", "bytes", "by", "source", "text", "reason")
+    rows = [
+        (
+            version["seq"],
+            version["at"][:19] + "Z",
+            version["action"],
+            version["bytes"],
+            version["actor_id"] or version["actor_type"],
+            version["source"],
+            "swept" if version["gone"] else "kept",
+            version["reason"],
+        )
+        for version in answer["versions"]
+    ]
+    print_table(columns, rows, right=("version", "bytes"), empty=f"{safe(answer['id'])} was never written")
+
+
+def print_diff(answer: Mapping[str, Any]) -> None:
+    """The unified diff."""
+    print_text(answer["diff"])
+    if not answer["diff"]:
+        say("nothing changed")
+
 
 _BODY_CHARS: Final = 300
 """Characters of a dead letter's body on a screen; --json has 2,000."""
@@ -231,43 +711,43 @@ def _rounded(value: float | None) -> str:
 PRINTERS: Final[Mapping[str, Printer]] = {
     "calibrate": _calibration,
     "conversation_search": _turns,
-    "context_assemble": layered.print_context,
-    "fact_conflicts": layered.print_conflicts,
-    "fact_request_verification": layered.print_verified,
-    "fact_verify": layered.print_verified,
-    "layered_query": layered.print_found,
-    "layered_read": layered.print_read,
-    "layered_write": layered.print_written,
-    "palace_search": palace.print_drawer_hits,
-    "check_duplicate": palace.print_drawer_hits,
-    "drawers": palace.print_drawers,
-    "diary_read": palace.print_diary,
-    "palace_status": palace.print_drawer_counts,
-    "palace_wings": palace.print_wings,
-    "palace_taxonomy": palace.print_taxonomy,
-    "palace_graph": palace.print_graph,
-    "find_tunnels": palace.print_tunnels,
-    "traverse": palace.print_reached,
-    "create_tunnel": palace.print_tunnel,
-    "list_tunnels": palace.print_explicit_tunnels,
-    "follow_tunnels": palace.print_connections,
-    "palace_rooms": palace.print_drawer_counts,
-    "wake_up": palace.print_layer,
-    "palace_recall": palace.print_layer,
-    "palace_render": palace.print_layer,
+    "context_assemble": print_context,
+    "fact_conflicts": print_conflicts,
+    "fact_request_verification": print_verified,
+    "fact_verify": print_verified,
+    "layered_query": print_found,
+    "layered_read": print_read,
+    "layered_write": print_written,
+    "palace_search": print_drawer_hits,
+    "check_duplicate": print_drawer_hits,
+    "drawers": print_drawers,
+    "diary_read": print_diary,
+    "palace_status": print_drawer_counts,
+    "palace_wings": print_wings,
+    "palace_taxonomy": print_taxonomy,
+    "palace_graph": print_graph,
+    "find_tunnels": print_tunnels,
+    "traverse": print_reached,
+    "create_tunnel": print_tunnel,
+    "list_tunnels": print_explicit_tunnels,
+    "follow_tunnels": print_connections,
+    "palace_rooms": print_drawer_counts,
+    "wake_up": print_layer,
+    "palace_recall": print_layer,
+    "palace_render": print_layer,
     "remember": _remembered,
     "set_priority": _priority,
     "receipt": _receipt,
     "used": _used,
-    "document_read": documents.print_document,
-    "memory_stats": documents.print_stats,
-    "append_daily": documents.print_written,
-    "documents": documents.print_documents,
-    "document_versions": documents.print_versions,
-    "document_diff": documents.print_diff,
-    "document_restore": documents.print_written,
-    "document_retract": documents.print_written,
-    "memory_file": documents.print_file,
+    "document_read": print_document,
+    "memory_stats": print_stats,
+    "append_daily": documents_print_written,
+    "documents": print_documents,
+    "document_versions": print_versions,
+    "document_diff": print_diff,
+    "document_restore": documents_print_written,
+    "document_retract": documents_print_written,
+    "memory_file": print_file,
     "retract": _retraction,
     "restore": _retraction,
     "dead_letters": _dead_letters,
@@ -303,3 +783,52 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "kg_timeline": print_facts,
 }
 """By the name of the operation."""
+
+
+# ``health``: how healthy the memory was when it was measured last.
+
+
+METRICS = ("freshness", "coverage", "coherence", "efficiency", "reachability")
+
+
+def health(
+    recompute: Annotated[bool, Option("--recompute", help="Measure it now (OWNER, ADMIN).")] = False,
+    *,
+    fields: Annotated[dict[str, Any], Fields(HEALTH)],
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Show the health of the memory: five metrics, the score, why, and what to do."""
+    with client(where, embedder="auto") as journal:
+        answer = journal.measure_health(**fields) if recompute else journal.health(**fields)
+    show(answer, json_output, print_health)
+
+
+def print_health(answer: Mapping[str, Any]) -> None:
+    """The snapshot on stdout; crews that can be named, and a hint where there is no snapshot, on stderr."""
+    if answer["status"] == "no snapshot yet":
+        say(f"no snapshot yet: {safe(answer['hint'])}")
+        return
+    figures: dict[str, Any] = {"health": f"{_number(answer['score'])} ({answer['band'] or 'no data'})"}
+    figures |= {name: _number(answer["metrics"].get(name)) for name in METRICS}
+    mode = answer["embedder"].get("mode", "unknown")
+    figures |= {"measured": answer["measured_at"], "model": answer["model"] or "none", "embedder now": mode}
+    print_pairs(figures.items())
+    for reason in answer["reasons"]:
+        print(f"- {safe(reason)}")
+    if answer["next_step"]:
+        print(f"next: {safe(answer['next_step'])}")
+    for pair in answer["review"] or ():
+        print(f"? {safe(pair['src'])} contradicts {safe(pair['dst'])} ({pair['weight']:.2f}): {safe(pair['reason'])}")
+    if answer["history"]:
+        rows = [
+            (day["date"], day["band"] or "no data", *map(_number, (day["score"], *map(day["metrics"].get, METRICS))))
+            for day in answer["history"]
+        ]
+        print_table(("date", "band", "score", *METRICS), rows, right=("score", *METRICS))
+    if answer["crews"]:
+        say(f"crews: {', '.join(map(safe, answer['crews']))} (--crew NAME)")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ...schemas.errors import VerificationFailed
+from ...schemas.core.errors import VerificationFailed
+from ..printable import safe
 from .commands import Argument, Option
 from .options import Json
-from .output import safe, show
+from .output import show
 
 if TYPE_CHECKING:
-    from ..memory.providers.parity import TrialReport
+    from ..documents.laws import TrialReport
 
 
 def provider_parity(
@@ -57,10 +58,10 @@ def provider_parity(
 
 
 async def _check(provider: str, token: str | None, workspace: str | None) -> TrialReport:
-    from ..memory.providers.bound import StoreProvider
-    from ..memory.providers.choosing import factory_of
-    from ..memory.providers.http import HttpStore, http_client
-    from ..memory.providers.parity import World, check
+    from ..documents.adapters import StoreProvider
+    from ..documents.choosing import factory_of
+    from ..documents.http_provider import HttpStore, http_client
+    from ..documents.laws import World, check
 
     chosen = {} if workspace is None else {"workspace_id": workspace}
     if not provider.startswith(("http://", "https://")):

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Final
 
 import click
 
-from ...schemas.limits import RECALL_K_MAX
-from ...schemas.operations.recall import NO_VECTORS, RENDER
-from ...schemas.rules.evidence_words import confidence_word
+from ...schemas.core.limits import RECALL_K_MAX
+from ...schemas.recall.evidence import confidence_word
+from ...schemas.recall.operations import NO_VECTORS, RENDER
+from ..printable import safe
 from .commands import Option
 from .connection import client
 from .options import Embedder, Json, Where
-from .output import age, counted, print_folded, safe, say, show, who_of
+from .output import age, counted, print_folded, say, show, who_of
 from .request_options import Fields
 
 _MARGIN: Final = "    "

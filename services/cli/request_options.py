@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 import click
 
-from ...schemas.operations.operation import Effect, Operation, is_switch, plain_types
+from ...schemas.core.operation import Effect, Operation, is_switch, plain_types
 from ..times import moment_of
 from .commands import Argument, Option, parameter
 from .completing import OF_FIELDS, Complete, among

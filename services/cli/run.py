@@ -9,19 +9,23 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import click
 from click.shell_completion import shell_complete
 
-from ...schemas.errors import CrewJournalError, InvalidQuery
+from ...schemas.core.errors import CrewJournalError, InvalidQuery
+from ..printable import safe
 from .commands import CommandGroup
 from .configuration import configured
-from .output import JSON_FLAG, report_error, safe, say, show
+from .output import JSON_FLAG, report_error, say, show
 
 NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
@@ -167,3 +171,23 @@ def _reader_left() -> int:
     if sys.__stdout__ is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
     return 0
+
+
+# Ending a command that runs in threads: the first signal asks it to stop, the second ends it.
+
+
+@contextmanager
+def stopping(stopped: threading.Event) -> Iterator[None]:
+    """Within the block, SIGINT and SIGTERM set ``stopped``; a second one raises ``KeyboardInterrupt``."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        if stopped.is_set():  # do not wait for the request under way
+            raise KeyboardInterrupt
+        stopped.set()
+
+    former = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -15,20 +15,21 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
-from ...schemas.errors import Unavailable
+from ...schemas.core.errors import Unavailable
 from ..client.find import data_dir_of
 from ..data_dir import is_owned
+from ..printable import safe
 from .commands import Option
 from .connection import OWNER_TOKEN_FILE, Target, async_client
 from .options import DataDir, Embedder, Json, settings_from
-from .output import emit, plain, safe, say
+from .output import emit, plain, say
 from .run import imports
 
 if TYPE_CHECKING:
     import asyncio
 
     from ...schemas.settings import Settings
-    from ..runtime import Runtime
+    from ..runtime.node import Runtime
 
 FORCED: Final = 130
 """Exit code of a process that a second signal ended."""
@@ -130,9 +131,9 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
     with imports():
         import asyncio
 
-        from ..journal.broker.files import BrokerFiles
-        from ..journal.broker.process import terminate_children
-        from ..runtime import Runtime
+        from ..journal.broker.broker import terminate_children
+        from ..journal.broker.config import BrokerFiles
+        from ..runtime.node import Runtime
         from .logs import configure_logging
 
     configure_logging(settings.log_level, service=True)
@@ -204,7 +205,7 @@ async def _announce(runtime: Runtime, settings: Settings, there: Target, *, as_j
 
 
 def _show_sample(there: Target, as_json: bool) -> None:
-    from . import sample_journal
+    from . import demo as sample_journal
 
     try:
         last_seq = sample_journal.load_sample(there)

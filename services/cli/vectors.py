@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ...schemas.errors import NotFound
+from ...schemas.core.errors import NotFound
 from .output import plain, progress_bar
 
 if TYPE_CHECKING:

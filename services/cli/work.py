@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
-from ...schemas.errors import Unavailable
+from ...schemas.core.errors import Unavailable
 from .commands import Argument, Option
 from .connection import resolve, sync_client
 from .options import Embedder, Json, Where, settings_from
@@ -78,7 +78,7 @@ def work(
 
 def _named(nats: str, user: str | None, password: str | None) -> Broker:
     """The broker of the options; user and password may stand in the URL instead."""
-    from ...schemas.broker_address import broker_address
+    from ...schemas.core.broker_address import broker_address
 
     try:
         address = broker_address(nats)

@@ -9,18 +9,18 @@ from importlib import import_module
 TYPE_CHECKING = False  # not from typing: a file typing.py in the caller's folder would run before it is forgotten
 
 if TYPE_CHECKING:
-    from ...schemas.rules.stripping import strip_injected as strip_injected
-    from ...schemas.rules.stripping import strip_nudges as strip_nudges
-    from ...schemas.rules.stripping import strip_recalled_memory as strip_recalled_memory
+    from ...schemas.context.stripping import strip_injected as strip_injected
+    from ...schemas.context.stripping import strip_nudges as strip_nudges
+    from ...schemas.context.stripping import strip_recalled_memory as strip_recalled_memory
     from .aio import AsyncCrewJournal as AsyncCrewJournal
     from .generated_sync import CrewJournal as CrewJournal
 else:
     _PLACES = {
         "AsyncCrewJournal": ".aio",
         "CrewJournal": ".generated_sync",
-        "strip_injected": "...schemas.rules.stripping",
-        "strip_nudges": "...schemas.rules.stripping",
-        "strip_recalled_memory": "...schemas.rules.stripping",
+        "strip_injected": "...schemas.context.stripping",
+        "strip_nudges": "...schemas.context.stripping",
+        "strip_recalled_memory": "...schemas.context.stripping",
     }
 
     def __getattr__(name: str) -> object:

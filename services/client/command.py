@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None, name: str = "crew-journal-client") -> in
 
 
 def _consent(verb: str, path: Path) -> int:
-    from ...schemas.errors import CrewJournalError
+    from ...schemas.core.errors import CrewJournalError
     from .trust import trust, untrust
 
     try:
@@ -66,7 +66,7 @@ def _consent(verb: str, path: Path) -> int:
 
 
 def _mcp(namespace: argparse.Namespace) -> int:
-    from ...schemas.errors import CrewJournalError
+    from ...schemas.core.errors import CrewJournalError
     from .mcp_proxy import Proxy, Unreachable
     from .project import project_of
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from ...schemas.errors import (
+from ...schemas.core.errors import (
     BrokerUnavailable,
     CrewJournalError,
     EntryTooLarge,
@@ -25,11 +25,11 @@ from ...schemas.errors import (
     ViewsBehind,
     ViewsDamaged,
 )
-from ...schemas.faults import error_of
-from ...schemas.ids import is_id
-from ...schemas.limits import MAX_BATCH_BYTES
-from ...schemas.operations.operation import Operation
-from ...schemas.timestamps import format_ts
+from ...schemas.core.faults import error_of
+from ...schemas.core.ids import is_id
+from ...schemas.core.limits import MAX_BATCH_BYTES
+from ...schemas.core.operation import Operation
+from ...schemas.core.timestamps import format_ts
 
 TIMEOUT_S: Final = 40.0
 """Seconds for one answer; an append may wait 30 for the broker's ack."""

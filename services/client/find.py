@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from ...schemas.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound
+from ...schemas.core.errors import InvalidQuery, NotAllowed, NotAuthenticated, NotFound
 
 if TYPE_CHECKING:
     from ..data_dir import Running

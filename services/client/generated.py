@@ -9,62 +9,99 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 
-from ...schemas.operations.agents import (
+from ...schemas.access.operations import (
     AGENT,
     AGENTS,
+    BROKER,
+    CALIBRATE,
+    CONFIGURE_WORKSPACE,
+    CREATE_TOKEN,
     CREW,
     CREWS,
+    NUDGES,
     REGISTER_AGENT,
     REGISTER_CREW,
+    REVOKE_TOKEN,
+    TOKENS,
     UPDATE_AGENT,
     UPDATE_CREW,
+    WORKSPACE_SETTINGS,
+    WORKSPACES,
     AgentAnswer,
     AgentsAnswer,
+    BrokerAnswer,
+    CalibrateAnswer,
     CrewAnswer,
     CrewsAnswer,
+    NudgesAnswer,
+    TokenCreatedAnswer,
+    TokenRevokedAnswer,
+    TokensAnswer,
+    WorkspacesAnswer,
+    WorkspaceSettingsAnswer,
 )
-from ...schemas.operations.bundles import EXPORT_BUNDLE, IMPORT_BUNDLE, BundleAnswer, ImportBundleAnswer
-from ...schemas.operations.context import CONTEXT_ASSEMBLE, ContextAnswer
-from ...schemas.operations.conversation import (
-    CONVERSATION_SEARCH,
-    PUBLISH_ENTRY,
-    ConversationSearchAnswer,
-    PublishEntryAnswer,
+from ...schemas.context.operations import (
+    CONTEXT_ASSEMBLE,
+    FACT_CONFLICTS,
+    FACT_REQUEST_VERIFICATION,
+    FACT_VERIFY,
+    LAYERED_QUERY,
+    LAYERED_READ,
+    LAYERED_WRITE,
+    MEMORY_BLOCK,
+    ContextAnswer,
+    FactConflictsAnswer,
+    FactVerifyAnswer,
+    LayeredQueryAnswer,
+    LayeredReadAnswer,
+    LayeredWriteAnswer,
+    MemoryBlockAnswer,
 )
-from ...schemas.operations.document_search import (
-    DOCUMENT_INDEX,
-    DOCUMENT_REINDEX,
-    DOCUMENT_SEARCH,
-    SEARCH_MEMORY,
-    DocumentIndexAnswer,
-    DocumentSearchAnswer,
-    SearchMemoryAnswer,
-)
-from ...schemas.operations.documents import (
+from ...schemas.core.operation import Operation
+from ...schemas.documents.operations import (
     APPEND_DAILY,
+    CONFIGURE_MEMORY,
     DOCUMENT_DIFF,
+    DOCUMENT_INDEX,
     DOCUMENT_READ,
+    DOCUMENT_REINDEX,
     DOCUMENT_RESTORE,
     DOCUMENT_RETRACT,
+    DOCUMENT_SEARCH,
     DOCUMENT_VERSIONS,
     DOCUMENT_WRITE,
     DOCUMENTS,
+    EXPORT_BUNDLE,
+    IMPORT_BUNDLE,
+    MEMORY_CONFIG,
+    MEMORY_FILE,
+    MEMORY_STATS,
+    SEARCH_MEMORY,
+    SWEEP_VERSIONS,
+    BundleAnswer,
     DocumentAnswer,
     DocumentDiffAnswer,
+    DocumentIndexAnswer,
     DocumentsAnswer,
+    DocumentSearchAnswer,
     DocumentVersionsAnswer,
     DocumentWrittenAnswer,
+    ImportBundleAnswer,
+    MemoryConfigAnswer,
+    MemoryFileAnswer,
+    MemoryStatsAnswer,
+    SearchMemoryAnswer,
+    VersionsSweptAnswer,
 )
-from ...schemas.operations.embeddings import (
-    ACTIVATE_MODEL,
-    ADD_MODEL,
-    DROP_MODEL,
-    EMBEDDING_MODELS,
-    ModelActivated,
-    ModelChange,
-    ModelsAnswer,
+from ...schemas.entries.operations import (
+    CONVERSATION_SEARCH,
+    PUBLISH_ENTRY,
+    REMEMBER,
+    ConversationSearchAnswer,
+    PublishEntryAnswer,
+    RememberAnswer,
 )
-from ...schemas.operations.facts import (
+from ...schemas.facts.operations import (
     KG_ADD,
     KG_ENTITY,
     KG_INVALIDATE,
@@ -78,48 +115,42 @@ from ...schemas.operations.facts import (
     KgStatsAnswer,
     KgTimelineAnswer,
 )
-from ...schemas.operations.files import MEMORY_FILE, MemoryFileAnswer
-from ...schemas.operations.health import HEALTH, MEASURE_HEALTH, HealthAnswer
-from ...schemas.operations.layered import (
-    FACT_CONFLICTS,
-    FACT_REQUEST_VERIFICATION,
-    FACT_VERIFY,
-    LAYERED_QUERY,
-    LAYERED_READ,
-    LAYERED_WRITE,
-    FactConflictsAnswer,
-    FactVerifyAnswer,
-    LayeredQueryAnswer,
-    LayeredReadAnswer,
-    LayeredWriteAnswer,
-)
-from ...schemas.operations.learning import (
+from ...schemas.health.operations import HEALTH, MEASURE_HEALTH, HealthAnswer
+from ...schemas.learning.operations import (
     ADD_LESSON,
+    APPROVE_PROPOSAL,
     CONSOLIDATE,
+    DIFF_PROPOSAL,
+    EXPLAIN_PROPOSAL,
     LEARNED_RULES,
+    PROPOSALS,
+    REJECT_PROPOSAL,
+    UNDO_PROPOSAL,
     ConsolidationAnswer,
     LearnedRulesAnswer,
     LessonAnswer,
+    ProposalDecisionAnswer,
+    ProposalDiff,
+    ProposalExplained,
+    ProposalsAnswer,
 )
-from ...schemas.operations.letters import (
+from ...schemas.models.operations import (
+    ACTIVATE_MODEL,
+    ADD_MODEL,
+    DROP_MODEL,
+    EMBEDDING_MODELS,
+    ModelActivated,
+    ModelChange,
+    ModelsAnswer,
+)
+from ...schemas.operate.operations import (
     DEAD_LETTERS,
     DISCARD_DEAD_LETTER,
     RETRY_DEAD_LETTER,
     DeadLetterAnswer,
     DeadLettersAnswer,
 )
-from ...schemas.operations.memory_block import MEMORY_BLOCK, MemoryBlockAnswer
-from ...schemas.operations.memory_settings import (
-    CONFIGURE_MEMORY,
-    MEMORY_CONFIG,
-    MEMORY_STATS,
-    SWEEP_VERSIONS,
-    MemoryConfigAnswer,
-    MemoryStatsAnswer,
-    VersionsSweptAnswer,
-)
-from ...schemas.operations.operation import Operation
-from ...schemas.operations.operators import (
+from ...schemas.operators.operations import (
     CONSENT,
     DELETE_OPERATOR,
     FORGET_OPERATOR,
@@ -132,20 +163,45 @@ from ...schemas.operations.operators import (
     OperatorsAnswer,
     SubjectKeyReplacedAnswer,
 )
-from ...schemas.operations.palace import (
+from ...schemas.palace.graph_operations import (
+    CREATE_TUNNEL,
+    DELETE_TUNNEL,
+    FIND_TUNNELS,
+    FOLLOW_TUNNELS,
+    LIST_TUNNELS,
+    PALACE_GRAPH,
+    TRAVERSE,
+    FollowTunnelsAnswer,
+    PalaceGraphAnswer,
+    TraverseAnswer,
+    TunnelAnswer,
+    TunnelDeletedAnswer,
+    TunnelListAnswer,
+    TunnelsAnswer,
+)
+from ...schemas.palace.operations import (
+    ADD_DRAWER,
     CHECK_DUPLICATE,
+    DELETE_DRAWER,
     DIARY_READ,
+    DIARY_WRITE,
     DRAWER,
     DRAWERS,
+    IMPORT_DRAWERS,
+    PALACE_CONTEXT,
+    PALACE_INGEST,
     PALACE_RECALL,
+    PALACE_RENDER,
     PALACE_ROOMS,
     PALACE_SEARCH,
     PALACE_STATUS,
     PALACE_TAXONOMY,
     PALACE_WINGS,
+    PUT_DRAWER,
+    RESTORE_DRAWER,
+    SET_IDENTITY,
+    UPDATE_DRAWER,
     WAKE_UP,
-)
-from ...schemas.operations.palace_answers import (
     AddDrawerAnswer,
     CheckDuplicateAnswer,
     DeleteDrawerAnswer,
@@ -162,40 +218,7 @@ from ...schemas.operations.palace_answers import (
     PalaceTextAnswer,
     PalaceWingsAnswer,
 )
-from ...schemas.operations.palace_context import PALACE_CONTEXT, PALACE_RENDER
-from ...schemas.operations.palace_filing import (
-    ADD_DRAWER,
-    DELETE_DRAWER,
-    DIARY_WRITE,
-    IMPORT_DRAWERS,
-    PALACE_INGEST,
-    PUT_DRAWER,
-    RESTORE_DRAWER,
-    SET_IDENTITY,
-    UPDATE_DRAWER,
-)
-from ...schemas.operations.palace_graph import (
-    FIND_TUNNELS,
-    PALACE_GRAPH,
-    TRAVERSE,
-    PalaceGraphAnswer,
-    TraverseAnswer,
-    TunnelsAnswer,
-)
-from ...schemas.operations.priorities import SET_PRIORITY, PriorityAnswer
-from ...schemas.operations.proposals import (
-    APPROVE_PROPOSAL,
-    DIFF_PROPOSAL,
-    EXPLAIN_PROPOSAL,
-    PROPOSALS,
-    REJECT_PROPOSAL,
-    UNDO_PROPOSAL,
-    ProposalDecisionAnswer,
-    ProposalDiff,
-    ProposalExplained,
-    ProposalsAnswer,
-)
-from ...schemas.operations.recall import (
+from ...schemas.recall.operations import (
     RECALL,
     RECALL_BRIEF,
     RECEIPT,
@@ -207,41 +230,9 @@ from ...schemas.operations.recall import (
     RenderAnswer,
     UsedAnswer,
 )
-from ...schemas.operations.relations import GRAPH, RELATE, UNRELATE, GraphAnswer, RelationAnswer
-from ...schemas.operations.remembering import REMEMBER, RememberAnswer
-from ...schemas.operations.retractions import RESTORE, RETRACT, RetractionAnswer
-from ...schemas.operations.sweeps import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
-from ...schemas.operations.tokens import (
-    BROKER,
-    CREATE_TOKEN,
-    REVOKE_TOKEN,
-    TOKENS,
-    BrokerAnswer,
-    TokenCreatedAnswer,
-    TokenRevokedAnswer,
-    TokensAnswer,
-)
-from ...schemas.operations.tunnels import (
-    CREATE_TUNNEL,
-    DELETE_TUNNEL,
-    FOLLOW_TUNNELS,
-    LIST_TUNNELS,
-    FollowTunnelsAnswer,
-    TunnelAnswer,
-    TunnelDeletedAnswer,
-    TunnelListAnswer,
-)
-from ...schemas.operations.workspaces import (
-    CALIBRATE,
-    CONFIGURE_WORKSPACE,
-    NUDGES,
-    WORKSPACE_SETTINGS,
-    WORKSPACES,
-    CalibrateAnswer,
-    NudgesAnswer,
-    WorkspacesAnswer,
-    WorkspaceSettingsAnswer,
-)
+from ...schemas.relations.operations import GRAPH, RELATE, UNRELATE, GraphAnswer, RelationAnswer
+from ...schemas.standing.operations import RESTORE, RETRACT, SET_PRIORITY, PriorityAnswer, RetractionAnswer
+from ...schemas.sweeps.operations import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
 
 _A = TypeVar("_A", bound=BaseModel)
 _P = ParamSpec("_P")
@@ -410,146 +401,6 @@ class Operations:
         """
         return self._operate(RECEIPT, locals())
 
-    def remember(
-        self,
-        text: str,
-        *,
-        kind: str | None = None,
-        about: str | None = None,
-        aliases: Sequence[str] = (),
-        supersedes: Sequence[str] = (),
-        valid_at: datetime | None = None,
-        data_subject_id: str | None = None,
-        entry_id: str | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        workspace_id: str | None = None,
-    ) -> RememberAnswer:
-        """Remember a text, so that recall finds it by its words and by its meaning.
-
-        Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
-        characters; a longer text is stored whole in `payload.text`. With a token of all workspaces, the first
-        entry of a workspace creates it.
-
-        Args:
-            text: The text to remember, up to the size of an entry (256 KiB).
-            kind: Kind of the text: preference, decision, fact …
-            about: The person or thing that it is about.
-            aliases: Other words that recall finds it by.
-            supersedes: Ids of entries that no longer count because of this one.
-            valid_at: Time from which it is true, if that is not now.
-            data_subject_id: The person whose personal data this is.
-            entry_id: Id of the entry; sending the same id and text again stores nothing.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The agent's crew, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(REMEMBER, locals())
-
-    def document_search(
-        self,
-        query: str,
-        *,
-        limit: int = 10,
-        scope: Literal["agent", "crew", "both"] = "agent",
-        tier: str | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> DocumentSearchAnswer:
-        """Search memory documents, best first.
-
-        Finds chunks of documents by words, and by meaning if an embedding model is active. With `both`, chunks of
-        agent and crew are ranked together. Without a crew, `crew` is answered with 503 and `both` searches the
-        agent's documents.
-
-        Args:
-            query: A question or words. Quotes and operators are read as blanks.
-            limit: Maximum number of hits, up to 50; a value below 1 counts as 10.
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
-                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
-            tier: Only documents of this tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(DOCUMENT_SEARCH, locals())
-
-    def document_index(
-        self,
-        *,
-        scope: Literal["agent", "crew", "both"] = "agent",
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> DocumentIndexAnswer:
-        """Show the state of the search index of memory documents.
-
-        Args:
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
-                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(DOCUMENT_INDEX, locals())
-
-    def document_reindex(
-        self,
-        *,
-        scope: Literal["agent", "crew", "both"] = "agent",
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> DocumentIndexAnswer:
-        """Load the search index of memory documents again; returns its state.
-
-        The index follows every write, so this is normally not needed.
-
-        Args:
-            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
-                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(DOCUMENT_REINDEX, locals())
-
-    def search_memory(
-        self,
-        query: str,
-        *,
-        limit: int = 10,
-        scope: Literal["own", "crew_shared", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> SearchMemoryAnswer:
-        """Search memory documents and the journal together.
-
-        The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so
-        on. Each hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's,
-        too, for a LEAD; an AGENT gets the documents of its crew and its own entries; `workspace` searches
-        everything.
-
-        Args:
-            query: A question or words. Quotes and operators are read as blanks.
-            limit: Maximum number of hits, up to 50; a value below 1 counts as 10.
-            scope: own, crew_shared or workspace. If absent, the token's role decides.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew; AGENT and LEAD may name their own only.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(SEARCH_MEMORY, locals())
-
     def publish_entry(
         self,
         entry_type: str,
@@ -608,353 +459,41 @@ class Operations:
         """
         return self._operate(CONVERSATION_SEARCH, locals())
 
-    def set_priority(
+    def remember(
         self,
-        entry_id: str,
-        priority: Literal["normal", "high", "pin", "permanent"],
-        reason: str,
+        text: str,
         *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> PriorityAnswer:
-        """Set the live priority of an entry.
-
-        Recorded as ``memory.priority_changed``; the entry itself does not change. The new priority affects the
-        entry's importance from the next decay on (`crew-journal sweep decay` runs one now).
-
-        Args:
-            entry_id: The entry.
-            priority: normal, high, pin or permanent.
-            reason: The reason; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(SET_PRIORITY, locals())
-
-    def retract(
-        self,
-        entry_id: str,
-        reason: str,
-        *,
-        stale: bool = False,
-        superseded_by: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RetractionAnswer:
-        """Retract an entry: it stays in the journal and does not count any more.
-
-        For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
-        marks the entry and ranks it last; ``mode: inject`` leaves it out.
-
-        Args:
-            entry_id: The entry.
-            reason: The reason; it is recorded.
-            stale: The entry was true and is out of date.
-            superseded_by: Id of the entry that replaces it.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(RETRACT, locals())
-
-    def restore(
-        self,
-        entry_id: str,
-        reason: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RetractionAnswer:
-        """Restore a retracted entry, or one that the update rule found outdated: it counts again.
-
-        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
-        retracted itself. No reactor finds the same update again.
-
-        Args:
-            entry_id: The entry.
-            reason: The reason; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(RESTORE, locals())
-
-    def health(
-        self,
-        *,
+        kind: str | None = None,
+        about: str | None = None,
+        aliases: Sequence[str] = (),
+        supersedes: Sequence[str] = (),
+        valid_at: datetime | None = None,
+        data_subject_id: str | None = None,
+        entry_id: str | None = None,
+        agent_id: str | None = None,
         crew_id: str | None = None,
-        profile: Literal["seed", "legacy"] = "seed",
-        history: int = 0,
         workspace_id: str | None = None,
-    ) -> HealthAnswer:
-        """Show the health of the memory: five metrics, the score, its reasons and the next step.
+    ) -> RememberAnswer:
+        """Remember a text, so that recall finds it by its words and by its meaning.
 
-        Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request.
-        AGENT and LEAD may name their own crew only.
+        Recorded as an entry of type `memory.remembered`. Its summary is the text on one line, cut to 2,000
+        characters; a longer text is stored whole in `payload.text`. With a token of all workspaces, the first
+        entry of a workspace creates it.
 
         Args:
-            crew_id: The crew; the whole workspace if absent.
-            profile: The formulas: seed, or legacy for comparison.
-            history: Also the snapshots of this number of days, newest first.
+            text: The text to remember, up to the size of an entry (256 KiB).
+            kind: Kind of the text: preference, decision, fact …
+            about: The person or thing that it is about.
+            aliases: Other words that recall finds it by.
+            supersedes: Ids of entries that no longer count because of this one.
+            valid_at: Time from which it is true, if that is not now.
+            data_subject_id: The person whose personal data this is.
+            entry_id: Id of the entry; sending the same id and text again stores nothing.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        return self._operate(HEALTH, locals())
-
-    def measure_health(
-        self,
-        *,
-        crew_id: str | None = None,
-        profile: Literal["seed", "legacy"] = "seed",
-        history: int = 0,
-        workspace_id: str | None = None,
-    ) -> HealthAnswer:
-        """Measure the health of the memory now.
-
-        Runs the health sweep and answers with its snapshot.
-
-        Args:
-            crew_id: The crew; the whole workspace if absent.
-            profile: The formulas: seed, or legacy for comparison.
-            history: Also the snapshots of this number of days, newest first.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(MEASURE_HEALTH, locals())
-
-    def relate(
-        self,
-        entry_id: str,
-        dst_entry_id: str,
-        relation: Literal["similar", "supports", "contradicts", "supersedes"],
-        *,
-        weight: float = 1.0,
-        reason: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RelationAnswer:
-        """Assert a relation between two entries; it overrides what reactors found.
-
-        An AGENT may assert contradicts and supports, between entries that it may read. ``supersedes`` leads from
-        the entry that holds now to the one that it retires.
-
-        Args:
-            entry_id: Id of the entry.
-            dst_entry_id: Id of the other one.
-            relation: similar, supports, contradicts (also: refutes) or supersedes.
-            weight: Weight of the relation, above 0 and at most 1.
-            reason: The reason; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(RELATE, locals())
-
-    def unrelate(
-        self,
-        entry_id: str,
-        dst_entry_id: str,
-        relation: Literal["similar", "supports", "contradicts", "supersedes"],
-        *,
-        reason: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> RelationAnswer:
-        """Retract a relation; no reactor restores it.
-
-        For OWNER and ADMIN, and for the agent that alone asserted it.
-
-        Args:
-            entry_id: Id of the entry.
-            dst_entry_id: Id of the other one.
-            relation: similar, supports, contradicts (also: refutes) or supersedes.
-            reason: The reason; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(UNRELATE, locals())
-
-    def graph(
-        self,
-        entry_id: str,
-        *,
-        depth: int = 1,
-        relation: Literal["similar", "supports", "contradicts", "supersedes"] | None = None,
-        limit: int = 50,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> GraphAnswer:
-        """Show the entries related to an entry, and the relations between them.
-
-        Only entries that the token may read.
-
-        Args:
-            entry_id: Id of the entry.
-            depth: Hops.
-            relation: Only this relation.
-            limit: Most entries.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(GRAPH, locals())
-
-    def register_agent(
-        self,
-        agent_id: str,
-        *,
-        name: str | None = None,
-        role: Literal["agent", "lead"] = "agent",
-        crew_id: str | None = None,
-        memory_enabled: bool = False,
-        memory_budget_chars: int | None = None,
-        memory_walk_depth: int = 0,
-        settings: Mapping[str, Any] | None = None,
-        workspace_id: str | None = None,
-    ) -> AgentAnswer:
-        """Register an agent with its settings; a setting that is left out gets its default.
-
-        Args:
-            agent_id: Id of the agent.
-            name: Name for people.
-            role: Its role in the crew: agent or lead.
-            crew_id: Its crew.
-            memory_enabled: Whether its memory documents are written, searched and put into its prompt.
-            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
-            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
-            settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(REGISTER_AGENT, locals())
-
-    def update_agent(
-        self,
-        agent_id: str,
-        *,
-        name: str | None = None,
-        role: Literal["agent", "lead"] | None = None,
-        crew_id: str | None = None,
-        memory_enabled: bool | None = None,
-        memory_budget_chars: int | None = None,
-        memory_walk_depth: int | None = None,
-        settings: Mapping[str, Any] | None = None,
-        workspace_id: str | None = None,
-    ) -> AgentAnswer:
-        """Change the given settings of a registered agent and keep the others.
-
-        Args:
-            agent_id: Id of the agent.
-            name: Name for people.
-            role: Its role in the crew: agent or lead.
-            crew_id: Its crew.
-            memory_enabled: Whether its memory documents are written, searched and put into its prompt.
-            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
-            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
-            settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(UPDATE_AGENT, locals())
-
-    def agent(
-        self,
-        agent_id: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> AgentAnswer:
-        """Show the settings of an agent.
-
-        OWNER and ADMIN may read those of any agent, others their own.
-
-        Args:
-            agent_id: Id of the agent.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(AGENT, locals())
-
-    def agents(
-        self,
-        *,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> AgentsAnswer:
-        """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
-
-        Args:
-            crew_id: Only agents of this crew.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(AGENTS, locals())
-
-    def register_crew(
-        self,
-        crew_id: str,
-        *,
-        name: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-        workspace_id: str | None = None,
-    ) -> CrewAnswer:
-        """Register a crew with its settings; a setting that is left out gets its default.
-
-        Args:
-            crew_id: Id of the crew.
-            name: Name for people.
-            settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(REGISTER_CREW, locals())
-
-    def update_crew(
-        self,
-        crew_id: str,
-        *,
-        name: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-        expected_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> CrewAnswer:
-        """Change the given settings of a registered crew and keep the others.
-
-        The settings are merged by the service, key by key, so that two changes at once both count; a key with
-        ``null`` is removed. ``expected_seq`` refuses the change if the crew was registered again meanwhile.
-
-        Args:
-            crew_id: Id of the crew.
-            name: Name for people.
-            settings: Further settings, a JSON object.
-            expected_seq: The ``seq`` of the registration that was read.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(UPDATE_CREW, locals())
-
-    def crew(
-        self,
-        crew_id: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> CrewAnswer:
-        """Show the settings of a crew and its registered agents.
-
-        OWNER and ADMIN may read those of any crew, others those of their own.
-
-        Args:
-            crew_id: Id of the crew.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(CREW, locals())
-
-    def crews(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> CrewsAnswer:
-        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(CREWS, locals())
+        return self._operate(REMEMBER, locals())
 
     def document_read(
         self,
@@ -1197,42 +736,6 @@ class Operations:
         """
         return self._operate(DOCUMENT_RETRACT, locals())
 
-    def memory_block(
-        self,
-        *,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        max_chars: int | None = None,
-        remembered_tokens: int | None = None,
-        query: str | None = None,
-        opener: str | None = None,
-        session: str | None = None,
-        as_of: int | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> MemoryBlockAnswer:
-        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins, remembered notes.
-
-        Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is
-        off.
-
-        Args:
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
-                15,000. Persona, peer context, notice and instructions do not count toward it.
-            remembered_tokens: Budget of remembered notes in tokens, 0 for none; the setting of the workspace if
-                absent, else 1,000. They do not count toward max_chars.
-            query: Subject of the session; if not all topics fit, they are ranked by it.
-            opener: The person who opened the session; the block contains their operator model and peer card if
-                the token speaks for the person, or the session was opened by the person.
-            session: The session (trace_id): shows that the opener opened it with the agent.
-            as_of: Any sequence: the block as it was right after this sequence.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(MEMORY_BLOCK, locals())
-
     def memory_file(
         self,
         command: Literal["view", "create", "str_replace", "insert", "delete", "rename"],
@@ -1274,53 +777,109 @@ class Operations:
         """
         return self._operate(MEMORY_FILE, locals())
 
-    def export_bundle(
+    def document_search(
         self,
+        query: str,
         *,
+        limit: int = 10,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        tier: str | None = None,
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
-    ) -> BundleAnswer:
-        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+    ) -> DocumentSearchAnswer:
+        """Search memory documents, best first.
 
-        Documents that the injection scanners block, operator models and peer cards are left out.
+        Finds chunks of documents by words, and by meaning if an embedding model is active. With `both`, chunks of
+        agent and crew are ranked together. Without a crew, `crew` is answered with 503 and `both` searches the
+        agent's documents.
 
         Args:
-            agent_id: The agent.
-            crew_id: The crew.
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Maximum number of hits, up to 50; a value below 1 counts as 10.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
+                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
+            tier: Only documents of this tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        return self._operate(EXPORT_BUNDLE, locals())
+        return self._operate(DOCUMENT_SEARCH, locals())
 
-    def import_bundle(
+    def document_index(
         self,
-        documents: Sequence[Mapping[str, Any]],
         *,
+        scope: Literal["agent", "crew", "both"] = "agent",
         agent_id: str | None = None,
         crew_id: str | None = None,
-        apply: bool = False,
-        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
-        group: str | None = None,
-        person: str | None = None,
+        min_seq: int | None = None,
         workspace_id: str | None = None,
-    ) -> ImportBundleAnswer:
-        """Plan the import of a bundle; with ``apply``, write it.
-
-        Each document is replaced, not merged. A refused document does not prevent the others from being written.
+    ) -> DocumentIndexAnswer:
+        """Show the state of the search index of memory documents.
 
         Args:
-            documents: The files of the bundle.
-            agent_id: The agent that gets documents of an agent.
-            crew_id: The crew that gets documents of a crew; if absent, these are skipped.
-            apply: Write the documents; otherwise the answer is only the plan.
-            format: okf, crewship, nanoclaw or openclaw; recognised by the files if absent.
-            group: For nanoclaw: the group to import, if there are several.
-            person: The person that a card (USER.md) is about.
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
+                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
-        return self._operate(IMPORT_BUNDLE, locals())
+        return self._operate(DOCUMENT_INDEX, locals())
+
+    def document_reindex(
+        self,
+        *,
+        scope: Literal["agent", "crew", "both"] = "agent",
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DocumentIndexAnswer:
+        """Load the search index of memory documents again; returns its state.
+
+        The index follows every write, so this is normally not needed.
+
+        Args:
+            scope: `agent`: the agent's own documents, `crew`: its crew's, or `both`. OWNER and ADMIN name the
+                agent in agent_id and the crew in crew_id; the crew of a named agent is not looked up.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(DOCUMENT_REINDEX, locals())
+
+    def search_memory(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        scope: Literal["own", "crew_shared", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> SearchMemoryAnswer:
+        """Search memory documents and the journal together.
+
+        The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so
+        on. Each hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's,
+        too, for a LEAD; an AGENT gets the documents of its crew and its own entries; `workspace` searches
+        everything.
+
+        Args:
+            query: A question or words. Quotes and operators are read as blanks.
+            limit: Maximum number of hits, up to 50; a value below 1 counts as 10.
+            scope: own, crew_shared or workspace. If absent, the token's role decides.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew; AGENT and LEAD may name their own only.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(SEARCH_MEMORY, locals())
 
     def memory_config(
         self,
@@ -1394,6 +953,853 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(SWEEP_VERSIONS, locals())
+
+    def export_bundle(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BundleAnswer:
+        """Export the memory documents of an agent, of a crew, or of both as a bundle of plain files.
+
+        Documents that the injection scanners block, operator models and peer cards are left out.
+
+        Args:
+            agent_id: The agent.
+            crew_id: The crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(EXPORT_BUNDLE, locals())
+
+    def import_bundle(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        apply: bool = False,
+        format: Literal["okf", "crewship", "nanoclaw", "openclaw"] | None = None,
+        group: str | None = None,
+        person: str | None = None,
+        workspace_id: str | None = None,
+    ) -> ImportBundleAnswer:
+        """Plan the import of a bundle; with ``apply``, write it.
+
+        Each document is replaced, not merged. A refused document does not prevent the others from being written.
+
+        Args:
+            documents: The files of the bundle.
+            agent_id: The agent that gets documents of an agent.
+            crew_id: The crew that gets documents of a crew; if absent, these are skipped.
+            apply: Write the documents; otherwise the answer is only the plan.
+            format: okf, crewship, nanoclaw or openclaw; recognised by the files if absent.
+            group: For nanoclaw: the group to import, if there are several.
+            person: The person that a card (USER.md) is about.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(IMPORT_BUNDLE, locals())
+
+    def retract(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        stale: bool = False,
+        superseded_by: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Retract an entry: it stays in the journal and does not count any more.
+
+        For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
+        marks the entry and ranks it last; ``mode: inject`` leaves it out.
+
+        Args:
+            entry_id: The entry.
+            reason: The reason; it is recorded.
+            stale: The entry was true and is out of date.
+            superseded_by: Id of the entry that replaces it.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(RETRACT, locals())
+
+    def restore(
+        self,
+        entry_id: str,
+        reason: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RetractionAnswer:
+        """Restore a retracted entry, or one that the update rule found outdated: it counts again.
+
+        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
+        retracted itself. No reactor finds the same update again.
+
+        Args:
+            entry_id: The entry.
+            reason: The reason; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(RESTORE, locals())
+
+    def set_priority(
+        self,
+        entry_id: str,
+        priority: Literal["normal", "high", "pin", "permanent"],
+        reason: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PriorityAnswer:
+        """Set the live priority of an entry.
+
+        Recorded as ``memory.priority_changed``; the entry itself does not change. The new priority affects the
+        entry's importance from the next decay on (`crew-journal sweep decay` runs one now).
+
+        Args:
+            entry_id: The entry.
+            priority: normal, high, pin or permanent.
+            reason: The reason; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(SET_PRIORITY, locals())
+
+    def health(
+        self,
+        *,
+        crew_id: str | None = None,
+        profile: Literal["seed", "legacy"] = "seed",
+        history: int = 0,
+        workspace_id: str | None = None,
+    ) -> HealthAnswer:
+        """Show the health of the memory: five metrics, the score, its reasons and the next step.
+
+        Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request.
+        AGENT and LEAD may name their own crew only.
+
+        Args:
+            crew_id: The crew; the whole workspace if absent.
+            profile: The formulas: seed, or legacy for comparison.
+            history: Also the snapshots of this number of days, newest first.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(HEALTH, locals())
+
+    def measure_health(
+        self,
+        *,
+        crew_id: str | None = None,
+        profile: Literal["seed", "legacy"] = "seed",
+        history: int = 0,
+        workspace_id: str | None = None,
+    ) -> HealthAnswer:
+        """Measure the health of the memory now.
+
+        Runs the health sweep and answers with its snapshot.
+
+        Args:
+            crew_id: The crew; the whole workspace if absent.
+            profile: The formulas: seed, or legacy for comparison.
+            history: Also the snapshots of this number of days, newest first.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(MEASURE_HEALTH, locals())
+
+    def relate(
+        self,
+        entry_id: str,
+        dst_entry_id: str,
+        relation: Literal["similar", "supports", "contradicts", "supersedes"],
+        *,
+        weight: float = 1.0,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RelationAnswer:
+        """Assert a relation between two entries; it overrides what reactors found.
+
+        An AGENT may assert contradicts and supports, between entries that it may read. ``supersedes`` leads from
+        the entry that holds now to the one that it retires.
+
+        Args:
+            entry_id: Id of the entry.
+            dst_entry_id: Id of the other one.
+            relation: similar, supports, contradicts (also: refutes) or supersedes.
+            weight: Weight of the relation, above 0 and at most 1.
+            reason: The reason; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(RELATE, locals())
+
+    def unrelate(
+        self,
+        entry_id: str,
+        dst_entry_id: str,
+        relation: Literal["similar", "supports", "contradicts", "supersedes"],
+        *,
+        reason: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RelationAnswer:
+        """Retract a relation; no reactor restores it.
+
+        For OWNER and ADMIN, and for the agent that alone asserted it.
+
+        Args:
+            entry_id: Id of the entry.
+            dst_entry_id: Id of the other one.
+            relation: similar, supports, contradicts (also: refutes) or supersedes.
+            reason: The reason; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(UNRELATE, locals())
+
+    def graph(
+        self,
+        entry_id: str,
+        *,
+        depth: int = 1,
+        relation: Literal["similar", "supports", "contradicts", "supersedes"] | None = None,
+        limit: int = 50,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> GraphAnswer:
+        """Show the entries related to an entry, and the relations between them.
+
+        Only entries that the token may read.
+
+        Args:
+            entry_id: Id of the entry.
+            depth: Hops.
+            relation: Only this relation.
+            limit: Most entries.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(GRAPH, locals())
+
+    def create_token(
+        self,
+        role: Literal["OWNER", "ADMIN", "LEAD", "AGENT"],
+        *,
+        workspace_id: str | None = None,
+        all_workspaces: bool = False,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        label: str = "",
+        nats: bool = False,
+        may_publish: Sequence[str] = (),
+        speaks_for: Sequence[str] = (),
+        expires_at: datetime | None = None,
+    ) -> TokenCreatedAnswer:
+        """Create a token; only this answer holds its secret.
+
+        With ``nats``, the secret is also a NATS password, and ``nats_access`` holds address, user and subject.
+
+        Args:
+            role: OWNER, ADMIN, LEAD or AGENT.
+            workspace_id: Its workspace; `default` if absent.
+            all_workspaces: For OWNER: valid for all workspaces; each request names one.
+            crew_id: Its crew; LEAD needs one.
+            agent_id: Its agent; LEAD and AGENT need one.
+            label: Purpose of the token.
+            nats: For LEAD and AGENT: also make it a NATS password.
+            may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
+            speaks_for: Persons whose own words it submits, such as user:maria. For LEAD and AGENT also further
+                actors that it may speak for, such as keeper or keeper:gate.
+            expires_at: When it expires; never if absent.
+        """
+        return self._operate(CREATE_TOKEN, locals())
+
+    def tokens(
+        self,
+        *,
+        workspace_id: str | None = None,
+    ) -> TokensAnswer:
+        """List tokens: ids, bindings, grants and times, without secrets.
+
+        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
+
+        Args:
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(TOKENS, locals())
+
+    def revoke_token(
+        self,
+        token_id: str,
+    ) -> TokenRevokedAnswer:
+        """Revoke a token; it is refused from now on.
+
+        Its live tails and its NATS connections are closed.
+
+        Args:
+            token_id: Its id, as `token list` prints it.
+        """
+        return self._operate(REVOKE_TOKEN, locals())
+
+    def broker(
+        self,
+    ) -> BrokerAnswer:
+        """Show the broker's address for reactors in other processes; the answer holds the service's password."""
+        return self._operate(BROKER, locals())
+
+    def register_agent(
+        self,
+        agent_id: str,
+        *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] = "agent",
+        crew_id: str | None = None,
+        memory_enabled: bool = False,
+        memory_budget_chars: int | None = None,
+        memory_walk_depth: int = 0,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Register an agent with its settings; a setting that is left out gets its default.
+
+        Args:
+            agent_id: Id of the agent.
+            name: Name for people.
+            role: Its role in the crew: agent or lead.
+            crew_id: Its crew.
+            memory_enabled: Whether its memory documents are written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
+            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(REGISTER_AGENT, locals())
+
+    def update_agent(
+        self,
+        agent_id: str,
+        *,
+        name: str | None = None,
+        role: Literal["agent", "lead"] | None = None,
+        crew_id: str | None = None,
+        memory_enabled: bool | None = None,
+        memory_budget_chars: int | None = None,
+        memory_walk_depth: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Change the given settings of a registered agent and keep the others.
+
+        Args:
+            agent_id: Id of the agent.
+            name: Name for people.
+            role: Its role in the crew: agent or lead.
+            crew_id: Its crew.
+            memory_enabled: Whether its memory documents are written, searched and put into its prompt.
+            memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
+            memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(UPDATE_AGENT, locals())
+
+    def agent(
+        self,
+        agent_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentAnswer:
+        """Show the settings of an agent.
+
+        OWNER and ADMIN may read those of any agent, others their own.
+
+        Args:
+            agent_id: Id of the agent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(AGENT, locals())
+
+    def agents(
+        self,
+        *,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> AgentsAnswer:
+        """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
+
+        Args:
+            crew_id: Only agents of this crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(AGENTS, locals())
+
+    def register_crew(
+        self,
+        crew_id: str,
+        *,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Register a crew with its settings; a setting that is left out gets its default.
+
+        Args:
+            crew_id: Id of the crew.
+            name: Name for people.
+            settings: Further settings, a JSON object.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(REGISTER_CREW, locals())
+
+    def update_crew(
+        self,
+        crew_id: str,
+        *,
+        name: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        expected_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Change the given settings of a registered crew and keep the others.
+
+        The settings are merged by the service, key by key, so that two changes at once both count; a key with
+        ``null`` is removed. ``expected_seq`` refuses the change if the crew was registered again meanwhile.
+
+        Args:
+            crew_id: Id of the crew.
+            name: Name for people.
+            settings: Further settings, a JSON object.
+            expected_seq: The ``seq`` of the registration that was read.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(UPDATE_CREW, locals())
+
+    def crew(
+        self,
+        crew_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewAnswer:
+        """Show the settings of a crew and its registered agents.
+
+        OWNER and ADMIN may read those of any crew, others those of their own.
+
+        Args:
+            crew_id: Id of the crew.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(CREW, locals())
+
+    def crews(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CrewsAnswer:
+        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(CREWS, locals())
+
+    def nudges(
+        self,
+        session_id: str,
+        *,
+        agent_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> NudgesAnswer:
+        """Print the nudges that are due for a session, one per line, for use in the user turn.
+
+        Each kind is offered at most once per session. Most answers are empty.
+
+        Args:
+            session_id: The session.
+            agent_id: The agent, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(NUDGES, locals())
+
+    def workspace_settings(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> WorkspaceSettingsAnswer:
+        """Show the settings of a workspace, or the defaults if it has none.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(WORKSPACE_SETTINGS, locals())
+
+    def configure_workspace(
+        self,
+        *,
+        cost_nudge_usd: float | None = None,
+        embed_chat: bool | None = None,
+        palace_ingest: bool | None = None,
+        evidence_floor: float | None = None,
+        review_rules: bool | None = None,
+        context_budget_tokens: int | None = None,
+        context_system_tokens: int | None = None,
+        remembered_tokens: int | None = None,
+        salience_weights: Mapping[str, Any] | None = None,
+        episodic_ttl_hours: float | None = None,
+        reset: Sequence[
+            Literal[
+                "cost_nudge_usd",
+                "embed_chat",
+                "palace_ingest",
+                "evidence_floor",
+                "review_rules",
+                "context_budget_tokens",
+                "context_system_tokens",
+                "remembered_tokens",
+                "salience_weights",
+                "episodic_ttl_hours",
+            ]
+        ] = (),
+        workspace_id: str | None = None,
+    ) -> WorkspaceSettingsAnswer:
+        """Change the settings of a workspace that are given.
+
+        Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
+        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; switched off,
+        vectors are kept.
+
+        Args:
+            cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
+            embed_chat: Whether chat.* and message.posted entries get vectors, older ones included, so that recall
+                finds them by meaning; they do unless it is switched off.
+            palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
+            evidence_floor: Confidence below which recall in mode inject leaves out a hit.
+            review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
+            context_budget_tokens: Tokens of a whole assembled context.
+            context_system_tokens: Tokens of a context that are reserved for the system's text.
+            remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
+            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
+                usage, freshness, and half_life_hours of recency.
+            episodic_ttl_hours: Hours for which queries return episodes.
+            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(CONFIGURE_WORKSPACE, locals())
+
+    def calibrate(
+        self,
+        *,
+        receipts: int = 5000,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CalibrateAnswer:
+        """Propose an evidence floor from the hits that recall returned and those that were used.
+
+        Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
+        the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
+        rendered do not count as used. The floor is not changed: `workspace settings --evidence-floor` sets it.
+        Recalls of both modes count; of a recall in mode inject, only the hits above its own floor are known.
+
+        Args:
+            receipts: Maximum number of receipts to replay, the newest first.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(CALIBRATE, locals())
+
+    def workspaces(
+        self,
+        *,
+        min_seq: int | None = None,
+    ) -> WorkspacesAnswer:
+        """List the workspaces that the token may read, with the number of their entries and the time of the last one.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+        """
+        return self._operate(WORKSPACES, locals())
+
+    def context_assemble(
+        self,
+        prompt: str,
+        *,
+        query: str | None = None,
+        system: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        conversation: Sequence[Mapping[str, Any]] = (),
+        run_id: str | None = None,
+        step: int | None = None,
+        max_steps: int | None = None,
+        phase: Literal["planning", "executing", "reviewing"] | None = None,
+        budget_tokens: int | None = None,
+        system_tokens: int | None = None,
+        namespace: str | None = None,
+        now: str | None = None,
+        record: bool = True,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ContextAnswer:
+        """Assemble the context of a prompt within a budget of tokens, with the cost of each part and what was left out.
+
+        Facts, recalled entries (mode search), drawers, memory documents, procedures and the run's working memory
+        compete by salience; weaker ones, marked, fill what these leave. The same request with the same `now` at
+        the same `view_seq` gives the same bytes (`record` false).
+
+        Args:
+            prompt: The user's prompt.
+            query: The query for the search of memory; the beginning of the prompt if absent.
+            system: System and safety instructions; never cut.
+            tools: Schemas of tools, the most useful first.
+            conversation: Earlier messages, oldest first: role and content.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            step: The step of the run, from 0; with max_steps it gives the phase.
+            max_steps: Maximum number of steps of the run.
+            phase: planning, executing or reviewing.
+            budget_tokens: Tokens of the whole context; the setting of the workspace or the node if absent.
+            system_tokens: Tokens reserved for the system's text; the setting of the workspace or the node if
+                absent, and of a budget that is smaller than the setting's the same share.
+            namespace: Only facts of this namespace; facts of all namespaces if absent.
+            now: RFC 3339 time as of which it is assembled; now if absent.
+            record: Record the memories in the context, so that they count as used.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(CONTEXT_ASSEMBLE, locals())
+
+    def memory_block(
+        self,
+        *,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        max_chars: int | None = None,
+        remembered_tokens: int | None = None,
+        query: str | None = None,
+        opener: str | None = None,
+        session: str | None = None,
+        as_of: int | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> MemoryBlockAnswer:
+        """Build the memory block for an agent's prompt: its memory, its crew's, the workspace's, pins, remembered notes.
+
+        Text that the injection scanners block is replaced by a notice. The text is empty if the agent's memory is
+        off.
+
+        Args:
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            max_chars: Budget of the memories in characters; that of the agent's registration if absent, else
+                15,000. Persona, peer context, notice and instructions do not count toward it.
+            remembered_tokens: Budget of remembered notes in tokens, 0 for none; the setting of the workspace if
+                absent, else 1,000. They do not count toward max_chars.
+            query: Subject of the session; if not all topics fit, they are ranked by it.
+            opener: The person who opened the session; the block contains their operator model and peer card if
+                the token speaks for the person, or the session was opened by the person.
+            session: The session (trace_id): shows that the opener opened it with the agent.
+            as_of: Any sequence: the block as it was right after this sequence.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(MEMORY_BLOCK, locals())
+
+    def layered_write(
+        self,
+        kind: Literal["fact", "procedure"],
+        *,
+        namespace: str = "",
+        subject: str | None = None,
+        predicate: str = "is",
+        object: str | None = None,
+        text: str | None = None,
+        confidence: float = 1.0,
+        fact_type: Literal["permanent", "stable", "default", "volatile"] = "default",
+        half_life_hours: float | None = None,
+        single_valued: bool = False,
+        valid_from: str | None = None,
+        valid_to: str | None = None,
+        source_drawer_id: str | None = None,
+        source_entry_id: str | None = None,
+        name: str | None = None,
+        content: str | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredWriteAnswer:
+        """Write a fact or a procedure.
+
+        A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that
+        exists and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
+        text; each write is a version of the document `procedures/<name>.md`.
+
+        Args:
+            kind: fact or procedure.
+            namespace: For a fact: facts of different namespaces never contradict each other.
+            subject: For a fact: what it is about.
+            predicate: For a fact: how subject and object relate.
+            object: For a fact: the value, or the other entity.
+            text: For a fact: its wording; subject, predicate and object if absent.
+            confidence: For a fact: how certain it is, 0 to 1.
+            fact_type: For a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
+                volatile in 1.
+            half_life_hours: For a fact: its own half-life, in hours.
+            single_valued: For a fact: the subject has one value of the predicate at a time.
+            valid_from: For a fact: date from which it holds.
+            valid_to: For a fact: last date on which it holds.
+            source_drawer_id: For a fact: the drawer that it was taken from.
+            source_entry_id: For a fact: the entry that it was taken from.
+            name: For a procedure: its name, such as deploy-checkout.
+            content: For a procedure: the whole text, Markdown.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(LAYERED_WRITE, locals())
+
+    def layered_read(
+        self,
+        kind: Literal["fact", "procedure", "working"],
+        name: str,
+        *,
+        version: int | None = None,
+        scope: Literal["agent", "crew", "workspace"] | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredReadAnswer:
+        """Read a fact by its id, a procedure by its name, or the working memory of a run.
+
+        Working memory holds the entries of a run until it ends; it is empty after `run.completed`, `run.failed`
+        or `run.cancelled`.
+
+        Args:
+            kind: fact, procedure or working.
+            name: The fact's id, the procedure's name, or the run.
+            version: For a procedure: the version after the write with this sequence.
+            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(LAYERED_READ, locals())
+
+    def layered_query(
+        self,
+        kind: Literal["episode", "fact", "procedure"],
+        *,
+        text: str | None = None,
+        namespace: str | None = None,
+        run_id: str | None = None,
+        types: Sequence[str] = (),
+        limit: int = 20,
+        now: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LayeredQueryAnswer:
+        """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
+
+        Episodes are newest first, without those older than the time to live, if one is set. Facts are in the
+        order of their salience, whose parts are returned; stale ones are included. Procedures are those whose
+        name contains `text`.
+
+        Args:
+            kind: episode, fact or procedure.
+            text: A query for facts, or a part of a procedure's name; all if absent.
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
+            types: For episodes: entry types, run.completed; repeatable.
+            limit: Most results.
+            now: RFC 3339 time as of which salience is computed; now if absent.
+            agent_id: The agent whose memory it is, for OWNER and ADMIN.
+            crew_id: The crew whose memory it is, for OWNER and ADMIN.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(LAYERED_QUERY, locals())
+
+    def fact_verify(
+        self,
+        fact_id: str,
+        *,
+        confidence: float | None = None,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Record that a fact was checked and holds; its freshness is 1 again. `kg invalidate` ends one that does not hold.
+
+        Args:
+            fact_id: The fact.
+            confidence: New confidence of the fact; unchanged if absent.
+            note: How it was checked; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(FACT_VERIFY, locals())
+
+    def fact_request_verification(
+        self,
+        fact_id: str,
+        *,
+        note: str = "",
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactVerifyAnswer:
+        """Ask for a verification of a fact; `layered conflicts` lists it until it is verified.
+
+        Args:
+            fact_id: The fact.
+            note: The reason; it is recorded.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(FACT_REQUEST_VERIFICATION, locals())
+
+    def fact_conflicts(
+        self,
+        *,
+        namespace: str | None = None,
+        now: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> FactConflictsAnswer:
+        """List facts that contradict each other and facts whose verification is requested.
+
+        Args:
+            namespace: Namespace of facts; that of the knowledge graph if empty.
+            now: RFC 3339 time as of which facts hold; now if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(FACT_CONFLICTS, locals())
 
     def kg_add(
         self,
@@ -1744,54 +2150,6 @@ class Operations:
         """
         return self._operate(PALACE_RECALL, locals())
 
-    def palace_render(
-        self,
-        query: str,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-        limit: int = 5,
-        wing: str | None = None,
-        room: str | None = None,
-        recipe: Literal["default", "palace-seed"] = "default",
-    ) -> PalaceTextAnswer:
-        """Search the drawers and show what was found as a text of at most 14,000 characters.
-
-        One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The
-        hits count as read.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-            query: The question, or any text.
-            limit: Most hits, at most 50.
-            wing: Only this wing.
-            room: Only this room.
-            recipe: How the hits are ranked.
-        """
-        return self._operate(PALACE_RENDER, locals())
-
-    def palace_context(
-        self,
-        *,
-        messages: Sequence[Mapping[str, Any]] = (),
-        wing: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> PalaceTextAnswer:
-        """Show identity, essential story and the newest messages as a text of at most 14,000 characters.
-
-        Memory has precedence; each message has at most 500 characters. Without memory and messages the text is
-        empty.
-
-        Args:
-            messages: Messages so far, oldest first: role, name and text.
-            wing: Only this wing.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(PALACE_CONTEXT, locals())
-
     def add_drawer(
         self,
         wing: str,
@@ -1963,6 +2321,54 @@ class Operations:
         """
         return self._operate(PALACE_INGEST, locals())
 
+    def palace_render(
+        self,
+        query: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+        limit: int = 5,
+        wing: str | None = None,
+        room: str | None = None,
+        recipe: Literal["default", "palace-seed"] = "default",
+    ) -> PalaceTextAnswer:
+        """Search the drawers and show what was found as a text of at most 14,000 characters.
+
+        One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The
+        hits count as read.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            query: The question, or any text.
+            limit: Most hits, at most 50.
+            wing: Only this wing.
+            room: Only this room.
+            recipe: How the hits are ranked.
+        """
+        return self._operate(PALACE_RENDER, locals())
+
+    def palace_context(
+        self,
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        wing: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> PalaceTextAnswer:
+        """Show identity, essential story and the newest messages as a text of at most 14,000 characters.
+
+        Memory has precedence; each message has at most 500 characters. Without memory and messages the text is
+        empty.
+
+        Args:
+            messages: Messages so far, oldest first: role, name and text.
+            wing: Only this wing.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(PALACE_CONTEXT, locals())
+
     def traverse(
         self,
         start_room: str,
@@ -2091,235 +2497,6 @@ class Operations:
             workspace_id: The workspace, for a token of all workspaces; `default` if absent.
         """
         return self._operate(FOLLOW_TUNNELS, locals())
-
-    def layered_write(
-        self,
-        kind: Literal["fact", "procedure"],
-        *,
-        namespace: str = "",
-        subject: str | None = None,
-        predicate: str = "is",
-        object: str | None = None,
-        text: str | None = None,
-        confidence: float = 1.0,
-        fact_type: Literal["permanent", "stable", "default", "volatile"] = "default",
-        half_life_hours: float | None = None,
-        single_valued: bool = False,
-        valid_from: str | None = None,
-        valid_to: str | None = None,
-        source_drawer_id: str | None = None,
-        source_entry_id: str | None = None,
-        name: str | None = None,
-        content: str | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> LayeredWriteAnswer:
-        """Write a fact or a procedure.
-
-        A fact (`kind` fact) needs `subject` and `object`; it is a fact of the knowledge graph. Writing one that
-        exists and has no end verifies it. A procedure (`kind` procedure) needs `name` and `content`, the whole
-        text; each write is a version of the document `procedures/<name>.md`.
-
-        Args:
-            kind: fact or procedure.
-            namespace: For a fact: facts of different namespaces never contradict each other.
-            subject: For a fact: what it is about.
-            predicate: For a fact: how subject and object relate.
-            object: For a fact: the value, or the other entity.
-            text: For a fact: its wording; subject, predicate and object if absent.
-            confidence: For a fact: how certain it is, 0 to 1.
-            fact_type: For a fact: how fast it goes stale: permanent never, stable in 180 days, default in 30,
-                volatile in 1.
-            half_life_hours: For a fact: its own half-life, in hours.
-            single_valued: For a fact: the subject has one value of the predicate at a time.
-            valid_from: For a fact: date from which it holds.
-            valid_to: For a fact: last date on which it holds.
-            source_drawer_id: For a fact: the drawer that it was taken from.
-            source_entry_id: For a fact: the entry that it was taken from.
-            name: For a procedure: its name, such as deploy-checkout.
-            content: For a procedure: the whole text, Markdown.
-            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(LAYERED_WRITE, locals())
-
-    def layered_read(
-        self,
-        kind: Literal["fact", "procedure", "working"],
-        name: str,
-        *,
-        version: int | None = None,
-        scope: Literal["agent", "crew", "workspace"] | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> LayeredReadAnswer:
-        """Read a fact by its id, a procedure by its name, or the working memory of a run.
-
-        Working memory holds the entries of a run until it ends; it is empty after `run.completed`, `run.failed`
-        or `run.cancelled`.
-
-        Args:
-            kind: fact, procedure or working.
-            name: The fact's id, the procedure's name, or the run.
-            version: For a procedure: the version after the write with this sequence.
-            scope: Owner of the document: the agent, its crew or the workspace; the default depends on the tier.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(LAYERED_READ, locals())
-
-    def layered_query(
-        self,
-        kind: Literal["episode", "fact", "procedure"],
-        *,
-        text: str | None = None,
-        namespace: str | None = None,
-        run_id: str | None = None,
-        types: Sequence[str] = (),
-        limit: int = 20,
-        now: str | None = None,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> LayeredQueryAnswer:
-        """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
-
-        Episodes are newest first, without those older than the time to live, if one is set. Facts are in the
-        order of their salience, whose parts are returned; stale ones are included. Procedures are those whose
-        name contains `text`.
-
-        Args:
-            kind: episode, fact or procedure.
-            text: A query for facts, or a part of a procedure's name; all if absent.
-            namespace: Namespace of facts; that of the knowledge graph if empty.
-            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
-            types: For episodes: entry types, run.completed; repeatable.
-            limit: Most results.
-            now: RFC 3339 time as of which salience is computed; now if absent.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(LAYERED_QUERY, locals())
-
-    def fact_verify(
-        self,
-        fact_id: str,
-        *,
-        confidence: float | None = None,
-        note: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> FactVerifyAnswer:
-        """Record that a fact was checked and holds; its freshness is 1 again. `kg invalidate` ends one that does not hold.
-
-        Args:
-            fact_id: The fact.
-            confidence: New confidence of the fact; unchanged if absent.
-            note: How it was checked; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(FACT_VERIFY, locals())
-
-    def fact_request_verification(
-        self,
-        fact_id: str,
-        *,
-        note: str = "",
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> FactVerifyAnswer:
-        """Ask for a verification of a fact; `layered conflicts` lists it until it is verified.
-
-        Args:
-            fact_id: The fact.
-            note: The reason; it is recorded.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(FACT_REQUEST_VERIFICATION, locals())
-
-    def fact_conflicts(
-        self,
-        *,
-        namespace: str | None = None,
-        now: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> FactConflictsAnswer:
-        """List facts that contradict each other and facts whose verification is requested.
-
-        Args:
-            namespace: Namespace of facts; that of the knowledge graph if empty.
-            now: RFC 3339 time as of which facts hold; now if absent.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(FACT_CONFLICTS, locals())
-
-    def context_assemble(
-        self,
-        prompt: str,
-        *,
-        query: str | None = None,
-        system: str = "",
-        tools: Sequence[Mapping[str, Any]] = (),
-        conversation: Sequence[Mapping[str, Any]] = (),
-        run_id: str | None = None,
-        step: int | None = None,
-        max_steps: int | None = None,
-        phase: Literal["planning", "executing", "reviewing"] | None = None,
-        budget_tokens: int | None = None,
-        system_tokens: int | None = None,
-        namespace: str | None = None,
-        now: str | None = None,
-        record: bool = True,
-        agent_id: str | None = None,
-        crew_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> ContextAnswer:
-        """Assemble the context of a prompt within a budget of tokens, with the cost of each part and what was left out.
-
-        Facts, recalled entries (mode search), drawers, memory documents, procedures and the run's working memory
-        compete by salience; weaker ones, marked, fill what these leave. The same request with the same `now` at
-        the same `view_seq` gives the same bytes (`record` false).
-
-        Args:
-            prompt: The user's prompt.
-            query: The query for the search of memory; the beginning of the prompt if absent.
-            system: System and safety instructions; never cut.
-            tools: Schemas of tools, the most useful first.
-            conversation: Earlier messages, oldest first: role and content.
-            run_id: A run: trace_id, actor_id or payload.run_id of its entries.
-            step: The step of the run, from 0; with max_steps it gives the phase.
-            max_steps: Maximum number of steps of the run.
-            phase: planning, executing or reviewing.
-            budget_tokens: Tokens of the whole context; the setting of the workspace or the node if absent.
-            system_tokens: Tokens reserved for the system's text; the setting of the workspace or the node if
-                absent, and of a budget that is smaller than the setting's the same share.
-            namespace: Only facts of this namespace; facts of all namespaces if absent.
-            now: RFC 3339 time as of which it is assembled; now if absent.
-            record: Record the memories in the context, so that they count as used.
-            agent_id: The agent whose memory it is, for OWNER and ADMIN.
-            crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(CONTEXT_ASSEMBLE, locals())
 
     def consolidate(
         self,
@@ -2713,192 +2890,6 @@ class Operations:
         """
         return self._operate(DROP_MODEL, locals())
 
-    def nudges(
-        self,
-        session_id: str,
-        *,
-        agent_id: str | None = None,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> NudgesAnswer:
-        """Print the nudges that are due for a session, one per line, for use in the user turn.
-
-        Each kind is offered at most once per session. Most answers are empty.
-
-        Args:
-            session_id: The session.
-            agent_id: The agent, for OWNER and ADMIN.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(NUDGES, locals())
-
-    def workspace_settings(
-        self,
-        *,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> WorkspaceSettingsAnswer:
-        """Show the settings of a workspace, or the defaults if it has none.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(WORKSPACE_SETTINGS, locals())
-
-    def configure_workspace(
-        self,
-        *,
-        cost_nudge_usd: float | None = None,
-        embed_chat: bool | None = None,
-        palace_ingest: bool | None = None,
-        evidence_floor: float | None = None,
-        review_rules: bool | None = None,
-        context_budget_tokens: int | None = None,
-        context_system_tokens: int | None = None,
-        remembered_tokens: int | None = None,
-        salience_weights: Mapping[str, Any] | None = None,
-        episodic_ttl_hours: float | None = None,
-        reset: Sequence[
-            Literal[
-                "cost_nudge_usd",
-                "embed_chat",
-                "palace_ingest",
-                "evidence_floor",
-                "review_rules",
-                "context_budget_tokens",
-                "context_system_tokens",
-                "remembered_tokens",
-                "salience_weights",
-                "episodic_ttl_hours",
-            ]
-        ] = (),
-        workspace_id: str | None = None,
-    ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace that are given.
-
-        Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; switched off,
-        vectors are kept.
-
-        Args:
-            cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
-            embed_chat: Whether chat.* and message.posted entries get vectors, older ones included, so that recall
-                finds them by meaning; they do unless it is switched off.
-            palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
-            evidence_floor: Confidence below which recall in mode inject leaves out a hit.
-            review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
-            context_budget_tokens: Tokens of a whole assembled context.
-            context_system_tokens: Tokens of a context that are reserved for the system's text.
-            remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
-            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
-                usage, freshness, and half_life_hours of recency.
-            episodic_ttl_hours: Hours for which queries return episodes.
-            reset: Settings to reset to their defaults, before the given ones are set; repeatable.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(CONFIGURE_WORKSPACE, locals())
-
-    def calibrate(
-        self,
-        *,
-        receipts: int = 5000,
-        min_seq: int | None = None,
-        workspace_id: str | None = None,
-    ) -> CalibrateAnswer:
-        """Propose an evidence floor from the hits that recall returned and those that were used.
-
-        Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
-        the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
-        rendered do not count as used. The floor is not changed: `workspace settings --evidence-floor` sets it.
-        Recalls of both modes count; of a recall in mode inject, only the hits above its own floor are known.
-
-        Args:
-            receipts: Maximum number of receipts to replay, the newest first.
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(CALIBRATE, locals())
-
-    def workspaces(
-        self,
-        *,
-        min_seq: int | None = None,
-    ) -> WorkspacesAnswer:
-        """List the workspaces that the token may read, with the number of their entries and the time of the last one.
-
-        Args:
-            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-        """
-        return self._operate(WORKSPACES, locals())
-
-    def create_token(
-        self,
-        role: Literal["OWNER", "ADMIN", "LEAD", "AGENT"],
-        *,
-        workspace_id: str | None = None,
-        all_workspaces: bool = False,
-        crew_id: str | None = None,
-        agent_id: str | None = None,
-        label: str = "",
-        nats: bool = False,
-        may_publish: Sequence[str] = (),
-        speaks_for: Sequence[str] = (),
-        expires_at: datetime | None = None,
-    ) -> TokenCreatedAnswer:
-        """Create a token; only this answer holds its secret.
-
-        With ``nats``, the secret is also a NATS password, and ``nats_access`` holds address, user and subject.
-
-        Args:
-            role: OWNER, ADMIN, LEAD or AGENT.
-            workspace_id: Its workspace; `default` if absent.
-            all_workspaces: For OWNER: valid for all workspaces; each request names one.
-            crew_id: Its crew; LEAD needs one.
-            agent_id: Its agent; LEAD and AGENT need one.
-            label: Purpose of the token.
-            nats: For LEAD and AGENT: also make it a NATS password.
-            may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
-            speaks_for: Persons whose own words it submits, such as user:maria. For LEAD and AGENT also further
-                actors that it may speak for, such as keeper or keeper:gate.
-            expires_at: When it expires; never if absent.
-        """
-        return self._operate(CREATE_TOKEN, locals())
-
-    def tokens(
-        self,
-        *,
-        workspace_id: str | None = None,
-    ) -> TokensAnswer:
-        """List tokens: ids, bindings, grants and times, without secrets.
-
-        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
-
-        Args:
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
-        """
-        return self._operate(TOKENS, locals())
-
-    def revoke_token(
-        self,
-        token_id: str,
-    ) -> TokenRevokedAnswer:
-        """Revoke a token; it is refused from now on.
-
-        Its live tails and its NATS connections are closed.
-
-        Args:
-            token_id: Its id, as `token list` prints it.
-        """
-        return self._operate(REVOKE_TOKEN, locals())
-
-    def broker(
-        self,
-    ) -> BrokerAnswer:
-        """Show the broker's address for reactors in other processes; the answer holds the service's password."""
-        return self._operate(BROKER, locals())
-
     def dead_letters(
         self,
         *,
@@ -2979,29 +2970,9 @@ class AsyncOperations:
     recall_brief = _awaited(Operations.recall_brief)
     used = _awaited(Operations.used)
     receipt = _awaited(Operations.receipt)
-    remember = _awaited(Operations.remember)
-    document_search = _awaited(Operations.document_search)
-    document_index = _awaited(Operations.document_index)
-    document_reindex = _awaited(Operations.document_reindex)
-    search_memory = _awaited(Operations.search_memory)
     publish_entry = _awaited(Operations.publish_entry)
     conversation_search = _awaited(Operations.conversation_search)
-    set_priority = _awaited(Operations.set_priority)
-    retract = _awaited(Operations.retract)
-    restore = _awaited(Operations.restore)
-    health = _awaited(Operations.health)
-    measure_health = _awaited(Operations.measure_health)
-    relate = _awaited(Operations.relate)
-    unrelate = _awaited(Operations.unrelate)
-    graph = _awaited(Operations.graph)
-    register_agent = _awaited(Operations.register_agent)
-    update_agent = _awaited(Operations.update_agent)
-    agent = _awaited(Operations.agent)
-    agents = _awaited(Operations.agents)
-    register_crew = _awaited(Operations.register_crew)
-    update_crew = _awaited(Operations.update_crew)
-    crew = _awaited(Operations.crew)
-    crews = _awaited(Operations.crews)
+    remember = _awaited(Operations.remember)
     document_read = _awaited(Operations.document_read)
     document_write = _awaited(Operations.document_write)
     append_daily = _awaited(Operations.append_daily)
@@ -3010,14 +2981,50 @@ class AsyncOperations:
     document_diff = _awaited(Operations.document_diff)
     document_restore = _awaited(Operations.document_restore)
     document_retract = _awaited(Operations.document_retract)
-    memory_block = _awaited(Operations.memory_block)
     memory_file = _awaited(Operations.memory_file)
-    export_bundle = _awaited(Operations.export_bundle)
-    import_bundle = _awaited(Operations.import_bundle)
+    document_search = _awaited(Operations.document_search)
+    document_index = _awaited(Operations.document_index)
+    document_reindex = _awaited(Operations.document_reindex)
+    search_memory = _awaited(Operations.search_memory)
     memory_config = _awaited(Operations.memory_config)
     configure_memory = _awaited(Operations.configure_memory)
     memory_stats = _awaited(Operations.memory_stats)
     sweep_versions = _awaited(Operations.sweep_versions)
+    export_bundle = _awaited(Operations.export_bundle)
+    import_bundle = _awaited(Operations.import_bundle)
+    retract = _awaited(Operations.retract)
+    restore = _awaited(Operations.restore)
+    set_priority = _awaited(Operations.set_priority)
+    health = _awaited(Operations.health)
+    measure_health = _awaited(Operations.measure_health)
+    relate = _awaited(Operations.relate)
+    unrelate = _awaited(Operations.unrelate)
+    graph = _awaited(Operations.graph)
+    create_token = _awaited(Operations.create_token)
+    tokens = _awaited(Operations.tokens)
+    revoke_token = _awaited(Operations.revoke_token)
+    broker = _awaited(Operations.broker)
+    register_agent = _awaited(Operations.register_agent)
+    update_agent = _awaited(Operations.update_agent)
+    agent = _awaited(Operations.agent)
+    agents = _awaited(Operations.agents)
+    register_crew = _awaited(Operations.register_crew)
+    update_crew = _awaited(Operations.update_crew)
+    crew = _awaited(Operations.crew)
+    crews = _awaited(Operations.crews)
+    nudges = _awaited(Operations.nudges)
+    workspace_settings = _awaited(Operations.workspace_settings)
+    configure_workspace = _awaited(Operations.configure_workspace)
+    calibrate = _awaited(Operations.calibrate)
+    workspaces = _awaited(Operations.workspaces)
+    context_assemble = _awaited(Operations.context_assemble)
+    memory_block = _awaited(Operations.memory_block)
+    layered_write = _awaited(Operations.layered_write)
+    layered_read = _awaited(Operations.layered_read)
+    layered_query = _awaited(Operations.layered_query)
+    fact_verify = _awaited(Operations.fact_verify)
+    fact_request_verification = _awaited(Operations.fact_request_verification)
+    fact_conflicts = _awaited(Operations.fact_conflicts)
     kg_add = _awaited(Operations.kg_add)
     kg_query = _awaited(Operations.kg_query)
     kg_invalidate = _awaited(Operations.kg_invalidate)
@@ -3035,8 +3042,6 @@ class AsyncOperations:
     diary_read = _awaited(Operations.diary_read)
     wake_up = _awaited(Operations.wake_up)
     palace_recall = _awaited(Operations.palace_recall)
-    palace_render = _awaited(Operations.palace_render)
-    palace_context = _awaited(Operations.palace_context)
     add_drawer = _awaited(Operations.add_drawer)
     update_drawer = _awaited(Operations.update_drawer)
     put_drawer = _awaited(Operations.put_drawer)
@@ -3046,6 +3051,8 @@ class AsyncOperations:
     set_identity = _awaited(Operations.set_identity)
     diary_write = _awaited(Operations.diary_write)
     palace_ingest = _awaited(Operations.palace_ingest)
+    palace_render = _awaited(Operations.palace_render)
+    palace_context = _awaited(Operations.palace_context)
     traverse = _awaited(Operations.traverse)
     find_tunnels = _awaited(Operations.find_tunnels)
     palace_graph = _awaited(Operations.palace_graph)
@@ -3053,13 +3060,6 @@ class AsyncOperations:
     list_tunnels = _awaited(Operations.list_tunnels)
     delete_tunnel = _awaited(Operations.delete_tunnel)
     follow_tunnels = _awaited(Operations.follow_tunnels)
-    layered_write = _awaited(Operations.layered_write)
-    layered_read = _awaited(Operations.layered_read)
-    layered_query = _awaited(Operations.layered_query)
-    fact_verify = _awaited(Operations.fact_verify)
-    fact_request_verification = _awaited(Operations.fact_request_verification)
-    fact_conflicts = _awaited(Operations.fact_conflicts)
-    context_assemble = _awaited(Operations.context_assemble)
     consolidate = _awaited(Operations.consolidate)
     learned_rules = _awaited(Operations.learned_rules)
     add_lesson = _awaited(Operations.add_lesson)
@@ -3083,15 +3083,6 @@ class AsyncOperations:
     add_model = _awaited(Operations.add_model)
     activate_model = _awaited(Operations.activate_model)
     drop_model = _awaited(Operations.drop_model)
-    nudges = _awaited(Operations.nudges)
-    workspace_settings = _awaited(Operations.workspace_settings)
-    configure_workspace = _awaited(Operations.configure_workspace)
-    calibrate = _awaited(Operations.calibrate)
-    workspaces = _awaited(Operations.workspaces)
-    create_token = _awaited(Operations.create_token)
-    tokens = _awaited(Operations.tokens)
-    revoke_token = _awaited(Operations.revoke_token)
-    broker = _awaited(Operations.broker)
     dead_letters = _awaited(Operations.dead_letters)
     retry_dead_letter = _awaited(Operations.retry_dead_letter)
     discard_dead_letter = _awaited(Operations.discard_dead_letter)

@@ -14,9 +14,9 @@ import httpx
 from pydantic import BaseModel
 
 from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer, EntryRecord, Receipt, TailGap
-from ...schemas.errors import Unavailable
-from ...schemas.limits import ATOMIC_BATCH, LIST_LIMIT_MAX
-from ...schemas.operations.operation import Operation
+from ...schemas.core.errors import Unavailable
+from ...schemas.core.limits import ATOMIC_BATCH, LIST_LIMIT_MAX
+from ...schemas.core.operation import Operation
 from .core import TIMEOUT_S, HttpRequest, checked, entry_path, object_of, params_of, pause_after, present, request_of
 from .find import find
 from .generated import Operations

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...schemas.errors import NotAllowed
+from ...schemas.core.errors import NotAllowed
 from ..data_dir import small_file
 from .repository import root_of
 from .trust import SETTINGS_FILE, trusted_settings

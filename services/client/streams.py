@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ...schemas.api import EntryRecord, TailGap
-from ...schemas.errors import CrewJournalError, TooManyTails, Unavailable
-from ...schemas.faults import error_of
+from ...schemas.core.errors import CrewJournalError, TooManyTails, Unavailable
+from ...schemas.core.faults import error_of
 from .core import HttpRequest, params_of, pause_before
 
 RESUME_FOR_S: Final = 60.0

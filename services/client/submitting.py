@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
-from ...schemas.entry import JournalEntry
-from ...schemas.errors import CrewJournalError, FieldProblem, InvalidEntry, InvalidQuery
-from ...schemas.ids import mint_entry_id
-from ...schemas.limits import MAX_BATCH, REQUEST_BYTES
+from ...schemas.core.entry import JournalEntry
+from ...schemas.core.errors import CrewJournalError, FieldProblem, InvalidEntry, InvalidQuery
+from ...schemas.core.ids import mint_entry_id
+from ...schemas.core.limits import MAX_BATCH, REQUEST_BYTES
 
 Entry = JournalEntry | Mapping[str, Any]
 """What may be appended: the envelope's model, or its fields (``entry_type`` and ``summary`` at least)."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ...schemas.errors import InvalidQuery, NotAllowed, NotFound
+from ...schemas.core.errors import InvalidQuery, NotAllowed, NotFound
 from ..data_dir import IGNORE_FILE, LOCK_FILE, TOKEN_FILE, make_private, read_owner_token, small_file, write_private
 from .repository import root_of
 

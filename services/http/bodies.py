@@ -6,17 +6,20 @@ journal cannot keep is refused as ``services.json_body`` says.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Send
 
-from ...schemas.body_problems import body_problems
-from ...schemas.errors import EntryTooLarge, InvalidEntry, InvalidRequest
-from ..json_body import parse_json
+from ...schemas.core.body_problems import body_problems
+from ...schemas.core.errors import EntryTooLarge, InvalidEntry, InvalidRequest
+from ..problem import parse_json
 from .budget import Share
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -83,3 +86,19 @@ def answer(body: Any, status: int = HTTPStatus.OK) -> Response:
 
 def _too_large(limit: int) -> EntryTooLarge:
     return EntryTooLarge(f"the body has more than {limit} bytes", hint="send smaller batches")
+
+
+# Answers that go on: server-sent events and lines of JSON.
+
+
+class Stream(StreamingResponse):
+    """Sends what ``pieces`` yields until it ends or the client leaves."""
+
+    def __init__(self, pieces: AsyncGenerator[bytes], media_type: str) -> None:
+        super().__init__(pieces, media_type=media_type)
+        self._pieces = pieces
+
+    async def stream_response(self, send: Send) -> None:
+        """Send all, then close the generator."""
+        async with aclosing(self._pieces):
+            await super().stream_response(send)

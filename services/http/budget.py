@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from ...schemas.errors import BodiesFull, OverBudget, Overloaded, TooManyBodies
+from ...schemas.core.errors import BodiesFull, OverBudget, Overloaded, TooManyBodies
 
 SMALL_BYTES: Final = 64 * 1024
 """Bytes of a body that do not count: what uvicorn reads ahead of the application anyway. 200 usual entries."""

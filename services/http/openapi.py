@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel
 
 from ...schemas.api import Problem
+from ...schemas.core.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
 from ...schemas.export import entry_json_schema
-from ...schemas.settings import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
-from ..query.entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
+from ..entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
 
 if TYPE_CHECKING:
     from .route import Description, RouteDescription

@@ -17,11 +17,11 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...schemas.errors import FieldProblem, InvalidQuery, InvalidRequest
+from ...schemas.core.errors import FieldProblem, InvalidQuery, InvalidRequest
+from ...schemas.core.operation import Effect, Operation, plain_types
+from ...schemas.core.operation import Request as AskedFor
+from ...schemas.core.principal import Principal
 from ...schemas.operations import ALL
-from ...schemas.operations.operation import Effect, Operation, plain_types
-from ...schemas.operations.operation import Request as AskedFor
-from ...schemas.principal import Principal
 from ..desk import for_effect
 from .bodies import answer, read_fields
 from .openapi import answered, inlined, json_body, parameter

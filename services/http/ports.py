@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...schemas.settings import BODIES_MB, HTTP_CONNECTIONS, MAX_BATCH_BYTES, TOKEN_REQUESTS, Settings
+from ...schemas.core.limits import MAX_BATCH_BYTES
+from ...schemas.settings import BODIES_MB, HTTP_CONNECTIONS, TOKEN_REQUESTS, Settings
 from ..access.tokens import TokenRegistry
 from ..budgets import Budgets
 from ..desk import Desk
+from ..documents.stores import MemoryStores
+from ..entries.live_tail import LiveTail
+from ..entries.queries import JournalQueries
 from ..journal.intake.submitted import Appender
 from ..mcp.server import McpServer
-from ..memory.models import EmbeddingModels
-from ..memory.stores import MemoryStores
-from ..operating.long_work import LongOperations
-from ..operating.status import NodeStatus
-from ..query.entries.live_tail import LiveTail
-from ..query.entries.queries import JournalQueries
+from ..models.use_cases import EmbeddingModels
+from ..operate.long_work import LongOperations
+from ..operate.status import NodeStatus
 
 RESERVED_CONNECTIONS: Final = 64
 """Connections that requests of agents do not take: for OWNER, ADMIN, pages and health checks."""

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...schemas.errors import CrewJournalError, NotFound, OverBudget
+from ...schemas.core.errors import CrewJournalError, NotFound, OverBudget
 from ..problem import problem, problem_of, unexpected_problem
 
 PROBLEM_TYPE: Final = "application/problem+json"

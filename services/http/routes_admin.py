@@ -5,22 +5,52 @@ Invariant: what shows or changes the whole node needs an OWNER of all workspaces
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, Final
 
+import orjson
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...schemas.entry import WorkspaceId
-from ...schemas.operations.operation import Access
-from ...schemas.principal import Principal
-from ...schemas.settings import RECALL_K_MAX
+from ...schemas.core.entry import WorkspaceId
+from ...schemas.core.errors import CrewJournalError
+from ...schemas.core.limits import RECALL_K_MAX
+from ...schemas.core.operation import Access
+from ...schemas.core.principal import Principal
 from ..desk import check_access
-from .bodies import answer, read_model
-from .lines import LINES, lines
+from ..problem import log_unexpected, problem_of, unexpected_problem
+from .bodies import Stream, answer, read_model
 from .openapi import ANY_OBJECT, inlined, json_body
+from .problems import trace_id_of
 from .route import RouteDescription, services_of
+
+# Answers as lines of JSON: progress, then one with ``result`` or ``error``.
+
+
+NDJSON_TYPE: Final = "application/x-ndjson"
+LINES: Final[dict[str, Any]] = {
+    "description": "Lines of JSON: progress, then one with result or error.",
+    "content": {NDJSON_TYPE: {"schema": {"type": "string"}}},
+}
+
+
+def lines(request: Request, records: AsyncIterator[Mapping[str, Any]]) -> Response:
+    """The records as they come; an error that ends them, foreseen or not, is the last line."""
+    return Stream(_as_lines(records, trace_id_of(request)), NDJSON_TYPE)
+
+
+async def _as_lines(records: AsyncIterator[Mapping[str, Any]], trace_id: str) -> AsyncGenerator[bytes]:
+    try:
+        async for record in records:
+            yield orjson.dumps(dict(record)) + b"\n"
+    except CrewJournalError as error:
+        yield orjson.dumps({"error": problem_of(error, trace_id)}) + b"\n"
+    except Exception as error:
+        log_unexpected(error, trace_id)
+        yield orjson.dumps({"error": unexpected_problem(trace_id)}) + b"\n"  # the answer has begun: no status says it
+
 
 log = structlog.get_logger(__name__)
 

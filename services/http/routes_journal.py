@@ -6,20 +6,23 @@ by the use-cases, from the token.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
-from ...schemas.principal import Principal
-from ...schemas.settings import LIST_LIMIT_DEFAULT
+from ...schemas.core.limits import LIST_LIMIT_DEFAULT
+from ...schemas.core.principal import Principal
+from ..entries.filters import Cursor, parse_filters
+from ..entries.live_tail import Cut, Gap, TailEntry, TailEvent
 from ..journal.intake.submitted import append_submitted
-from ..query.entries.cursor import Cursor
-from ..query.entries.filters import parse_filters
-from .bodies import answer, read_json
+from .bodies import Stream, answer, read_json
 from .metrics import HttpMetrics
 from .openapi import (
     ARCHIVE,
@@ -33,10 +36,50 @@ from .openapi import (
     parameters,
     submission_schema,
 )
-from .params import Params, whole_number
-from .route import RouteDescription, services_of
-from .sse import SSE_TYPE, frames
-from .streaming import Stream
+from .route import Params, RouteDescription, services_of, whole_number
+
+# The live tail as server-sent events (WHATWG HTML, "Server-sent events").
+
+
+SSE_TYPE: Final = "text/event-stream"
+_RETRY_MS: Final = 1_000
+"""What a browser waits before it reconnects."""
+
+
+def frame(event: TailEvent) -> bytes:
+    """One event on the wire; JSON never holds a line break."""
+    if isinstance(event, TailEntry):
+        return b"id: %d\nevent: entry\ndata: %s\n\n" % (event.entry.seq, event.entry.to_json())
+    if isinstance(event, Gap):
+        body = orjson.dumps({"missed": event.missed, "after": event.after, "before": event.before})
+        return b"event: gap\ndata: %s\n\n" % body
+    if isinstance(event, Cut):
+        body = orjson.dumps({"reason": event.reason, "resume_after": event.resume_after})
+        return b"id: %d\nevent: cut\ndata: %s\n\n" % (event.resume_after, body)
+    return b": still here\n\n"
+
+
+async def frames(
+    events: AsyncGenerator[TailEvent], counts: Callable[[], bool], after: int | None
+) -> AsyncGenerator[bytes]:
+    """The stream of a tail; ends when the token no longer counts, before anything more is shown.
+
+    Args:
+        events: The tail.
+        counts: Whether the asker's token still counts.
+        after: The sequence it resumes from.
+    """
+    last = after or 0
+    async with aclosing(events):
+        yield b"retry: %d\n\n" % _RETRY_MS
+        async for event in events:
+            if not counts():
+                yield frame(Cut("revoked", last))
+                return
+            if isinstance(event, TailEntry):
+                last = event.entry.seq
+            yield frame(event)
+
 
 _LIST: Final = known_names(COMMON, PAGING, ARCHIVE, filters=True)
 _GET: Final = known_names(COMMON, ARCHIVE)

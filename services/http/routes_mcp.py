@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ...schemas.errors import InvalidQuery, NotAuthenticated
-from ...schemas.ids import is_id
-from ...schemas.operations.toolsets import DEFAULT_TOOLSETS, tools_of
-from ..mcp.calls import ToolConnection, acting_as
+from ...schemas.core.errors import InvalidQuery, NotAuthenticated
+from ...schemas.core.ids import is_id
+from ...schemas.toolsets import DEFAULT_TOOLSETS, tools_of
+from ..mcp.audit import ToolConnection, acting_as
 from ..mcp.server import PATH
 from .bodies import answer
 from .problems import error_response, trace_id_of

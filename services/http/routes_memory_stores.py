@@ -16,21 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ...schemas.errors import (
-    CrewJournalError,
-    DocumentConflict,
-    InvalidQuery,
-    NoCounterpart,
-    PathTaken,
-)
-from ...schemas.timestamps import format_ms, parse_ts, to_ms
-from ...schemas.views.workspaces import AgentRow
+from ...schemas.access.tables import AgentRow
+from ...schemas.core.errors import CrewJournalError, DocumentConflict, InvalidQuery, NoCounterpart, PathTaken
+from ...schemas.core.timestamps import format_ms, parse_ts, to_ms
 from ..desk import Caller
-from ..memory.stores import STORE, VERSION, MemoryStores, Stored, StoreVersion, VersionFilter, memory_id_of
+from ..documents.stores import STORE, VERSION, MemoryStores, Stored, StoreVersion, VersionFilter, memory_id_of
 from .bodies import answer, read_model
-from .params import Params, whole_number
 from .problems import trace_id_of
-from .route import principal_of, services_of
+from .route import Params, principal_of, services_of, whole_number
 
 PATH: Final = "/v1/memory_stores"
 PAGE: Final = 20

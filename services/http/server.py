@@ -10,14 +10,237 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Generator
-from typing import Final
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, ClassVar, Final
 
+import structlog
 import uvicorn
+from httptools import HttpParserError, HttpParserUpgrade
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from ...schemas.errors import InvalidQuery, Unavailable
+from ...schemas.core.errors import InvalidQuery, Unavailable
+from ...schemas.core.ids import uuid7_hex
+from ...schemas.core.limits import REQUEST_BYTES
+from ...schemas.settings import HTTP_CONNECTIONS
 from ..parts import Part
-from .connections import BoundedProtocol, ConnectionBounds
+from .problems import problem_response
+
+# Bounds on what a connection may cost before a token is checked: bytes of its head, seconds, places.
+
+
+HEAD_BYTES: Final = 32 * 1024
+"""Bytes of a request line with its headers, or of what lies between two pieces of a body; nginx takes 32 KiB, too. A line
+of 200 MB cost 287 MB and 7 s of the event loop."""
+HEADERS: Final = 100
+"""Headers of a request; a client of ours sends 7. 6,500 short ones fit into ``HEAD_BYTES`` and take 1.3 MB."""
+PIPELINED: Final = 32
+"""Requests of a connection that may wait for the answer to an earlier one, 3 KB each; 14,000 fit into one read."""
+DISCARDED_BYTES: Final = REQUEST_BYTES
+"""Bytes of a body read and dropped after its answer, so that a client which sends before it reads learns of a 401: as
+many as ours send at once. Dropping 64 MiB for each connection kept the event loop busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionBounds:
+    """Bounds that a test shortens.
+
+    Attributes:
+        connections: Connections at once.
+        head_s: Seconds from the first byte of a request, or from the connection, to the end of its headers.
+        body_s: Seconds that a body may take beyond one for each ``body_bytes_per_s`` that came, and the rest of one whose
+            request is answered already.
+        body_bytes_per_s: The least rate of a body: the largest allowed (32 MiB) must be here in 35 minutes.
+        unread_s: Seconds that a client may take nothing of an answer.
+    """
+
+    connections: int = HTTP_CONNECTIONS
+    head_s: float = 10.0
+    body_s: float = 10.0
+    body_bytes_per_s: int = 16 * 1024
+    unread_s: float = 30.0
+
+
+_NOTHING: Final = 0
+_HEAD: Final = 1
+_BODY: Final = 2
+"""What a connection waits for; numbers, because members of an enum are slow to look up and every request does."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 over a C parser, within bounds; ``look`` is called once a second."""
+
+    bounds: ClassVar[ConnectionBounds] = ConnectionBounds()
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self._awaits = _HEAD
+        self.since = self.loop.time()  # it began to await that; a connection at rest: its last answer
+        self._unparsed = 0  # bytes since the parser last gave a head, a piece of a body, or an end
+        self._body = 0
+        self._unread = 0
+        self._unread_since = self.since
+        self._answering: RequestResponseCycle | None = None
+        self._refusal: tuple[HTTPStatus, str, str] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        """Take a place; at the bound, that of the connection which has waited longest for a request or for its rest."""
+        super().connection_made(transport)
+        if len(self.connections) <= self.bounds.connections:
+            return
+        open_now = [other for other in self.connections if isinstance(other, BoundedProtocol)]
+        longest = min((other for other in open_now if other.rests or other.is_unproven), key=lambda other: other.since)
+        if longest is self:
+            self._refuse(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"all {self.bounds.connections} connections are in use",
+                "try again later, or keep fewer open (CREW_JOURNAL_HTTP_CONNECTIONS)",
+            )
+        else:
+            longest.transport.abort()
+            self.connections.discard(longest)
+
+    @property
+    def rests(self) -> bool:
+        """Whether no request waits for an answer."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None or cycle.response_complete
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether the rest of a request is awaited that has not proven a token: anyone can leave one unfinished."""
+        return self._awaits == _BODY and "share" not in self.cycle.scope.get("state", ())
+
+    # what arrives
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what was received; refuse a head, or an unfinished piece of a body, that is too large."""
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        for first in range(0, len(data), HEAD_BYTES):  # one read has up to 256 KiB: 43,000 short headers take 40 ms
+            if not self._is_parsed(data[first : first + HEAD_BYTES]):
+                return
+
+    def _is_parsed(self, data: bytes) -> bool:
+        self._unparsed += len(data)
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade:
+            pass  # another protocol was offered; the request is answered in this one
+        except HttpParserError:
+            self._refuse(*(self._refusal or _NO_HTTP))
+            return False
+        if self._unparsed:
+            if self._awaits == _NOTHING:
+                self._awaits, self.since = _HEAD, self.loop.time()
+            if self._unparsed > HEAD_BYTES or len(self.headers or ()) > HEADERS:
+                self._refuse(*_TOO_LARGE)
+                return False
+        return not self.transport.is_closing()
+
+    def on_headers_complete(self) -> None:
+        """Begin a request, unless its head or the number of those before it is too large."""
+        if len(self.headers) > HEADERS or (
+            self._unparsed > HEAD_BYTES
+            and len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES
+        ):
+            self._refusal = _TOO_LARGE
+            raise ValueError("the head is too large")
+        if len(self.pipeline) >= PIPELINED:
+            raise ValueError("too many requests wait")
+        self._unparsed = self._body = 0
+        self._awaits, self.since = _BODY, self.loop.time()
+        super().on_headers_complete()
+        if not self.pipeline:
+            self._answering = self.cycle
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a piece of a body for the application, or drop it if the request is answered."""
+        self._unparsed = 0
+        self._body += len(body)
+        super().on_body(body)
+        if self._body > DISCARDED_BYTES and self.cycle.response_complete:
+            self.transport.abort()
+
+    def on_message_complete(self) -> None:
+        """Note that the request is complete: the client now waits for the answer."""
+        self._unparsed = 0
+        self._awaits = _NOTHING
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Release a body that the answer did not read; the time of a pipelined request begins now."""
+        self.since = self.loop.time()
+        if self.cycle.response_complete:
+            self.cycle.body = bytearray()
+        self._answering = self.pipeline[-1][0] if self.pipeline else None
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the request that is being answered. uvicorn does not if others wait behind it, and its answer then fails."""
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        super().connection_lost(exc)
+
+    # what does not
+
+    def look(self, now: float) -> None:
+        """Cut the connection if the client has taken too long to send, or to read what it asked for."""
+        unread = self.transport.get_write_buffer_size()
+        if not unread or unread != self._unread:
+            self._unread, self._unread_since = unread, now
+        elif now - self._unread_since > self.bounds.unread_s:
+            self.transport.abort()
+        if self._awaits == _HEAD and now - self.since > self.bounds.head_s:
+            if self._unparsed:
+                self._refuse(*_HEAD_LATE)
+            else:
+                self.transport.close()  # it asked for nothing
+        elif self._awaits == _BODY and not self.pipeline:
+            earned = 0 if self.rests else self._body / self.bounds.body_bytes_per_s
+            if now - self.since > self.bounds.body_s + earned:
+                self._refuse(*_BODY_LATE)
+
+    def _refuse(self, status: HTTPStatus, detail: str, hint: str) -> None:
+        """Answer with a problem, if the client can take it for an answer to this request, and close."""
+        if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        reading = self._awaits == _BODY and not self.pipeline
+        if cycle is None or (cycle.response_complete and not reading) or (reading and not cycle.response_started):
+            retry = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+            problem = problem_response(
+                status, status.phrase, detail, hint, uuid7_hex(), {"Connection": "close", **retry}
+            )
+            head = b"HTTP/1.1 %d %s" % (status, status.phrase.encode())
+            lines = (b"%s: %s" % header for header in problem.raw_headers)
+            self.transport.write(b"\r\n".join((head, *lines, b"", bytes(problem.body))))
+        if self._answering is not None:
+            self._answering.disconnected = True  # what the application still does for it is not sent
+        self.transport.close()
+        log.info("http.refused", status=int(status), reason=detail)
+
+
+log = structlog.get_logger(__name__)
+_TOO_LARGE: Final = (
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    f"the head of the request has more than {HEAD_BYTES} bytes or {HEADERS} headers",
+    "send fewer or shorter headers; entries and questions belong in the body",
+)
+_NO_HTTP: Final = (HTTPStatus.BAD_REQUEST, "this is not HTTP/1.1", "use HTTP/1.1, without TLS")
+_HEAD_LATE: Final = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    "the headers of the request did not arrive in time",
+    "send the request again, with all its headers at once",
+)
+_BODY_LATE: Final = (
+    HTTPStatus.REQUEST_TIMEOUT,
+    "the body of the request did not arrive in time",
+    "send the request again, in smaller parts",
+)
 
 BACKLOG: Final = 512
 DRAIN_S: Final = 5

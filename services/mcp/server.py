@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..endings import end_task
 from ..parts import Part
-from .calls import ToolConnection
+from .audit import ToolConnection
 from .tools import Tools
 
 if TYPE_CHECKING:

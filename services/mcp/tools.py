@@ -13,19 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...schemas.errors import CrewJournalError, DocumentError, InvalidQuery, NotAllowed
-from ...schemas.ids import uuid7_hex
+from ...schemas.context.assembler import REMEMBERED as REMEMBERED_MARKER
+from ...schemas.context.operations import MEMORY_BLOCK
+from ...schemas.core.errors import CrewJournalError, DocumentError, InvalidQuery, NotAllowed
+from ...schemas.core.ids import uuid7_hex
+from ...schemas.core.operation import Effect, Operation
+from ...schemas.core.principal import Principal
 from ...schemas.operations import ALL
-from ...schemas.operations.memory_block import MEMORY_BLOCK
-from ...schemas.operations.operation import Effect, Operation
-from ...schemas.operations.tool import NARRATION, NARRATION_CHARS, Tool
-from ...schemas.operations.toolsets import TOOLSETS, called, input_schema, tools_of
-from ...schemas.principal import Principal
-from ...schemas.rules.block_markers import REMEMBERED as REMEMBERED_MARKER
+from ...schemas.toolsets import NARRATION, NARRATION_CHARS, TOOLSETS, Tool, called, input_schema, tools_of
 from ..desk import Desk, check_access
 from ..problem import log_unexpected
-from .audit import Audit
-from .calls import Call, Outcome, ToolConnection
+from .audit import Audit, Call, Outcome, ToolConnection
 
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
 _WRITE_IDS: Final = ("entry_id", "write_id")

@@ -1,1 +1,1 @@
-"""The palace: drawers, the diary, the layers for prompts, and the knowledge graph."""
+"""The palace: filing, searching and walking drawers."""

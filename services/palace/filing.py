@@ -8,10 +8,16 @@ one is recorded, because the id of the entry follows from the drawer and from wh
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Final
 
-from ...schemas.errors import EntryConflict, FieldProblem, InvalidRequest, NotAllowed, PalaceFull
-from ...schemas.events.drawers import (
+from ...schemas.core.errors import EntryConflict, FieldProblem, InvalidRequest, NotAllowed, PalaceFull
+from ...schemas.core.ids import derived_id, mint_entry_id
+from ...schemas.core.payload import ControlPayload
+from ...schemas.core.timestamps import parse_ts, to_ms
+from ...schemas.palace import operations as ops
+from ...schemas.palace.classifier import classify
+from ...schemas.palace.events import (
     CONTENT_CHARS,
     MOST_DRAWERS,
     PLACE_CHARS,
@@ -24,21 +30,21 @@ from ...schemas.events.drawers import (
     PalaceIngestAsked,
     PipelineTier,
 )
-from ...schemas.events.payload import ControlPayload
-from ...schemas.ids import derived_id, mint_entry_id
-from ...schemas.operations import palace_filing as ops
-from ...schemas.operations.palace_answers import (
+from ...schemas.palace.graph import GENERAL_ROOM
+from ...schemas.palace.operations import (
+    IMPORT_DRAWERS,
     AddDrawerAnswer,
     DeleteDrawerAnswer,
     DiaryWriteAnswer,
     DrawerAnswer,
+    ImportDrawersAnswer,
+    ImportDrawersRequest,
+    ImportedDrawer,
+    ImportedDrawerAnswer,
     InfoAnswer,
 )
-from ...schemas.rules.palace.classifier import classify
-from ...schemas.rules.palace.places import DIARY, agent_slug, drawer_id
-from ...schemas.rules.palace.texts import is_noise
-from ...schemas.rules.palace_graph import GENERAL_ROOM
-from ...schemas.views.drawers import DRAWERS_PROJECTION, DrawerRow
+from ...schemas.palace.rules import DIARY, agent_slug, drawer_id, is_noise
+from ...schemas.palace.tables import DRAWERS_PROJECTION, DrawerRow
 from ..authorship import Author, check_may_change
 from ..desk import Caller
 from ..journal.intake.secrets import storable
@@ -302,3 +308,91 @@ ANSWERS: Final[Answers] = (
     (ops.DIARY_WRITE, PalaceFiling.write_diary),
     (ops.PALACE_INGEST, PalaceFiling.ingest),
 )
+
+
+# Imports drawers of another store under the ids that they have there.
+
+
+class PalaceImport:
+    """The use-case."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._drawers = DrawerReader(node.views)
+        self._one_at_a_time = node.use(PalaceFiling).one_at_a_time
+
+    async def run(self, caller: Caller, request: ImportDrawersRequest) -> ImportDrawersAnswer:
+        """File drawers, or answer the outcome of each without filing.
+
+        Raises:
+            BrokerUnavailable: If one could not be recorded; those before it are.
+        """
+        outcomes: dict[str, ImportedDrawerAnswer] = {}
+        seq = None
+        async with self._one_at_a_time:
+            left = max(0, MOST_DRAWERS - await self._drawers.count(caller.workspace_id))
+            for drawer in request.drawers:
+                content = await without_secrets(self._node, caller, drawer.content, "drawers")
+                stored_drawer = drawer if content == drawer.content else drawer.model_copy(update={"content": content})
+                known = await self._drawers.latest(caller.workspace_id, stored_drawer.drawer_id)
+                outcome = _outcome(stored_drawer, known, request.restore)
+                if stored_drawer.drawer_id in outcomes:
+                    outcome = "unchanged"
+                elif outcome == "added" and not left:
+                    outcome = "no_room"
+                left -= outcome == "added"
+                if outcome in ("added", "replaced") and not request.dry_run:
+                    seq = await self._file(caller, stored_drawer, known, request.imported_from, outcome == "replaced")
+                answer = ImportedDrawerAnswer(drawer_id=stored_drawer.drawer_id, outcome=outcome)
+                outcomes.setdefault(stored_drawer.drawer_id, answer)
+            if seq is not None:
+                await self._node.shows(seq, DRAWERS_PROJECTION)
+        return ImportDrawersAnswer(drawers=tuple(outcomes.values()), room_left=left, seq=seq)
+
+    async def _file(
+        self, caller: Caller, drawer: ImportedDrawer, known: Drawer | None, source: str, replace: bool
+    ) -> int | None:
+        if replace:
+            gone = DrawerDeleted(drawer_id=drawer.drawer_id)
+            removed = await self._node.decide(caller, gone, f"{drawer.drawer_id} is replaced", **caller.author_fields)
+            assert known is not None
+            known = dataclasses.replace(known, row=known.row._replace(until_seq=removed.seq))
+        filed = _filed(caller, drawer, source)
+        try:
+            entry_id = filing_id(caller, filed, known)
+            summary = f"{drawer.drawer_id} is imported"
+            decided = await self._node.decide(caller, filed, summary, entry_id=entry_id, **caller.author_fields)
+        except EntryConflict:  # another node was first
+            return None
+        return decided.seq
+
+
+def _outcome(drawer: ImportedDrawer, known: Drawer | None, restore: bool) -> str:
+    if is_noise(drawer.content):
+        return "noise"
+    if known is None:
+        return "added"
+    same = known.row.content == drawer.content
+    if known.open:
+        return "unchanged" if same else "replaced"
+    return "deleted_here" if same and not restore else "added"
+
+
+def _filed(caller: Caller, drawer: ImportedDrawer, source: str) -> DrawerFiled:
+    classified = classify(drawer.content, LEAST_CONFIDENCE)
+    return DrawerFiled(
+        drawer_id=drawer.drawer_id,
+        wing=drawer.wing,
+        room=drawer.room,
+        hall=drawer.hall,
+        content=drawer.content,
+        memory_type=drawer.memory_type or classified.memory_type,
+        importance=classified.importance if drawer.importance is None else drawer.importance,
+        added_by=drawer.added_by or caller.acts_as[1],
+        source_file=drawer.source_file,
+        filed_ms=None if drawer.filed_at is None else to_ms(parse_ts(drawer.filed_at)),
+        imported_from=source,
+    )
+
+
+IMPORTING_ANSWERS: Final[Answers] = ((IMPORT_DRAWERS, PalaceImport.run),)

@@ -10,33 +10,10 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from ...schemas.errors import NotFound
-from ...schemas.events.memory import MemorySearched
-from ...schemas.operations import palace as ops
-from ...schemas.operations.palace_answers import (
-    CheckDuplicateAnswer,
-    DiaryEntry,
-    DiaryReadAnswer,
-    DrawerAnswer,
-    DrawerHit,
-    DrawersAnswer,
-    PalaceRoomsAnswer,
-    PalaceSearchAnswer,
-    PalaceStatusAnswer,
-    PalaceTaxonomyAnswer,
-    PalaceTextAnswer,
-    PalaceWingsAnswer,
-    RoomCount,
-    WingCount,
-    WingRooms,
-)
-from ...schemas.operations.palace_context import (
-    PALACE_CONTEXT,
-    PALACE_RENDER,
-    PalaceContextRequest,
-    PalaceRenderRequest,
-)
-from ...schemas.rules.palace.layers import (
+from ...schemas.core.errors import NotFound
+from ...schemas.core.timestamps import format_ms
+from ...schemas.palace import operations as ops
+from ...schemas.palace.layers import (
     ESSENTIAL_DRAWERS,
     ChatMessage,
     FoundDrawer,
@@ -47,13 +24,33 @@ from ...schemas.rules.palace.layers import (
     render_search,
     wake_up,
 )
-from ...schemas.rules.palace.places import DIARY, agent_slug
-from ...schemas.timestamps import format_ms
+from ...schemas.palace.operations import (
+    PALACE_CONTEXT,
+    PALACE_RENDER,
+    CheckDuplicateAnswer,
+    DiaryEntry,
+    DiaryReadAnswer,
+    DrawerAnswer,
+    DrawerHit,
+    DrawersAnswer,
+    PalaceContextRequest,
+    PalaceRenderRequest,
+    PalaceRoomsAnswer,
+    PalaceSearchAnswer,
+    PalaceStatusAnswer,
+    PalaceTaxonomyAnswer,
+    PalaceTextAnswer,
+    PalaceWingsAnswer,
+    RoomCount,
+    WingCount,
+    WingRooms,
+)
+from ...schemas.palace.rules import DIARY, agent_slug
+from ...schemas.recall.events import MemorySearched
 from ..desk import Caller
 from ..node import Answers, Node
-from .ranking import RankedDrawer
 from .rows import Drawer, DrawerReader, shown_text
-from .searching import DrawerSearch
+from .searching import DrawerSearch, RankedDrawer
 
 MOST_DUPLICATES: Final = 5
 RECIPE: Final = "palace"

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from ...schemas.events.drawers import DrawerState
-from ...schemas.operations.palace_answers import DrawerAnswer
-from ...schemas.ports import ViewReader
-from ...schemas.rules.assembler import notice_of
-from ...schemas.rules.documents import finding_in
-from ...schemas.rules.palace.layers import WorkspaceIdentity, drawer_author
-from ...schemas.rules.palace_graph import PlaceCount
-from ...schemas.timestamps import format_ms
-from ...schemas.views.drawers import (
+from ...schemas.context.assembler import notice_of
+from ...schemas.core.ports import ViewReader
+from ...schemas.core.table import PRESENT
+from ...schemas.core.timestamps import format_ms
+from ...schemas.palace.events import DrawerState
+from ...schemas.palace.graph import PlaceCount
+from ...schemas.palace.layers import WorkspaceIdentity, drawer_author
+from ...schemas.palace.operations import DrawerAnswer
+from ...schemas.palace.tables import (
     DRAWER_USES,
     DRAWERS,
     IMPORTANCE_NOW,
@@ -25,7 +25,7 @@ from ...schemas.views.drawers import (
     UPKEEP,
     DrawerRow,
 )
-from ...schemas.views.table import PRESENT
+from ...schemas.text.injection import finding_in
 from ..authorship import Author
 from ..desk import Caller
 

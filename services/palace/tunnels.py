@@ -6,16 +6,26 @@ Invariant: strength is computed at reading, from what the events say and the tim
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+import difflib
+from typing import Any, Final
 
-from ...schemas.errors import FieldProblem, InvalidRequest, NotFound, PalaceFull
-from ...schemas.events.payload import ControlPayload
-from ...schemas.events.tunnels import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
-from ...schemas.operations import tunnels as ops
-from ...schemas.rules.palace.tunnels import Use, strength_at, tunnel_id
-from ...schemas.rules.palace_graph import NODES_SHOWN
-from ...schemas.timestamps import format_ms, to_ms
-from ...schemas.views.tunnels import TUNNELS, TUNNELS_PROJECTION, TunnelRow, new_row
+from ...schemas.core.errors import FieldProblem, InvalidRequest, NotFound, PalaceFull
+from ...schemas.core.payload import ControlPayload
+from ...schemas.core.timestamps import format_ms, to_ms
+from ...schemas.palace import graph_operations as ops
+from ...schemas.palace.events import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
+from ...schemas.palace.graph import (
+    NODES_SHOWN,
+    Room,
+    Use,
+    graph_counts,
+    rooms_of,
+    strength_at,
+    tunnel_id,
+    tunnels,
+    walk,
+)
+from ...schemas.palace.tables import TUNNELS, TUNNELS_PROJECTION, TunnelRow, new_row
 from ..desk import Caller
 from ..node import Answers, Decided, Node
 from .rows import Drawer, DrawerReader, shown_text
@@ -182,4 +192,69 @@ ANSWERS: Final[Answers] = (
     (ops.LIST_TUNNELS, Tunnels.shown),
     (ops.DELETE_TUNNEL, Tunnels.delete),
     (ops.FOLLOW_TUNNELS, Tunnels.follow),
+)
+
+
+# Walks the graph of the palace, which is computed from the drawers of a workspace at every request.
+
+
+_SUGGESTED: Final = 5
+_CUTOFF: Final = 0.4
+"""Least similarity of a suggested name (``difflib``); 0.6, its default, misses ``auth`` for ``authentication``."""
+
+
+class Navigation:
+    """The use-cases."""
+
+    def __init__(self, node: Node) -> None:
+        self._places = DrawerReader(node.views).places
+        self._explicit = node.use(Tunnels).explicit
+
+    async def traverse(self, caller: Caller, request: ops.TraverseRequest) -> ops.TraverseAnswer:
+        """The rooms around a room.
+
+        Raises:
+            NotFound: If there is no such room; names similar ones.
+        """
+        rooms = await self._rooms(caller)
+        if request.start_room not in rooms:
+            close = difflib.get_close_matches(request.start_room, rooms, _SUGGESTED, _CUTOFF)
+            hint = f"similar rooms: {', '.join(close)}" if close else "list the rooms to see their names"
+            raise NotFound(f"no room {request.start_room[:64]!r}", hint=hint, field="start_room")
+        rooms_found = tuple(
+            ops.ReachedRoom(**_fields(step.room), hop=step.hop, connected_via=step.connected_via)
+            for step in walk(rooms, request.start_room, request.max_hops)
+        )
+        return ops.TraverseAnswer(rooms=rooms_found, count=len(rooms_found))
+
+    async def tunnels(self, caller: Caller, request: ops.TunnelsRequest) -> ops.TunnelsAnswer:
+        """The rooms in several wings, and the explicit tunnels."""
+        wings = [wing for wing in (request.wing_a, request.wing_b) if wing]
+        rooms_found = tuple(ops.TunnelRoom(**_fields(room)) for room in tunnels(await self._rooms(caller), *wings))
+        explicit = (await self._explicit(caller, *wings))[:NODES_SHOWN]
+        return ops.TunnelsAnswer(tunnels=rooms_found, count=len(rooms_found), explicit=explicit)
+
+    async def figures(self, caller: Caller, _asked: ops.PalaceGraphRequest) -> ops.PalaceGraphAnswer:
+        """Figures of the graph."""
+        counts = graph_counts(await self._rooms(caller))
+        return ops.PalaceGraphAnswer(
+            total_rooms=counts.total_rooms,
+            tunnel_rooms=counts.tunnel_rooms,
+            total_edges=counts.total_edges,
+            rooms_per_wing=dict(counts.rooms_per_wing),
+            top_tunnels=tuple(ops.TunnelRoom(**_fields(room)) for room in counts.top_tunnels),
+        )
+
+    async def _rooms(self, caller: Caller) -> dict[str, Room]:
+        return rooms_of(await self._places(caller.workspace_id))
+
+
+def _fields(room: Room) -> dict[str, Any]:
+    return {"room": room.name, "wings": room.wings, "halls": room.halls, "count": room.drawers}
+
+
+NAVIGATION_ANSWERS: Final[Answers] = (
+    (ops.TRAVERSE, Navigation.traverse),
+    (ops.FIND_TUNNELS, Navigation.tunnels),
+    (ops.PALACE_GRAPH, Navigation.figures),
 )

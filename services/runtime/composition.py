@@ -5,46 +5,228 @@ Invariant: the stack stops everything that is started here, before the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import Stemmer
 
-from ...schemas.ports import ViewReader
-from ...schemas.rules.text import Analyzer
+from ...schemas.core.operation import Operation
+from ...schemas.core.ports import ViewReader
 from ...schemas.settings import Settings
+from ...schemas.text.analyzer import Analyzer
+from ..access import agents, tokens
+from ..access import workspaces as workspace_settings
+from ..access.agents import Agents
 from ..access.tokens import TokenRegistry
 from ..budgets import Budgets
+from ..context import assembling, block, layered_facts, nudges
+from ..context import use_cases as layered
+from ..context.assembling import Assembling
+from ..context.block import MemoryBlocks
+from ..desk import Desk, Handler
+from ..documents import administration, files
+from ..documents import reading as document_reading
+from ..documents import search as combined
+from ..documents import search as document_search
+from ..documents import use_cases as documents
+from ..documents.administration import Administration
+from ..documents.choosing import DocumentStores, ProviderChoices, read_choices
+from ..documents.files import Files
+from ..documents.journal_store import JournalStore
+from ..documents.owned import PromptDocuments, StoredPrompts
+from ..documents.reading import DocumentReading
+from ..documents.search import DocumentSearch, MemorySearch, no_record
+from ..documents.stores import MemoryStores
+from ..documents.use_cases import Documents, JournalDocuments
+from ..entries import use_cases as remembering
+from ..entries.live_tail import LiveTail
+from ..entries.queries import JournalQueries
+from ..facts import use_cases as graph
+from ..health import use_cases as health
+from ..http.app import App
 from ..http.ports import AppServices, HttpLimits
+from ..http.server import ConnectionBounds, HttpServer
+from ..index.texts import CHUNKS_SHARE, ChunkCache
+from ..index.vectors import Words
 from ..journal.intake.append import Journal
+from ..journal.intake.secrets import MODE_OF_SETTING
 from ..journal.publishing.writer import Writer
-from ..layered.assembling import Assembling
-from ..memory.after_runs import AfterRuns
-from ..memory.documents.administration import Administration
-from ..memory.models import EmbeddingModels
-from ..memory.operators import Operators
-from ..memory.providers.choosing import DocumentStores, ProviderChoices
-from ..memory.receipt_log import ReceiptLog
-from ..memory.registry import Registry
-from ..memory.stores import MemoryStores
-from ..memory.sweeps import Sweeps
-from ..node import Node
-from ..operating.long_work import LongOperations
-from ..operating.status import NodeStatus, as_json
+from ..learning import proposals
+from ..learning import use_cases as learning
+from ..mcp.audit import Audit
+from ..mcp.server import McpServer
+from ..mcp.tools import Tools
+from ..models import use_cases as models
+from ..models.use_cases import EmbeddingModels
+from ..node import Answers, Node
+from ..operate import bundles, letters
+from ..operate.bundles import Bundles
+from ..operate.long_work import LongOperations
+from ..operate.status import NodeStatus, as_json
+from ..operators import use_cases as operators
+from ..operators.use_cases import Operators
+from ..palace import filing, reading, tunnels
+from ..palace import filing as importing
+from ..palace import tunnels as navigation
 from ..palace.searching import DrawerSearch
 from ..parts import Parts
-from ..query.chunks.documents import no_record
-from ..query.entries.live_tail import LiveTail
-from ..query.entries.queries import JournalQueries
-from ..query.evidence.calibrating import Calibrations
-from ..query.hot.token_store import Words
-from ..query.recall import RecallService, no_receipts
-from .answers import desk_of
-from .documents import start_documents
+from ..recall import receipts
+from ..recall import use_cases as calibration
+from ..recall import use_cases as conversation
+from ..recall import use_cases as recalls
+from ..recall.calibration import Calibrations
+from ..recall.recall import RecallService, no_receipts
+from ..recall.receipts import ReceiptLog
+from ..registry import Registry
+from ..relations import use_cases as relations
+from ..standing import use_cases as priorities
+from ..standing import use_cases as retractions
+from ..sweeps import use_cases as reindex
+from ..sweeps import use_cases as sweep_now
+from ..sweeps.scheduler import AfterRuns, Sweeps
+from ..web.routes import web_routes
+from . import journal_side as link
 from .embedding import Embedding
-from .serving import start_mcp
+
+# Serves a node over HTTP, with its pages, and MCP.
+
+
+async def start_mcp(
+    parts: Parts, desk: Desk, journal: Journal, settings: Settings, *, can_write: Callable[[], bool]
+) -> McpServer:
+    """Start the tools of models and the record of their calls."""
+    tools = Tools(desk, await parts.begin("tool_calls", Audit(journal)), can_write=can_write)
+    return await parts.begin("mcp", McpServer(tools, HttpLimits.of(settings).body_bytes))
+
+
+async def start_http(parts: Parts, services: AppServices, settings: Settings) -> HttpServer:
+    """Start the HTTP server; it answers when this returns."""
+    bounds = ConnectionBounds(connections=settings.http_connections)
+    server = HttpServer(App(services, web_routes()), settings.http, before_stop=services.tail.close, bounds=bounds)
+    return await parts.begin("http", server)
+
+
+# Binds every operation to the method that answers it: a loop over the answers of the families.
+
+
+FAMILIES: Final[tuple[Answers, ...]] = (
+    recalls.ANSWERS,
+    receipts.ANSWERS,
+    remembering.ANSWERS,
+    conversation.CONVERSATION_ANSWERS,
+    priorities.PRIORITIES_ANSWERS,
+    health.ANSWERS,
+    relations.ANSWERS,
+    retractions.ANSWERS,
+    agents.ANSWERS,
+    learning.ANSWERS,
+    proposals.ANSWERS,
+    operators.ANSWERS,
+    sweep_now.ANSWERS,
+    reindex.REINDEX_ANSWERS,
+    models.ANSWERS,
+    nudges.ANSWERS,
+    calibration.CALIBRATION_ANSWERS,
+    workspace_settings.ANSWERS,
+    graph.ANSWERS,
+    reading.ANSWERS,
+    filing.ANSWERS,
+    importing.IMPORTING_ANSWERS,
+    navigation.NAVIGATION_ANSWERS,
+    tunnels.ANSWERS,
+    layered.ANSWERS,
+    layered_facts.ANSWERS,
+    assembling.ANSWERS,
+    tokens.ANSWERS,
+    link.ANSWERS,
+    letters.ANSWERS,
+    documents.ANSWERS,
+    document_reading.ANSWERS,
+    administration.ANSWERS,
+    block.ANSWERS,
+    bundles.ANSWERS,
+    files.ANSWERS,
+    document_search.ANSWERS,
+    combined.COMBINED_ANSWERS,
+)
+
+
+def handlers(node: Node) -> Iterator[tuple[Operation[Any, Any], Handler[Any, Any]]]:
+    """Every operation with its handler: the method of the use-case that the node has."""
+    for answers in FAMILIES:
+        for operation, method in answers:
+            of: type[Any] = vars(sys.modules[method.__module__])[method.__qualname__.partition(".")[0]]
+            yield operation, getattr(node.use(of), method.__name__)
+
+
+def desk_of(node: Node) -> Desk:
+    """The desk, which answers every operation."""
+    desk = Desk(node.views, node.use(DocumentStores).require_journal)
+    for operation, handler in handlers(node):
+        desk.bind(operation, handler)
+    return desk
+
+
+# The memory documents of a node: search, stores, the block for prompts.
+
+
+async def start_documents(
+    node: Node, parts: Parts, trouble: Callable[[], str | None], choices: ProviderChoices | None = None
+) -> None:
+    """Make and start them.
+
+    Args:
+        node: What use-cases share; has them afterwards.
+        parts: Shows the search index in ``status``.
+        trouble: Why the broker cannot take a write; None if it can.
+        choices: The store of each workspace; those of the settings if absent.
+
+    Raises:
+        InvalidQuery: If a document store is not configured completely.
+    """
+    if choices is None:
+        choices = await asyncio.to_thread(read_choices, node.settings)
+    views, clock, settings, ends = node.views, node.clock, node.settings, node.ends
+    agents = node.use(Agents)
+    journal = node.put(
+        JournalStore, JournalStore(views, node.writer, node.journal, agents, settings.data_dir, clock=clock)
+    )
+    ends.callback(journal.close)
+    node.put(DocumentReading, journal.reading)
+    in_journal = node.put(JournalDocuments, JournalDocuments(journal, clock=clock))
+    scrubber = MODE_OF_SETTING[settings.secrets]
+    node.put(Administration, Administration(views, node.journal, clock=clock, scrubber=scrubber))
+    node.put(Files, Files(views, journal, clock=clock))
+    node.put(MemoryStores, MemoryStores(views, journal, node.use(Registry)))
+    node.put(Bundles, Bundles(views, in_journal, node.use(Operators)))
+    chunks = ChunkCache(views, (settings.hot_index_mb << 20) // CHUNKS_SHARE, clock)
+    ends.callback(chunks.close)
+    parts.show("document_index", lambda: as_json(chunks.figures()))
+    search = node.put(
+        DocumentSearch,
+        DocumentSearch(
+            chunks,
+            node.recall.queries,
+            analyzer=node.analyzer,
+            memory_on=agents.memory_enabled,
+            record=node.record_search,
+        ),
+    )
+    journal.serve(search.search, trouble)
+    node.put(MemorySearch, MemorySearch(search, node.recall, node.record_search))
+    stores = node.put(DocumentStores, DocumentStores(choices, journal, clock=clock))
+    ends.push_async_callback(stores.close)
+    node.put(Documents, Documents(stores.of, journal, clock=clock))
+    prompts = PromptDocuments(views)
+    ends.callback(prompts.close)
+    owned = node.put(StoredPrompts, StoredPrompts(prompts, stores))
+    opener = node.use(Operators).opener
+    blocks = node.put(MemoryBlocks, MemoryBlocks(views, node.use(Registry), owned, search, opener, clock=clock))
+    ends.callback(blocks.close)
 
 
 async def make_node(

@@ -10,8 +10,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+import structlog
+from nats.errors import Error as NatsError
+from nats.js.errors import NotFoundError
 
 from ...consumers.adapters.choose import (
     EmbedderChoice,
@@ -21,30 +28,98 @@ from ...consumers.adapters.choose import (
     ollama_host_of,
     runnable_models,
 )
-from ...consumers.adapters.minilm_weights import MODEL_ID
+from ...consumers.adapters.minilm_weights import MODEL_ID, ensure_static_table, find_static_table
 from ...consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
 from ...consumers.adapters.served import Endpoint
-from ...consumers.reactors.embed import EmbedReactor
-from ...schemas.active_models import read_active_models
-from ...schemas.errors import (
+from ...consumers.feed.live import LiveFeed
+from ...consumers.models.embed_reactor import EmbedReactor, create, durable_name
+from ...consumers.reactor import Reactor, ReactorContext
+from ...schemas.core.errors import (
     CrewJournalError,
     EmbedderBadAnswer,
     EmbedderModelMissing,
     EmbedderUnavailable,
+    ViewsDamaged,
 )
-from ...schemas.events.embeddings import ModelKind
-from ...schemas.ids import SYSTEM_WORKSPACE
-from ...schemas.ports import Embedder, ViewReader
-from ...schemas.rules.health import EmbedderFailure
+from ...schemas.core.ids import SYSTEM_WORKSPACE
+from ...schemas.core.ports import CommittedBatch, Embedder, ViewReader
+from ...schemas.core.subjects import JOURNAL_STREAM
+from ...schemas.core.timestamps import format_ts
+from ...schemas.health.rules import EmbedderFailure
+from ...schemas.models.events import ModelKind
+from ...schemas.models.tables import EMBEDDING_MODELS, EMBEDDINGS, ModelState, read_active_models
 from ...schemas.settings import Settings
-from ...schemas.timestamps import format_ts
-from ...schemas.views import EMBEDDING_MODELS, EMBEDDINGS, ModelState
 from ..endings import end_task
+from ..index.active_models import ActiveModels, decides_models
+from ..index.vectors import Words
+from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.connection import BrokerConnection
+from ..journal.broker.nats_binary import version_text
+from ..journal.broker.streams import stream_figures
 from ..journal.intake.append import Journal
-from ..memory.activation import activate_embeddings
-from ..operating.status import as_json
-from ..query.hot.active_models import ActiveModels
-from .figures import statuses
+from ..models.activation import activate_embeddings
+from ..operate.status import as_json
+from ..parts import Part, Parts
+from .views import NodeViews
+
+# Figures and trouble of the parts that are not started by ``Parts``: broker, connection, views, feed.
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """Any figures as JSON."""
+    figures: dict[str, Any] = as_json(value)
+    return figures
+
+
+def broker_figures(broker: ManagedBroker | None, url: str, client: BrokerConnection) -> Mapping[str, Any]:
+    """The managed broker, or the operator's at ``url``, to which ``client`` is connected."""
+    if broker is None:
+        server = client.connected_server_version
+        version = version_text((server.major, server.minor, server.patch))
+        return {"managed": False, "url": url, "version": version, "durability": "unknown"}
+    return {"managed": True, **mapping(broker.status())}
+
+
+async def statuses(reactors: Mapping[str, Reactor]) -> dict[str, Mapping[str, Any]]:
+    """How each reactor is doing, by its name; all are asked at once, because each waits for the broker while it is away."""
+    parts = dict(reactors)
+    return dict(
+        zip(parts, map(mapping, await asyncio.gather(*(part.status() for part in parts.values()))), strict=True)
+    )
+
+
+async def stream_section(client: BrokerConnection, views: ViewReader) -> dict[str, Any]:
+    """Head, messages and bytes of JOURNAL; the sequence of the views as head while the broker is away."""
+    try:
+        return dict(await stream_figures(client))
+    except Exception as error:
+        return {"head": views.view_seq(), "unavailable": str(error) or type(error).__name__}
+
+
+def connection_trouble(client: BrokerConnection) -> str | None:
+    """That the broker is away, None if it is not."""
+    state = client.state
+    return None if state.connected else f"the broker is not connected: {state.last_error or 'reconnecting'}"
+
+
+def show_views(parts: Parts, views: NodeViews, feed: LiveFeed) -> None:
+    """Show the file of the views, the folding into them, and the feed."""
+    store, host = views.store, views.host
+
+    def unusable() -> str | None:
+        if store.damage is not None:
+            return f"{store.damage} ({ViewsDamaged.HINT})"
+        trouble = store.trouble
+        return trouble and f"the views cannot be used and are being reopened automatically: {trouble}"
+
+    def stopped() -> str | None:
+        reason = host.status().stopped
+        return reason and f"folding has stopped: {reason}"
+
+    parts.show("views", trouble=unusable)
+    parts.show("folding", host.status, stopped)
+    parts.show("feed", feed.status)
+
 
 _RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
 """What the journal knows of a model: one that changed under the same name must not mix its vectors in."""
@@ -252,3 +327,169 @@ async def _probe(embedder: Embedder) -> None:
     """Make one real call, so that status has an outcome before the first query."""
     with contextlib.suppress(CrewJournalError):
         await embedder.probe()
+
+
+# One embed reactor for every model that is wanted: started when a model is added, ended when it is dropped.
+
+
+API_TIMEOUT_S: Final = 5.0
+"""Seconds for a request to the JetStream API; it takes about a millisecond."""
+RETRY_S: Final = 5.0
+"""Seconds until models are looked at again after the broker or the views failed."""
+_KNOWN: Final = f"SELECT model, state, dropped_seq FROM {EMBEDDING_MODELS}"
+
+_log = structlog.get_logger(__name__)
+
+
+class Filling(Part):
+    """The embed reactors of a node.
+
+    Args:
+        embedding: The wanted models and their embedders.
+        context: The context of reactors.
+        views: Commits of decisions.
+        say: Called with one line for each reactor that starts or stops.
+    """
+
+    def __init__(
+        self, embedding: Embedding, context: ReactorContext, views: ViewReader, say: Callable[[str], None]
+    ) -> None:
+        self._embedding = embedding
+        self._context = context
+        self._views = views
+        self._say = say
+        self._reactors: dict[str, tuple[int, EmbedReactor]] = {}
+        self._due = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    @property
+    def reactors(self) -> Mapping[str, EmbedReactor]:
+        """Model → its reactor."""
+        return {model: reactor for model, (_, reactor) in self._reactors.items()}
+
+    def unsettled(self, durable: str) -> frozenset[int] | None:
+        """Sequences that the reactor on a durable took and did not ack yet; None if there is no such reactor here."""
+        for _, reactor in self._reactors.values():
+            if reactor.durable == durable:
+                return reactor.unsettled
+        return None
+
+    async def start(self) -> None:
+        """Start a reactor for every wanted model, and follow decisions from here on."""
+        self._unsubscribe = self._views.subscribe(self._on_commit)
+        self._embedding.reactors = lambda: self.reactors
+        await self._reconcile()
+        self._following = asyncio.create_task(self._follow(), name="embedding-models")
+
+    async def stop(self) -> None:
+        """Stop all of them; the durables stay."""
+        self._unsubscribe()
+        await end_task(self._following)
+        await asyncio.gather(*(reactor.stop() for reactor in self.reactors.values()))
+
+    def _on_commit(self, batch: CommittedBatch) -> None:
+        if any(map(decides_models, batch.entries)):
+            self._due.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            try:
+                await self._reconcile()
+            except Exception:  # the models filled so far go on being filled
+                _log.exception("embedding_models_not_followed")
+                self._due.set()
+                await asyncio.sleep(RETRY_S)
+
+    async def _reconcile(self) -> None:
+        wanted = await asyncio.to_thread(self._embedding.wanted)
+        known = {str(model): int(dropped) for model, _, dropped in await asyncio.to_thread(self._views.rows, _KNOWN)}
+        for model, (generation, reactor) in list(self._reactors.items()):
+            if wanted.get(model) != generation:
+                await reactor.stop()
+                del self._reactors[model]
+                if known.get(model, 0) != generation:
+                    await self._delete(reactor.durable)
+                if model not in wanted:
+                    await self._embedding.release(model)
+                    self._say(f"embedder: {model} is not filled any more")
+        for model, generation in wanted.items():
+            if model not in self._reactors:
+                await self._begin(model, generation)
+        await self._clean()
+
+    async def _begin(self, model: str, generation: int) -> None:
+        embedder = self._embedding.running(model)
+        dim = await asyncio.to_thread(self._embedding.known_dim, model)
+        context = replace(self._context, embedder=embedder, embedding_dim=dim, embedding_generation=generation)
+        reactor = create(context)
+        if isinstance(reactor, EmbedReactor):
+            await reactor.start()
+            self._reactors[model] = generation, reactor
+            self._say(f"reactor: embed, {model}")
+
+    async def _clean(self) -> None:
+        """Delete durables of models that were dropped, and of fillings before a drop, unless a consumer draws from them."""
+        known = await asyncio.to_thread(self._views.rows, _KNOWN)
+        gone = [(str(model), state, int(dropped)) for model, state, dropped in known if dropped]
+        if not gone:
+            return
+        js = self._context.client.jetstream(timeout=API_TIMEOUT_S)
+        try:
+            durables = await js.consumers_info(JOURNAL_STREAM)
+        except (NatsError, TimeoutError) as error:  # an unused durable costs almost nothing; the next start looks again
+            _log.warning("embed_durables_not_listed", error=type(error).__name__)
+            return
+        for model, state, dropped in gone:
+            prefix = durable_name(EmbedReactor.version, model)
+            keep = None if state == ModelState.DROPPED else durable_name(EmbedReactor.version, model, dropped)
+            for durable in durables:
+                ours = durable.name == prefix or durable.name.startswith(f"{prefix}-")
+                if ours and durable.name != keep and not durable.num_waiting:
+                    await self._delete(durable.name)
+
+    async def _delete(self, name: str) -> None:
+        js = self._context.client.jetstream(timeout=API_TIMEOUT_S)
+        with contextlib.suppress(NotFoundError, NatsError, TimeoutError):
+            await js.delete_consumer(JOURNAL_STREAM, name)
+
+
+# The static table of late interaction in a running node: read at start, or computed in the background.
+
+
+class StaticTable:
+    """Holds the table.
+
+    Args:
+        models_dir: Where MiniLM is installed.
+        say: Called with a line about a long step.
+    """
+
+    def __init__(self, models_dir: Path, say: Callable[[str], None]) -> None:
+        self._models_dir = models_dir
+        self._say = say
+        self._words: Words | None = None
+
+    def current(self) -> Words | None:
+        """(pieces, 6) uint64; None while it is not there."""
+        return self._words
+
+    async def start(self, stack: AsyncExitStack, *, compute: bool) -> None:
+        """Read it; with ``compute``, make a missing one in the background if the weights are installed."""
+        table = await asyncio.to_thread(find_static_table, self._models_dir)
+        if table is not None:
+            self._words = table.view(np.uint64)
+        elif compute:
+            task = asyncio.create_task(self._compute(), name="static-table")
+            stack.push_async_callback(end_task, task)
+
+    async def _compute(self) -> None:
+        try:
+            table = await asyncio.to_thread(ensure_static_table, self._models_dir, self._say)
+        except Exception:  # recall goes on without it
+            _log.exception("static_table_failed")
+            return
+        if table is not None:
+            self._words = table.view(np.uint64)

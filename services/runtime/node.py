@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version as distribution_version
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import structlog
 
-from ...consumers.host.damage import damage_behind
-from ...consumers.host.giving_back import share_one_heap
+from ...consumers.discovery import discover_reactors
+from ...consumers.host.faults import damage_behind
 from ...consumers.host.opening import PutAside, put_damaged_aside
-from ...consumers.reactor import ReactorContext
-from ...schemas.errors import CrewJournalError, ViewsDamaged
-from ...schemas.settings import Settings
-from ...schemas.views import ADMISSION_PROJECTION
+from ...consumers.host.store import share_one_heap
+from ...consumers.models.embed_reactor import EmbedReactor
+from ...consumers.reactor import Reactor, ReactorContext
+from ...schemas.core.errors import CrewJournalError, ViewsDamaged
+from ...schemas.entries.tables import ADMISSION_PROJECTION
+from ...schemas.settings import GIVE_BACK_GROWTH_BYTES, REST_CPU_SHARE, REST_LOOK_S, Settings
 from ..access.nats_access import NatsUsers
 from ..access.owner_token import ensure_owner_token
 from ..access.tokens import TokenRegistry
@@ -34,26 +38,134 @@ from ..budgets import BudgetLimits, Budgets
 from ..client.trust import claim_journal, note_token
 from ..data_dir import announce, lock, subject_key
 from ..endings import end_task
+from ..entries.live_tail import LiveTail
 from ..http.ports import HttpLimits
 from ..journal.broker.streams import stream_head
 from ..journal.intake.ingest import Ingest
-from ..memory.sweeps import Sweeps
-from ..operating.backup import backup_records
-from ..operating.letter_stream import DeadLetters
-from ..parts import Parts
-from ..query.arms.similar import SimilarEntries
-from ..query.entries.live_tail import LiveTail
-from .composition import make_node, make_services
-from .embedding import Embedding
-from .figures import connection_trouble
-from .filling import Filling
-from .journal_side import JournalSide
-from .link import BrokerLink, open_link
-from .reactors import Reactors
-from .resting import Resting
-from .serving import start_http
-from .static_table import StaticTable
+from ..operate.backup import backup_records
+from ..operate.letters import DeadLetters
+from ..parts import Part, Parts
+from ..recall.similar import SimilarEntries
+from ..sweeps.scheduler import Sweeps
+from .composition import make_node, make_services, start_http
+from .embedding import Embedding, Filling, StaticTable, connection_trouble, statuses
+from .journal_side import BrokerLink, JournalSide, open_link
 from .views import VIEWS_FILE, aside_text
+
+# An idle node returns freed memory to the system: 200 to 300 MiB after folding 100,000 entries or loading their hot
+# index.
+
+
+_STATM: Final = Path("/proc/self/statm")
+
+_log = structlog.get_logger(__name__)
+
+
+def resident_bytes() -> int | None:
+    """Memory of this process that is in RAM; None where the system does not say (it is Linux's ``/proc``)."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+class Resting:
+    """Checks regularly whether the node is idle and has memory to return.
+
+    Args:
+        give_back: Returns freed memory to the system.
+        resident: Bytes of the process in memory, None if unknown; then nothing is ever given back.
+        cpu: CPU seconds the process has used.
+        clock: Seconds, steady.
+    """
+
+    def __init__(
+        self,
+        give_back: Callable[[], Awaitable[None]],
+        *,
+        resident: Callable[[], int | None] = resident_bytes,
+        cpu: Callable[[], float] = time.process_time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._give_back = give_back
+        self._resident = resident
+        self._cpu = cpu
+        self._clock = clock
+        self._left = 0  # bytes that remained the last time, which the process needs
+        self._at, self._used = clock(), cpu()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(REST_LOOK_S)
+            await self.look()
+
+    async def look(self) -> bool:
+        """Return memory if the node has been idle since the last look and has grown; whether it did."""
+        if not self._rested():
+            return False
+        resident = self._resident()
+        if resident is None or resident - self._left < GIVE_BACK_GROWTH_BYTES:
+            return False
+        try:
+            await self._give_back()
+        except Exception as error:  # the memory stays; tried again after more growth
+            _log.warning("memory_not_given_back", error=type(error).__name__)
+        self._left = self._resident() or resident
+        self._rested()  # the CPU of giving back does not count as work
+        _log.debug("memory_given_back", before=resident, after=self._left)
+        return True
+
+    def _rested(self) -> bool:
+        at, used = self._clock(), self._cpu()
+        share = (used - self._used) / max(at - self._at, 1e-9)
+        self._at, self._used = at, used
+        return share < REST_CPU_SHARE
+
+
+# The reactors of a node, as found in the families.
+
+
+class Reactors(Part):
+    """All reactors but the embed reactors: ``filling`` starts one for each model.
+
+    Args:
+        context: The parts of the node.
+        filling: Its embed reactors, for ``figures``.
+        say: Called with one line that names the reactors.
+    """
+
+    def __init__(self, context: ReactorContext, filling: Filling, say: Callable[[str], None]) -> None:
+        self._context = context
+        self._filling = filling
+        self._say = say
+        self._stack = AsyncExitStack()
+        self._started: dict[str, Reactor] = {}
+        self._tried = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start them. They are imported in a thread, because the node already answers."""
+        try:
+            for name, create in (await asyncio.to_thread(discover_reactors)).items():
+                reactor = None if name == EmbedReactor.name else create(self._context)
+                if reactor is not None:
+                    await reactor.start()
+                    self._stack.push_async_callback(reactor.stop)
+                    self._started[name] = reactor
+        finally:
+            self._tried.set()
+        self._say(f"reactors: {', '.join(self._started)}")
+
+    async def stop(self) -> None:
+        """Stop them, the last one first, even if one fails to stop."""
+        await self._stack.aclose()
+
+    async def figures(self) -> list[Mapping[str, Any]]:
+        """How each is doing, once they have started; those that fill a model first."""
+        await self._tried.wait()
+        filling, started = await asyncio.gather(statuses(self._filling.reactors), statuses(self._started))
+        return [*({**status, "model": model} for model, status in filling.items()), *started.values()]
+
 
 _OTHERS: Final = 0o077
 

@@ -19,43 +19,96 @@ from ...consumers.discovery import discover_projections
 from ...consumers.feed.live import LiveFeed
 from ...consumers.feed.messages import RawMessage
 from ...consumers.feed.replay import replay
-from ...consumers.host.bulk import ReplaySource, fold_range
-from ...consumers.host.catchup import catch_up, keep_up
-from ...consumers.host.gaps import (
-    Lack,
-    ReadAccount,
-    RebuildRefused,
-    explained,
-    read_through,
-)
+from ...consumers.host.bulk import ReplaySource, catch_up, fold_range, keep_up
+from ...consumers.host.gaps import Lack, ReadAccount, RebuildRefused, explained, read_through
 from ...consumers.host.host import Host
-from ...consumers.host.opening import PutAside, forget_damaged, open_views
+from ...consumers.host.opening import AHEAD, PutAside, StreamAtHand, forget_damaged, open_views
 from ...consumers.host.prepare import Parked
-from ...consumers.host.provenance import StreamAtHand
-from ...consumers.host.rebuild import rebuild, verify
+from ...consumers.host.rebuild import BEFORE_LOSS, Rebuilt, rebuild, verify
 from ...consumers.host.salvage import Unread, salvage
 from ...consumers.host.store import ViewStore
-from ...schemas.errors import CrewJournalError, InvalidQuery, JournalDamaged
-from ...schemas.recorded_settings import ScrubberMode
-from ...schemas.sequence_set import format_ranges, normalised, sequences_text, size_of, without
+from ...schemas.core.entry import ActorType, Severity
+from ...schemas.core.errors import CrewJournalError, InvalidQuery, JournalDamaged
+from ...schemas.core.ids import SYSTEM_WORKSPACE, uuid7_hex
+from ...schemas.core.recorded_settings import ScrubberMode
+from ...schemas.core.sequence_set import Range, format_ranges, in_parts, normalised, sequences_text, size_of, without
+from ...schemas.entries.events import LossAccepted
+from ...schemas.entries.tables import ADMISSION_PROJECTION
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
-from ...schemas.views import ADMISSION_PROJECTION
 from ..data_dir import node_id
 from ..endings import end_task
-from ..journal.broker.broker import ManagedBroker
+from ..entries.rows import SupersedingCheck
+from ..journal.broker.broker import ManagedBroker, damage_warnings
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import DeclaredStreams, stream_gaps
-from ..journal.broker.warnings import damage_warnings
 from ..journal.intake.append import Journal
 from ..journal.intake.secrets import DEFAULT_MODE, SecretGuard
 from ..journal.publishing.writer import Writer
-from ..journal.watch.gap_watch import GapWatch
-from ..operating.letter_stream import DeadLetters
-from ..operating.long_work import LongOperations, Progress, Records
-from ..operating.status import as_json
-from ..query.entries.superseding import SupersedingCheck
-from .losses import accept_loss as record_loss
-from .losses import ahead_files
+from ..journal.watch.stream_watch import GapWatch
+from ..operate.letters import DeadLetters
+from ..operate.long_work import LongOperations, Progress, Records
+from ..operate.status import as_json
+
+# Accepts a loss of the journal: records the lost sequences, which are explained from then on, and keeps the old views.
+
+
+MAX_NAMED: Final = 20_000
+"""Ids of lost entries that the record names; `salvage` writes all."""
+REASON: Final = "accepted with rebuild --accept-loss"
+
+
+def ahead_files(views: Path) -> list[str]:
+    """Names of the views files that know what the stream has lost, as long as the loss is not accepted."""
+    return sorted(path.name for path in views.parent.glob(f"{views.name}{AHEAD}*") if path.suffix != ".wal")
+
+
+async def record_loss(
+    journal: Journal, views: Path, rebuilt: Rebuilt, missing: Sequence[Range], *, actor: str | None
+) -> int:
+    """Record the loss, then mark the views files that know of it as accepted.
+
+    Args:
+        journal: Where it is recorded.
+        views: The views file.
+        rebuilt: The replaced views.
+        missing: Sequences that were missing before.
+        actor: Id of the token that accepts it.
+
+    Returns:
+        The sequence of the record, 0 if nothing was lost.
+    """
+    lack, ahead = rebuilt.lack, ahead_files(views)
+    lost = normalised([*missing, *(lack.sequences if lack is not None else ())])
+    ids = [entry_id for _, entry_id in lack.ids[:MAX_NAMED]] if lack is not None else []
+    if not (lost or ids or ahead):
+        return 0
+    kept_as = ", ".join([*([rebuilt.kept_as] if rebuilt.kept_as else []), *(_accepted(name) for name in ahead)])[:255]
+    loss_id, parts, seq = f"l_{uuid7_hex()}", in_parts(lost, ids), 0
+    for number, part in enumerate(parts, 1):
+        payload = LossAccepted(
+            loss_id=loss_id, lost=part, part=number, parts=len(parts), kept_as=kept_as, reason=REASON
+        )
+        appended = await journal.record(
+            SYSTEM_WORKSPACE,
+            payload,
+            summary=f"loss of {size_of(lost):,} sequences of the journal accepted ({number} of {len(parts)})",
+            severity=Severity.WARN,
+            actor_type=ActorType.USER if actor is not None else ActorType.SYSTEM,
+            actor_id=actor,
+        )
+        seq = appended.seq
+    for name in ahead:
+        for suffix in ("", ".wal"):
+            old = views.with_name(name + suffix)
+            if old.exists():
+                old.replace(views.with_name(_accepted(name) + suffix))
+    journal.forget_lost(lost)
+    return seq
+
+
+def _accepted(name: str) -> str:
+    return name.replace(AHEAD, BEFORE_LOSS) + "-end"
+
 
 VIEWS_FILE: Final = "views.duckdb"
 RESTART_HINT: Final = "start the node again: it keeps the views that know what was lost"

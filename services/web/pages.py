@@ -11,20 +11,19 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from ...schemas.entry import Priority, Severity
-from ...schemas.errors import CrewJournalError
-from ...schemas.events.health import HealthRecorded
-from ...schemas.operations.embeddings import EMBEDDING_MODELS
-from ...schemas.operations.health import HEALTH
-from ...schemas.operations.letters import DEAD_LETTERS
-from ...schemas.operations.operation import Operation
-from ...schemas.operations.recall import RECALL
-from ...schemas.operations.relations import GRAPH
-from ...schemas.operations.workspaces import WORKSPACES
-from ...schemas.principal import Principal
+from ...schemas.access.operations import WORKSPACES
+from ...schemas.core.entry import Priority, Severity
+from ...schemas.core.errors import CrewJournalError
+from ...schemas.core.operation import Operation
+from ...schemas.core.principal import Principal
+from ...schemas.health.events import HealthRecorded
+from ...schemas.health.operations import HEALTH
+from ...schemas.models.operations import EMBEDDING_MODELS
+from ...schemas.operate.operations import DEAD_LETTERS
+from ...schemas.recall.operations import RECALL
+from ...schemas.relations.operations import GRAPH
+from ..entries.filters import Cursor, parse_filters
 from ..http.ports import AppServices
-from ..query.entries.cursor import Cursor
-from ..query.entries.filters import parse_filters
 from ..times import moment_of
 
 PAGE_ENTRIES: Final = 50

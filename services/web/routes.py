@@ -19,18 +19,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ...schemas.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound
-from ...schemas.operations.embeddings import ACTIVATE_MODEL
-from ...schemas.operations.health import MEASURE_HEALTH
-from ...schemas.operations.letters import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
-from ...schemas.operations.operation import Operation
-from ...schemas.operations.priorities import SET_PRIORITY
-from ...schemas.operations.retractions import RESTORE, RETRACT
+from ...schemas.core.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound
+from ...schemas.core.operation import Operation
+from ...schemas.health.operations import MEASURE_HEALTH
+from ...schemas.models.operations import ACTIVATE_MODEL
+from ...schemas.operate.operations import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
+from ...schemas.standing.operations import RESTORE, RETRACT, SET_PRIORITY
+from ..entries.filters import parse_filters
 from ..http.operations import readers
 from ..http.problems import trace_id_of
 from ..http.route import services_of
 from ..printable import safe
-from ..query.entries.filters import parse_filters
 from .pages import PAGES, Page, Visit, workspaces
 from .session import (
     FORMER_COOKIE,

@@ -24,8 +24,8 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...schemas.errors import EntryTooLarge, NotAllowed, NotAuthenticated, OverBudget
-from ...schemas.principal import Principal
+from ...schemas.core.errors import EntryTooLarge, NotAllowed, NotAuthenticated, OverBudget
+from ...schemas.core.principal import Principal
 from ..access.tokens import TokenRegistry
 from ..budgets import SPENDER
 from ..http.ports import AppServices

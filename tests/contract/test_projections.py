@@ -30,9 +30,8 @@ from crew_journal.consumers.host.transaction import (
     write_checkpoints,
 )
 from crew_journal.consumers.projection import Batch, FoldTransaction, Projection
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.envelope import (
+from crew_journal.schemas.access.events import TokenCreated
+from crew_journal.schemas.core.envelope import (
     ChunkVectorDerived,
     DocumentWritten,
     EntryRecorded,
@@ -41,10 +40,11 @@ from crew_journal.schemas.events.envelope import (
     TokenBitsDerived,
     VectorDerived,
 )
-from crew_journal.schemas.events.learning import RuleLearned
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.tokens import TokenCreated
-from crew_journal.schemas.events.tools import ToolCalled
+from crew_journal.schemas.core.errors import FoldError
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.decode import decode
+from crew_journal.schemas.learning.events import RuleLearned
+from crew_journal.schemas.operate.events import ToolCalled
 
 PROJECTIONS = [type(projection) for projection in discover_projections()]
 BOUNDED = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))

@@ -11,8 +11,8 @@ from support.processes import PROJECT
 
 from bench.corpus import BLOCK, EMBEDDED, WORDS, Corpus
 from bench.figures import Report, at_least, at_most, percentile
-from crew_journal.schemas.entry import build_entry
-from crew_journal.schemas.rules.embed_policy import is_embedded
+from crew_journal.schemas.core.entry import build_entry
+from crew_journal.schemas.models.rules import is_embedded
 
 
 def test_a_quick_bench_prints_one_json_document_with_baselines_figures_and_targets() -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.cli import Cli
 
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 
 ENTRIES = 2_500
 """More than a chunk of the broker's copy holds."""

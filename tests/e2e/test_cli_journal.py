@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.cli import COMMAND, RUN_S, Cli, Up, end, environment, eventually
 
-from crew_journal.services.cli.sample_journal import sample_entries
+from crew_journal.services.cli.demo import sample_entries
 
 HOSTILE = "\x1b[2Jgone \x1b]0;owned\x07 \u202eexe [bold]x[/bold]"
 

@@ -20,7 +20,7 @@ from support.processes import Stack
 from support.schedule import KillSchedule
 
 from crew_journal import AsyncCrewJournal
-from crew_journal.schemas.errors import Unavailable
+from crew_journal.schemas.core.errors import Unavailable
 
 GIVE_UP_S = 240.0
 PAUSE_S = 0.02

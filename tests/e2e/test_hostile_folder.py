@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.cli import environment
 
-from crew_journal.consumers.adapters import pip_download
+from crew_journal.consumers.adapters import minilm_weights as pip_download
 from crew_journal.services.client.isolation import CLI_MODULE, isolated_python
 from crew_journal.services.data_dir import read_running
 

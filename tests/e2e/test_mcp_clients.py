@@ -19,7 +19,7 @@ from support.cli import COMMAND, Cli, Up, environment
 from support.mcp_client import connected_to
 
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.journal.broker.process import free_port
+from crew_journal.services.journal.broker.broker import free_port
 
 CLIENTS = 8
 MODES = ("legacy", "2026-07-28")

@@ -10,7 +10,7 @@ import pytest
 from support.cli import Cli, eventually
 
 from crew_journal import CrewJournal
-from crew_journal.schemas.errors import NotAuthenticated
+from crew_journal.schemas.core.errors import NotAuthenticated
 
 PEOPLE = ("maria", "otto", "nina", "paul")
 SAID = ("My timezone is UTC+1.", "I prefer short answers.", *["Go on."] * 8)

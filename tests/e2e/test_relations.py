@@ -12,9 +12,9 @@ from support.embedding import until
 from support.minilm import minilm_cache
 from support.running import running_node
 
-from crew_journal.schemas.operations.relations import GraphAnswer
+from crew_journal.schemas.relations.operations import GraphAnswer
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 
 NOTES = {
     "limit30": "The upload timeout of the checkout gateway is 30 seconds",

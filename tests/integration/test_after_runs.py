@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.memory_node import MemoryNode
 
-from crew_journal.services.memory.after_runs import AfterRuns
+from crew_journal.services.sweeps.scheduler import AfterRuns
 
 from .test_consolidation import plant, started
 

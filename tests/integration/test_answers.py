@@ -10,7 +10,7 @@ from typing import get_type_hints
 from support.stack import running_stack
 
 from crew_journal.schemas.operations import ALL
-from crew_journal.services.runtime.answers import handlers
+from crew_journal.services.runtime.composition import handlers
 
 
 async def test_every_operation_has_exactly_one_answer_with_its_types(tmp_path: Path) -> None:

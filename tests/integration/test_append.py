@@ -12,13 +12,13 @@ import pytest
 from support.journal import ADMIN, AGENT, LEAD, NOW, Rig, eventually, journal_rig, note
 from support.nats import nats_binary
 
+from crew_journal.schemas.core import headers as h
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import EntryConflict, EntryTooLarge, InvalidEntry, NotAllowed
+from crew_journal.schemas.core.ports import Identity
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import EntryConflict, EntryTooLarge, InvalidEntry, NotAllowed
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.events.memory import PriorityChanged
-from crew_journal.schemas.events.sweeps import SweepTicked
-from crew_journal.schemas.ports import Identity
+from crew_journal.schemas.recall.events import PriorityChanged
+from crew_journal.schemas.sweeps.events import SweepTicked
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Appended, Journal
 from crew_journal.services.journal.intake.plain import Accepted

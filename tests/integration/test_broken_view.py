@@ -12,18 +12,18 @@ import pytest
 from support.embedding import until
 from support.running import running_node
 
-from crew_journal.consumers import views
-from crew_journal.schemas.errors import RefusedByOneView
-from crew_journal.schemas.operations.letters import DeadLetter
+from crew_journal.consumers import entries as family
+from crew_journal.schemas.core.errors import RefusedByOneView
+from crew_journal.schemas.operate.operations import DeadLetter
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 
 VIEW = '''
 """Sums what entries cost."""
 from typing import ClassVar, NamedTuple
 
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.views.table import Seq, Table
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.table import Seq, Table
 
 class CostRow(NamedTuple):
     seq: Seq
@@ -49,19 +49,19 @@ FIXED = VIEW.replace('payload["usd"]', 'payload.get("usd")').replace("ClassVar =
 @pytest.fixture
 def costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Put a text in place of the view's file, as an operator does between two runs."""
-    folder = tmp_path / "views"
+    folder = tmp_path / "entries"
     folder.mkdir()
-    monkeypatch.setattr(views, "__path__", [*views.__path__, str(folder)])
+    monkeypatch.setattr(family, "__path__", [*family.__path__, str(folder)])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def put(text: str) -> None:
-        sys.modules.pop("crew_journal.consumers.views.costs", None)
-        (folder / "costs.py").write_text(text)
+        sys.modules.pop("crew_journal.consumers.entries.costs_fold", None)
+        (folder / "costs_fold.py").write_text(text)
         importlib.invalidate_caches()
 
     yield put
-    sys.modules.pop("crew_journal.consumers.views.costs", None)
-    monkeypatch.delattr(views, "costs", raising=False)
+    sys.modules.pop("crew_journal.consumers.entries.costs_fold", None)
+    monkeypatch.delattr(family, "costs_fold", raising=False)
 
 
 def client_of(node: Runtime) -> AsyncCrewJournal:

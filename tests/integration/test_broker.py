@@ -21,11 +21,10 @@ from nats.errors import Error as NatsError
 from support.external import listens
 from support.nats import PROJECT, connected, running_broker
 
-from crew_journal.schemas.errors import BrokerError
-from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.schemas.core.errors import BrokerError
+from crew_journal.services.journal.broker.broker import ManagedBroker, end_child, free_port, port_is_free
 from crew_journal.services.journal.broker.config import Durability
 from crew_journal.services.journal.broker.nats_binary import NatsBinary, version_text
-from crew_journal.services.journal.broker.process import end_child, free_port, port_is_free
 
 DEADLINE_S = 120.0
 

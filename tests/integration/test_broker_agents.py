@@ -15,7 +15,7 @@ from support.ingest import OTHER, OTHER_PASSWORD, PASSWORD, SCOUT, AgentClient, 
 from support.journal import DEADLINE_S, OWNER, Rig, note
 from support.nats import connected, running_broker
 
-from crew_journal.schemas.errors import BrokerError
+from crew_journal.schemas.core.errors import BrokerError
 from crew_journal.services.journal.broker.broker import ManagedBroker
 
 API = [

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.errors import InvalidEntry, NotAllowed, NotFound
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidEntry, NotAllowed, NotFound
+from crew_journal.schemas.core.principal import Role
 
 TOPICS = ("parser", "billing", "restore", "deploy", "certificate", "queue", "cache", "invoice", "backup", "router",
           "printer", "ledger", "kernel", "gateway", "schema", "socket", "mailer", "tenant", "webhook", "cursor",

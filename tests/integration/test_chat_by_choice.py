@@ -8,19 +8,19 @@ import pytest
 from support.embedding import until
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode, Themes
 
-from crew_journal.schemas.operations.operation import plain_types
-from crew_journal.schemas.operations.recall import RECALL
-from crew_journal.schemas.operations.workspaces import (
+from crew_journal.schemas.access.operations import (
     CONFIGURE_WORKSPACE,
     ConfigureWorkspaceRequest,
     WorkspaceSettingsAnswer,
     WorkspaceSettingsRequest,
 )
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.recorded_settings import WorkspaceSettings
+from crew_journal.schemas.core.operation import plain_types
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.core.recorded_settings import WorkspaceSettings
+from crew_journal.schemas.recall.operations import RECALL
+from crew_journal.services.access.workspaces import WorkspaceSettingsService
 from crew_journal.services.cli.request_options import Fields
 from crew_journal.services.desk import Caller, parse
-from crew_journal.services.memory.workspace_settings import WorkspaceSettingsService
 
 LEAD = Principal(token_id="t", role=Role.LEAD, workspace_id=WORKSPACE, agent_id="boss", crew_id="red")
 

@@ -10,9 +10,15 @@ import pytest
 from pydantic import BaseModel
 from support.ollama_server import OllamaServer
 
-from crew_journal.consumers.adapters.chat import HttpChat, OllamaChat, OpenAiChat, chat_model_of
-from crew_journal.consumers.adapters.chat_answer import answer_of, closed_schema
-from crew_journal.schemas.chat import ChatBadAnswer, ChatInputRejected, ChatUnavailable, Prompt, Usage
+from crew_journal.consumers.adapters.chat import (
+    HttpChat,
+    OllamaChat,
+    OpenAiChat,
+    answer_of,
+    chat_model_of,
+    closed_schema,
+)
+from crew_journal.schemas.models.chat import ChatBadAnswer, ChatInputRejected, ChatUnavailable, Prompt, Usage
 from crew_journal.schemas.settings import Settings
 
 KEY = "sk-secret"

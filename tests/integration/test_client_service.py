@@ -13,8 +13,8 @@ from support.patience import impatient
 from support.stack import Stack, until
 
 from crew_journal.schemas.api import TailGap
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import (
+from crew_journal.schemas.core.entry import JournalEntry
+from crew_journal.schemas.core.errors import (
     EntryConflict,
     InvalidEntry,
     InvalidQuery,
@@ -24,7 +24,7 @@ from crew_journal.schemas.errors import (
     Unavailable,
     ViewsBehind,
 )
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.data_dir import lock
 

@@ -12,17 +12,16 @@ import pytest
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode
 from support.stack import running_stack
 
-from crew_journal.consumers.reactors.compact import CompactReactor
-from crew_journal.schemas.entry import Priority
-from crew_journal.schemas.errors import InvalidQuery, NotFound
-from crew_journal.schemas.events.memory import PriorityChanged
-from crew_journal.schemas.operations.priorities import PriorityRequest
-from crew_journal.schemas.timestamps import format_ts
+from crew_journal.consumers.entries.reactor import CompactReactor
+from crew_journal.schemas.core.entry import Priority
+from crew_journal.schemas.core.errors import InvalidQuery, NotFound
+from crew_journal.schemas.core.timestamps import format_ts
+from crew_journal.schemas.recall.events import PriorityChanged
+from crew_journal.schemas.standing.operations import PriorityRequest
 from crew_journal.services.desk import Caller
-from crew_journal.services.memory.priorities import Priorities
-from crew_journal.services.query.entries.cursor import Cursor
-from crew_journal.services.query.entries.filters import EntryFilters, parse_filters
-from crew_journal.services.query.entries.queries import JournalQueries
+from crew_journal.services.entries.filters import Cursor, EntryFilters, parse_filters
+from crew_journal.services.entries.queries import JournalQueries
+from crew_journal.services.standing.use_cases import Priorities
 
 NOISE = "exec.output_chunk"
 LONG = "compiling " * 100

@@ -11,20 +11,20 @@ import pytest
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode
 from support.planted import SUBJECTS, planted
 
-from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
-from crew_journal.schemas.errors import NotFound
-from crew_journal.schemas.events.memory import MemorySearched
-from crew_journal.schemas.events.retractions import RetractionMade
-from crew_journal.schemas.events.workspaces import WorkspaceConfigured
-from crew_journal.schemas.operations.learning import ConsolidateRequest
-from crew_journal.schemas.operations.recall import RECALL
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.sequence_set import SequenceSet
-from crew_journal.schemas.timestamps import format_ts
+from crew_journal.consumers.learning.reactor import ConsolidateReactor
+from crew_journal.schemas.access.events import WorkspaceConfigured
+from crew_journal.schemas.core.errors import NotFound
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.core.sequence_set import SequenceSet
+from crew_journal.schemas.core.timestamps import format_ts
+from crew_journal.schemas.learning.operations import ConsolidateRequest
+from crew_journal.schemas.recall.events import MemorySearched
+from crew_journal.schemas.recall.operations import RECALL
+from crew_journal.schemas.standing.events import RetractionMade
 from crew_journal.services.desk import Caller, parse
-from crew_journal.services.memory.learned import Learned
-from crew_journal.services.memory.learning import Learning
-from crew_journal.services.memory.sweeps import Sweeps
+from crew_journal.services.documents.learned import Learned
+from crew_journal.services.learning.use_cases import Learning
+from crew_journal.services.sweeps.scheduler import Sweeps
 
 SYLLABLES = ("ka", "lo", "mi", "ru", "te", "vo", "za", "ne", "pi", "shu", "dra", "gel")
 PLANTED = tuple(f"p{n}" for n in range(5))

@@ -11,8 +11,8 @@ from support.memory_node import MemoryNode
 from support.ollama_server import OllamaServer
 
 from crew_journal.consumers.adapters.chat import OllamaChat, OpenAiChat
-from crew_journal.consumers.prompts.consolidation import ProposedRules, cited, question
-from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
+from crew_journal.consumers.learning.prompt import ProposedRules, cited, question
+from crew_journal.consumers.learning.reactor import ConsolidateReactor
 
 from .test_consolidation import PLANTED, plant, run
 

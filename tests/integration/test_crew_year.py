@@ -18,21 +18,21 @@ from support.memory_node import ADMIN, WORKSPACE, MemoryNode
 from support.stack import SUBJECT_KEY
 from support.views import MEMORY_MB
 
+from crew_journal.consumers.entries.reactor import CompactReactor
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.replay import replay
+from crew_journal.consumers.health.reactor import HealthReactor
 from crew_journal.consumers.host.rebuild import verify
-from crew_journal.consumers.reactors.compact import CompactReactor
-from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
-from crew_journal.consumers.reactors.consolidate_logs import LOGS_MAX
-from crew_journal.consumers.reactors.health import HealthReactor
-from crew_journal.consumers.reactors.operators import OperatorsReactor
-from crew_journal.consumers.reactors.peer_cards import PeerCardsReactor
-from crew_journal.schemas.events.workspaces import ConsentChanged
-from crew_journal.schemas.rules.operators import key_id, subject_hash
-from crew_journal.schemas.sweep_list import ALL_SWEEPS
-from crew_journal.schemas.timestamps import DAY_MS, format_ts
-from crew_journal.services.query.entries.filters import parse_filters
-from crew_journal.services.query.entries.queries import JournalQueries
+from crew_journal.consumers.learning.daily_logs import LOGS_MAX
+from crew_journal.consumers.learning.reactor import ConsolidateReactor
+from crew_journal.consumers.operators.peer_cards_reactor import PeerCardsReactor
+from crew_journal.consumers.operators.reactor import OperatorsReactor
+from crew_journal.schemas.access.events import ConsentChanged
+from crew_journal.schemas.core.timestamps import DAY_MS, format_ts
+from crew_journal.schemas.operators.rules import key_id, subject_hash
+from crew_journal.schemas.sweeps.rules import ALL_SWEEPS
+from crew_journal.services.entries.filters import parse_filters
+from crew_journal.services.entries.queries import JournalQueries
 
 BOUNDED, FULL = 1_600, 300_000
 BATCH = 1_000

@@ -8,10 +8,10 @@ from typing import Any
 from support.events import document
 from support.memory_node import WORKSPACE, MemoryNode
 
-from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
-from crew_journal.schemas.events.workspaces import AgentRegistered, WorkspaceConfigured
-from crew_journal.schemas.ids import name_key
-from crew_journal.schemas.rules.tiers import SOFT_CAP_PERCENT, TIERS
+from crew_journal.consumers.learning.reactor import ConsolidateReactor
+from crew_journal.schemas.access.events import AgentRegistered, WorkspaceConfigured
+from crew_journal.schemas.core.ids import name_key
+from crew_journal.schemas.documents.rules import SOFT_CAP_PERCENT, TIERS
 
 SAID = (
     "The integration tests need the fixture database restarted first",

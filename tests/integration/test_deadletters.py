@@ -7,15 +7,15 @@ import pytest
 from support.journal import ADMIN, AGENT, DEADLINE_S, Rig, eventually, journal_rig, note
 
 from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import InvalidQuery, NotFound
+from crew_journal.schemas.core.ids import derived_id
+from crew_journal.schemas.core.ports import Identity
+from crew_journal.schemas.core.timestamps import to_ms
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import InvalidQuery, NotFound
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ids import derived_id
-from crew_journal.schemas.ports import Identity
-from crew_journal.schemas.timestamps import to_ms
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.watch.canary import Canary
-from crew_journal.services.operating.letter_stream import PURPOSE, DeadLetters, workspace_of
+from crew_journal.services.journal.watch.broker_watch import Canary
+from crew_journal.services.operate.letters import PURPOSE, DeadLetters, workspace_of
 
 
 async def raw(rig: Rig, seq: int) -> RawMessage:

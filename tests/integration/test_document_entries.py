@@ -14,15 +14,15 @@ from support.recall import ANALYZER
 from support.recalling import AGENT, NOW, Fixture, recalling
 
 from bench.nodes import node_of
-from crew_journal.schemas.errors import NotFound
-from crew_journal.schemas.operations.workspaces import NudgesRequest
-from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.access.operations import NudgesRequest
+from crew_journal.schemas.core.errors import NotFound
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.services.context.nudges import NudgeService
 from crew_journal.services.desk import Caller
-from crew_journal.services.memory.nudges import NudgeService
-from crew_journal.services.query.entries.filters import parse_filters
-from crew_journal.services.query.entries.live_tail import LiveTail, TailEntry
-from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.recall import RecallService
+from crew_journal.services.entries.filters import parse_filters
+from crew_journal.services.entries.live_tail import LiveTail, TailEntry
+from crew_journal.services.entries.queries import JournalQueries
+from crew_journal.services.recall.recall import RecallService
 
 ADMIN = Principal(token_id="t", role=Role.ADMIN, workspace_id="w1")
 

@@ -10,19 +10,19 @@ from support.embedding import until
 from support.events import document
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 
-from crew_journal.consumers.reactors.embed_chunks import EmbedChunksReactor
-from crew_journal.schemas.errors import EmbedderInputRejected
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.schemas.events.facts import FactAsserted, FactEntity
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.facts import entity_id
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.rules.chunks import chunks_of
-from crew_journal.schemas.rules.text import Analyzer
-from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.layered.fact_index import FactIndexes
-from crew_journal.services.query.chunks.cache import ChunkCache
-from crew_journal.services.query.evidence.judging import LEAST_VECTORS
+from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.schemas.core.errors import EmbedderInputRejected
+from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.timestamps import to_ms
+from crew_journal.schemas.documents.chunks import chunks_of
+from crew_journal.schemas.facts.events import FactAsserted, FactEntity
+from crew_journal.schemas.facts.names import entity_id
+from crew_journal.schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.facts.index import FactIndexes
+from crew_journal.services.index.texts import ChunkCache
+from crew_journal.services.recall.evidence import LEAST_VECTORS
 
 LACKING = """SELECT count(DISTINCT text_hash) FROM memory_chunks c WHERE NOT EXISTS (
     SELECT 1 FROM memory_chunk_vectors v WHERE v.text_hash = c.text_hash AND v.workspace_id = c.workspace_id

@@ -11,12 +11,12 @@ from support.embedding import QUICK, Bench, embedding_bench
 from support.ollama_server import Failure, OllamaServer, reference_vector
 
 from crew_journal.consumers.adapters.ollama import OllamaEmbedder
-from crew_journal.consumers.reactors import embed
-from crew_journal.consumers.reactors.embed_batch import FILTER_SUBJECTS
-from crew_journal.consumers.reactors.embed_limits import durable_name
-from crew_journal.schemas.ids import derived_id, message_id
-from crew_journal.schemas.rules.embed_policy import REMEMBERED
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.consumers.models import embed_reactor as embed
+from crew_journal.consumers.models.embed_batch import FILTER_SUBJECTS
+from crew_journal.consumers.models.embed_reactor import durable_name
+from crew_journal.schemas.core.ids import derived_id, message_id
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM
+from crew_journal.schemas.models.rules import REMEMBERED
 from crew_journal.services.journal.broker.broker import ManagedBroker
 
 

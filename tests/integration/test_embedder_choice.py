@@ -11,7 +11,7 @@ from support.ollama_server import Failure, OllamaServer
 from crew_journal.consumers.adapters import choose
 from crew_journal.consumers.adapters.choose import EmbedderChoice, choose_embedder
 from crew_journal.consumers.adapters.served import Endpoint
-from crew_journal.schemas.errors import EmbedderError, EmbedderModelMissing, EmbedderUnavailable
+from crew_journal.schemas.core.errors import EmbedderError, EmbedderModelMissing, EmbedderUnavailable
 from crew_journal.schemas.settings import EmbedderKind
 
 MINILM = "all-MiniLM-L6-v2"

@@ -10,7 +10,7 @@ from support.embedding import until
 from support.ollama_server import OllamaServer, reference_vector
 from support.two_models import BLUE, RED, Journal, running
 
-from crew_journal.schemas.errors import EmbedderUnavailable, NotFound
+from crew_journal.schemas.core.errors import EmbedderUnavailable, NotFound
 
 THERE = f"openai/{BLUE}"
 DIMS = {RED: 32, BLUE: 48}

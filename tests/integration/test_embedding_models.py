@@ -10,8 +10,8 @@ from support.ollama_server import OllamaServer
 from support.two_models import BLUE, RED, running
 
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
-from crew_journal.schemas.errors import ModelInUse, ModelNotFilled, NotAllowed, NotFound
-from crew_journal.schemas.rules.reference_texts import MEASURED
+from crew_journal.schemas.core.errors import ModelInUse, ModelNotFilled, NotAllowed, NotFound
+from crew_journal.schemas.recall.reference_texts import MEASURED
 from crew_journal.services.client import AsyncCrewJournal
 
 

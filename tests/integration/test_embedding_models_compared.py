@@ -11,9 +11,9 @@ from support.embedding import until
 from support.ollama_server import OllamaServer
 from support.two_models import BLUE, RED, Journal, running
 
-from crew_journal.schemas.errors import CrewJournalError, NotFound
-from crew_journal.services.memory import models
-from crew_journal.services.query.hot.cache import HotCache
+from crew_journal.schemas.core.errors import CrewJournalError, NotFound
+from crew_journal.services.index.cache import HotCache
+from crew_journal.services.models import use_cases as models
 
 
 async def test_two_models_are_compared_on_logged_queries_and_nothing_changes(

@@ -8,7 +8,7 @@ import pytest
 from support.ollama_server import OllamaServer
 from support.two_models import BLUE, RED, running
 
-from crew_journal.schemas.errors import CrewJournalError, EmbedderError, InvalidQuery, NotFound, Unavailable
+from crew_journal.schemas.core.errors import CrewJournalError, EmbedderError, InvalidQuery, NotFound, Unavailable
 
 
 async def test_a_model_that_is_not_there_or_does_not_work_is_refused_and_nothing_is_recorded(

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 from support.journal import eventually
 
-from crew_journal.schemas.errors import BrokerUnavailable
+from crew_journal.schemas.core.errors import BrokerUnavailable
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import connect
 

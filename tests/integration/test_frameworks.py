@@ -9,7 +9,7 @@ import pytest
 from support.framework import run_with
 from support.stack import Stack
 
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 
 FRAMEWORKS = {"google-adk": "adk_memory.py", "crewai": "crewai_storage.py", "hermes": "hermes_provider.py"}
 

@@ -18,21 +18,21 @@ from support.nats import connected, running_broker
 from support.running import running_node
 from support.stack import HTTP_TIMEOUT_S, until
 
-from crew_journal.consumers.views.entries import EntriesProjection
-from crew_journal.consumers.views.turns import TurnsProjection
-from crew_journal.schemas.errors import InvalidQuery, JournalDamaged
-from crew_journal.schemas.events.erasure import ErasureScoped
-from crew_journal.schemas.sequence_set import SequenceSet, format_ranges, ranges_of
+from crew_journal.consumers.entries.fold import EntriesProjection
+from crew_journal.consumers.entries.turns_fold import TurnsProjection
+from crew_journal.schemas.core.errors import InvalidQuery, JournalDamaged
+from crew_journal.schemas.core.sequence_set import SequenceSet, format_ranges, ranges_of
+from crew_journal.schemas.entries.events import ErasureScoped
 from crew_journal.services.cli.checks import CheckVerdict, check_running
+from crew_journal.services.cli.operate import status_lines
 from crew_journal.services.cli.options import Where
-from crew_journal.services.cli.status_page import status_lines
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.broker.streams import stream_gaps
-from crew_journal.services.journal.watch.gap_watch import GapWatch
+from crew_journal.services.journal.watch.stream_watch import GapWatch
 from crew_journal.services.journal.watch.watch_loop import Watch
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 
 ENTRY = {"workspace_id": "acme", "entry_type": "run.completed"}
 

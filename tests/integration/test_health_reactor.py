@@ -8,7 +8,7 @@ import pytest
 from support.embedding import until
 from support.memory_node import MemoryNode, Themes
 
-from crew_journal.schemas.timestamps import to_ms
+from crew_journal.schemas.core.timestamps import to_ms
 
 SNAPSHOTS = "SELECT crew_id, band, score, reasons, next_step, measured_at FROM memory_health_snapshots ORDER BY ALL"
 

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 from support.stack import Stack
 
-from crew_journal.schemas.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound, RefusedByOneView
-from crew_journal.schemas.operations.letters import DeadLetter
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import (
+    CrewJournalError,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    RefusedByOneView,
+)
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.operate.operations import DeadLetter
 from crew_journal.services.access.owner_token import ensure_owner_token
 from crew_journal.services.access.tokens import TokenRegistry
 from crew_journal.services.data_dir import node_id

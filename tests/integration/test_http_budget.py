@@ -9,8 +9,8 @@ import httpx
 import pytest
 from support.stack import HTTP_TIMEOUT_S, Stack, running_stack, until
 
-from crew_journal.schemas.errors import TooManyBodies
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import TooManyBodies
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.http.budget import SMALL_BYTES, BodyBudget, Share
 from crew_journal.services.http.ports import HttpLimits
 

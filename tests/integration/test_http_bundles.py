@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from support.stack import SUBJECT_KEY, running_stack
 
-from crew_journal.schemas.errors import EntryTooLarge, InvalidEntry, NotAllowed
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.operators import slug_of, subject_hash
-from crew_journal.services.memory import bundles
+from crew_journal.schemas.core.errors import EntryTooLarge, InvalidEntry, NotAllowed
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.operators.rules import slug_of, subject_hash
+from crew_journal.services.operate import bundles
 
 
 def files(documents: dict[str, str]) -> list[dict[str, str]]:

@@ -18,13 +18,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
+from crew_journal.services.http.app import Edge
 from crew_journal.services.http.bodies import answer, read_json
 from crew_journal.services.http.budget import BodyBudget, Share
-from crew_journal.services.http.connections import HEAD_BYTES, HEADERS, PIPELINED, ConnectionBounds
-from crew_journal.services.http.edge import Edge
 from crew_journal.services.http.metrics import HttpMetrics
 from crew_journal.services.http.problems import EXCEPTION_HANDLERS
-from crew_journal.services.http.server import HttpServer
+from crew_journal.services.http.server import HEAD_BYTES, HEADERS, PIPELINED, ConnectionBounds, HttpServer
 
 DEADLINE_S = 60.0
 GET = b"GET /first HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.stack import Stack, until
 
-from crew_journal.schemas.errors import InvalidQuery, NoSuchMemory, NotAllowed
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidQuery, NoSuchMemory, NotAllowed
+from crew_journal.schemas.core.principal import Role
 
 TOPIC = "# Deployment\n\nKubernetes runs every deployment; charts live in deploy/charts.\n"
 

@@ -10,15 +10,14 @@ import pytest
 from starlette.routing import Route
 from support.stack import HTTP_TIMEOUT_S, Stack
 
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.http.app import App
-from crew_journal.services.http.docs_page import POLICY as DOCS_POLICY
-from crew_journal.services.http.docs_page import example_of, render_docs
-from crew_journal.services.http.edge import SECURITY_HEADERS
+from crew_journal.services.http.app import SECURITY_HEADERS, App
 from crew_journal.services.http.ports import HttpLimits
 from crew_journal.services.http.routes_mcp import MCP_ROUTES
 from crew_journal.services.http.routes_memory_stores import MEMORY_STORE_ROUTES
+from crew_journal.services.http.routes_status import POLICY as DOCS_POLICY
+from crew_journal.services.http.routes_status import example_of, render_docs
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
 

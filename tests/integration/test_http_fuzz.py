@@ -21,8 +21,8 @@ from support.memory_node import SWIFT
 from support.patience import impatient
 from support.stack import HTTP_TIMEOUT_S, Stack, running_stack
 
-from crew_journal.consumers.reactors.health import HealthReactor
-from crew_journal.consumers.reactors.index import IndexReactor
+from crew_journal.consumers.health.reactor import HealthReactor
+from crew_journal.consumers.models.index_reactor import IndexReactor
 from crew_journal.services.http.app import App
 
 EXAMPLES = max(2, settings.default.max_examples // 20)

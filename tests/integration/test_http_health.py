@@ -8,14 +8,14 @@ import pytest
 from support.memory_node import SWIFT
 from support.stack import DEADLINE_S, Stack
 
-from crew_journal.consumers.reactors.health import HealthReactor
-from crew_journal.schemas.errors import Unavailable
-from crew_journal.schemas.events.derived import encode_link
-from crew_journal.schemas.events.envelope import LinkDerived
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules import embed_policy
-from crew_journal.schemas.sweep_list import HEALTH
-from crew_journal.services.memory.sweep_now import SweepNow
+from crew_journal.consumers.health.reactor import HealthReactor
+from crew_journal.schemas.core.derived import encode_link
+from crew_journal.schemas.core.envelope import LinkDerived
+from crew_journal.schemas.core.errors import Unavailable
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.models import rules as embed_policy
+from crew_journal.schemas.sweeps.rules import HEALTH
+from crew_journal.services.sweeps.use_cases import SweepNow
 
 
 @pytest.fixture

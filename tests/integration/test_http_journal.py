@@ -13,7 +13,7 @@ from support.patience import impatient
 from support.stack import Stack, running_stack
 
 from crew_journal.schemas.api import EntriesAnswer, EntryAnswer
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.http.ports import HttpLimits
 
 MAX_BODY = 1_000_000

@@ -13,14 +13,14 @@ from support.events import control
 from support.mcp_client import connected
 from support.stack import Stack
 
-from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
-from crew_journal.schemas.events.facts import FactAsserted, FactEntity
-from crew_journal.schemas.facts import entity_id
-from crew_journal.schemas.operations.facts import KgAddRequest
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidEntry, InvalidQuery, NotAllowed
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.facts.events import FactAsserted, FactEntity
+from crew_journal.schemas.facts.names import entity_id
+from crew_journal.schemas.facts.operations import KgAddRequest
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.desk import Caller
-from crew_journal.services.palace.graph import KnowledgeGraph
+from crew_journal.services.facts.use_cases import KnowledgeGraph
 
 
 @asynccontextmanager

@@ -8,9 +8,9 @@ import pytest
 from support.events import entry
 from support.stack import DEADLINE_S, running_stack
 
-from crew_journal.schemas.errors import ConsolidationRunning, NotAllowed, NotFound
-from crew_journal.schemas.events.learning import RuleLearned
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import ConsolidationRunning, NotAllowed, NotFound
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.learning.events import RuleLearned
 
 
 async def test_rules_and_outcomes_reach_prompts_until_they_are_retracted(tmp_path: Path) -> None:

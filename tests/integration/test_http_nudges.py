@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from support.stack import Stack
 
-from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed
-from crew_journal.schemas.events.memory import MemorySearched, NudgeOffered
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.timestamps import format_ts
+from crew_journal.schemas.core.errors import InvalidEntry, InvalidQuery, NotAllowed
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.core.timestamps import format_ts
+from crew_journal.schemas.recall.events import MemorySearched, NudgeOffered
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.context.nudges import NudgeService, offer_id
 from crew_journal.services.journal.intake.append import Journal
-from crew_journal.services.memory.nudges import NudgeService, offer_id
 
 HOUR = timedelta(hours=1)
 

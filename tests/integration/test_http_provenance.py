@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 
 
 class Clock:

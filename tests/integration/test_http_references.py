@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from support.stack import Stack, until
 
-from crew_journal.schemas.errors import InvalidQuery, NotFound
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidQuery, NotFound
+from crew_journal.schemas.core.principal import Role
 
 _COUNTS = "SELECT entry_id, reference_count FROM memory_importance WHERE workspace_id = ? AND reference_count > 0"
 

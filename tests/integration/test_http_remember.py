@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from support.stack import Stack
 
-from crew_journal.schemas.errors import EntryConflict, InvalidEntry, InvalidRequest, NotAllowed
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.embed_policy import is_embedded
+from crew_journal.schemas.core.errors import EntryConflict, InvalidEntry, InvalidRequest, NotAllowed
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.models.rules import is_embedded
 
 
 async def test_what_an_agent_remembers_is_its_entry_and_recall_finds_it(stack: Stack) -> None:

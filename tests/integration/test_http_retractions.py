@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.stack import DEADLINE_S, Stack, running_stack
 
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed, NotFound
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 
 

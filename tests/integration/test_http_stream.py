@@ -14,12 +14,12 @@ import httpx
 import pytest
 from support.stack import Stack, running_stack, until
 
-from crew_journal.schemas.errors import InvalidQuery, TooManyTails
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.settings import TAIL_REPLAY_MAX, TAIL_SEED
-from crew_journal.services.http.connections import ConnectionBounds
+from crew_journal.schemas.core.errors import InvalidQuery, TooManyTails
+from crew_journal.schemas.core.limits import TAIL_REPLAY_MAX, TAIL_SEED
+from crew_journal.schemas.core.principal import Role
+from crew_journal.services.entries import live_tail
 from crew_journal.services.http.ports import HttpLimits
-from crew_journal.services.query.entries import live_tail
+from crew_journal.services.http.server import ConnectionBounds
 
 HEARTBEAT_S = 0.1
 QUEUE = 20

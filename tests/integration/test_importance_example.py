@@ -10,11 +10,11 @@ import numpy as np
 from support.events import EPOCH_MS, at, control, entry
 from support.recalling import MINI, recalling
 
-from crew_journal.schemas.events.derived import OutgoingMessage, encode_vector
-from crew_journal.schemas.events.envelope import VectorDerived
-from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
-from crew_journal.schemas.events.sweeps import SweepTicked
-from crew_journal.schemas.timestamps import DAY_MS, format_ms
+from crew_journal.schemas.core.derived import OutgoingMessage, encode_vector
+from crew_journal.schemas.core.envelope import VectorDerived
+from crew_journal.schemas.core.timestamps import DAY_MS, format_ms
+from crew_journal.schemas.recall.events import MemoryReferenced, PriorityChanged, ReferencedEntry
+from crew_journal.schemas.sweeps.events import SweepTicked
 
 PAGE = Path(__file__).parents[2] / "docs" / "importance.md"
 AGE_DAYS, FRESH_DAYS, WEEKS = 150, 5, 21

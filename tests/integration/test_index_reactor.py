@@ -9,20 +9,20 @@ import pytest
 from support.embedding import until
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode, Themes, memory_node
 
-from crew_journal.consumers.reactors.embed import EmbedReactor
-from crew_journal.consumers.reactors.index_rows import missing_after
-from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected
-from crew_journal.schemas.events.derived import encode_vector
-from crew_journal.schemas.events.embeddings import ReindexRequested
-from crew_journal.schemas.operations.recall import RECALL
-from crew_journal.schemas.operations.sweeps import ReindexRequest
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules import embed_policy
-from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
+from crew_journal.consumers.models.embed_reactor import EmbedReactor
+from crew_journal.consumers.models.index_rows import missing_after
+from crew_journal.schemas.core.derived import encode_vector
+from crew_journal.schemas.core.errors import EmbedderBadAnswer, EmbedderInputRejected
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.models import rules as embed_policy
+from crew_journal.schemas.models.events import ReindexRequested
+from crew_journal.schemas.models.rules import EMBEDDABLE, Policy
+from crew_journal.schemas.recall.operations import RECALL
 from crew_journal.schemas.settings import EMBED_BATCH
+from crew_journal.schemas.sweeps.operations import ReindexRequest
 from crew_journal.services.desk import Caller, parse
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.memory.reindex import Reindexing
+from crew_journal.services.sweeps.use_cases import Reindexing
 
 VECTORS = "SELECT entry_id, dim FROM journal_embeddings ORDER BY entry_id"
 FACTS = "derived.>"

@@ -14,8 +14,8 @@ from support.ingest import OTHER, OTHER_PASSWORD, PASSWORD, SCOUT, agent_client,
 from support.journal import DEADLINE_S, eventually, note
 from support.nats import connected
 
+from crew_journal.schemas.core.envelope import EntryRecorded
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.events.envelope import EntryRecorded
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake import ingest as ingest_module
 

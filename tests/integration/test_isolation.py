@@ -11,9 +11,9 @@ import httpx
 import pytest
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
+from crew_journal.services.entries.filters import FILTER_PARAMETERS
 from crew_journal.services.http.app import App
-from crew_journal.services.query.entries.filters import FILTER_PARAMETERS
 
 MARK = {"acme": "zirconium", "globex": "palladium"}
 """A word that only one workspace's entries hold; it is in every text, id and name of theirs."""

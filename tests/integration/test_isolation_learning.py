@@ -11,15 +11,14 @@ import pytest
 from support.events import control, document
 from support.stack import DEADLINE_S, SUBJECT_KEY, Stack, running_stack
 
-from crew_journal.schemas.events.compaction import MemoryCompacted
-from crew_journal.schemas.events.learning import LessonRecorded, RuleLearned
-from crew_journal.schemas.events.operators import OperatorProfileUpdated, StatedFact
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.proposals import RuleProposed
-from crew_journal.schemas.events.workspaces import ConsentChanged
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.operators import slug_of, subject_hash
-from crew_journal.schemas.sequence_set import SequenceSet, format_ranges, ranges_of
+from crew_journal.schemas.access.events import ConsentChanged
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.core.sequence_set import SequenceSet, format_ranges, ranges_of
+from crew_journal.schemas.entries.events import MemoryCompacted
+from crew_journal.schemas.learning.events import LessonRecorded, RuleLearned, RuleProposed
+from crew_journal.schemas.operators.events import OperatorProfileUpdated, StatedFact
+from crew_journal.schemas.operators.rules import slug_of, subject_hash
 from crew_journal.services.http.app import App
 
 MARK = {"acme": "zirconium", "globex": "palladium"}

@@ -10,11 +10,11 @@ import pytest
 from support.nats import nats_binary
 from support.stack import HTTP_TIMEOUT_S
 
-from crew_journal.schemas.errors import NotAllowed, NotFound
+from crew_journal.schemas.core.errors import NotAllowed, NotFound
+from crew_journal.schemas.core.subjects import journal_subject
 from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.subjects import journal_subject
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 
 ENTRY = {"entry_type": "run.completed", "summary": "Nightly build", "agent_id": "ada", "crew_id": "core"}
 

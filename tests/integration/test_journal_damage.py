@@ -17,10 +17,10 @@ import pytest
 from support.damages import BLOCKS, STREAM_DAMAGES, VIEWS, VIEWS_DAMAGES, Damage, blocks, spoil_long_text, wal
 from support.running import running_node
 
-from crew_journal.consumers.host import tidying
-from crew_journal.schemas.errors import JournalDamaged, VerificationFailed
+from crew_journal.consumers.host import host as tidying
+from crew_journal.schemas.core.errors import JournalDamaged, VerificationFailed
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 
 COUNT = 80
 BODY_BYTES = 115_000

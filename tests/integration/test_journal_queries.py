@@ -12,15 +12,13 @@ from support.events import EPOCH_MS, at, entry
 from support.views import Node, node
 
 from crew_journal.consumers.discovery import discover_projections
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed, NotFound, ViewsBehind
+from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound, ViewsBehind
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.query.entries import queries as queries_module
-from crew_journal.services.query.entries.cursor import Cursor
-from crew_journal.services.query.entries.filters import EntryFilters, is_quiet, parse_filters
-from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.entries.visibility import Visible
+from crew_journal.services.entries import queries as queries_module
+from crew_journal.services.entries.filters import Cursor, EntryFilters, Visible, is_quiet, parse_filters
+from crew_journal.services.entries.queries import JournalQueries
 
 ENTRIES = 700
 TYPES = ["run.completed", "peer.conversation", "container.metrics", "exec.output_chunk", "brand.new", "llm.call"]

@@ -11,13 +11,12 @@ from support.ollama_server import OllamaServer
 from support.stack import until
 
 from crew_journal.consumers.adapters.chat import OllamaChat
-from crew_journal.consumers.prompts.contradiction import MAX_CHARS, question
-from crew_journal.consumers.reacting.judge import ChatJudge
 from crew_journal.consumers.reacting.llm_calls import MeteredChat
-from crew_journal.consumers.reactors.link_finder import LinkFinder
-from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
-from crew_journal.schemas.ports import Published, SimilarEntry
-from crew_journal.schemas.rules.contradiction import contradiction
+from crew_journal.consumers.relations.judge import MAX_CHARS, ChatJudge, question
+from crew_journal.consumers.relations.reactor import LinkFinder
+from crew_journal.schemas.core.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.core.ports import Published, SimilarEntry
+from crew_journal.schemas.relations.contradiction import contradiction
 
 BORDERLINE = ("Ada owns the billing service", "Bruno owns the billing service")
 CERTAIN = ("The upload timeout is 30 s", "The upload timeout is 60 s")

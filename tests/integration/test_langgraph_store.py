@@ -12,7 +12,7 @@ from langgraph.store.base import BaseStore, GetOp, PutOp
 from langgraph.store.memory import InMemoryStore
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import CrewJournal
 from crew_journal.services.client.adapters.langgraph_store import CrewJournalStore
 

@@ -6,10 +6,10 @@ from support.minilm import minilm_cache
 from support.recall import ANALYZER, index_of, recorded
 
 from crew_journal.consumers.adapters.minilm_weights import find_static_table
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.search import search
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall.asking import query_of
+from crew_journal.services.recall.recipes import RECIPES
+from crew_journal.services.recall.search import search
 
 GERMAN = [
     "Hallo, ich habe bald meine Führerscheinprüfung",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.stack import Stack
 
-from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotAllowed, NotFound
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidEntry, InvalidQuery, NotAllowed, NotFound
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 
 LATER = "2030-01-01T00:00:00Z"

@@ -17,18 +17,17 @@ from support.nats import nats_binary
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.consumers.feed.jetstream import FILTERS_SINCE
-from crew_journal.consumers.reactors.link import LinkLimits, LinkReactor, create
-from crew_journal.consumers.reactors.link_finder import LinkFinder
-from crew_journal.schemas.errors import BrokerUnavailable
-from crew_journal.schemas.events.derived import encode_link, encode_vector
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
-from crew_journal.schemas.operations.recall import RecallRequest
-from crew_journal.schemas.ports import Published, SimilarEntry
+from crew_journal.consumers.relations.reactor import LinkFinder, LinkLimits, LinkReactor, create
+from crew_journal.schemas.core.derived import encode_link, encode_vector
+from crew_journal.schemas.core.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.core.errors import BrokerUnavailable
+from crew_journal.schemas.core.ports import Published, SimilarEntry
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.schemas.recall.operations import RecallRequest
 from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.subjects import JOURNAL_STREAM
-from crew_journal.services.query.arms.similar import SimilarEntries
-from crew_journal.services.query.hot.load import load
+from crew_journal.services.index.take import load
+from crew_journal.services.recall.similar import SimilarEntries
 
 MODEL = "mini"
 QUICK = LinkLimits(**QUICK_TIMES)

@@ -20,12 +20,12 @@ from support.requests_of import HOSTILE, WRONG_URL, accepted, asked, fields_of, 
 from support.stack import Stack
 from support.tool_calls import Place, furnished
 
-from crew_journal.consumers.reactors.health import HealthReactor
-from crew_journal.consumers.reactors.index import IndexReactor
-from crew_journal.schemas.errors import ViewsBehind
+from crew_journal.consumers.health.reactor import HealthReactor
+from crew_journal.consumers.models.index_reactor import IndexReactor
+from crew_journal.schemas.core.errors import ViewsBehind
+from crew_journal.schemas.core.operation import Access, Effect, Operation
+from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.operations.operation import Access, Effect, Operation
-from crew_journal.schemas.principal import Role
 from crew_journal.services.http.app import App
 from crew_journal.services.journal.broker.connection import BrokerConnection
 from crew_journal.services.journal.broker.streams import stream_head

@@ -11,9 +11,9 @@ import pytest
 from support.mcp_client import connected
 from support.stack import HTTP_TIMEOUT_S, Stack
 
+from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.operations.toolsets import TOOLSETS, input_schema
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.toolsets import TOOLSETS, input_schema
 
 MODES = ("legacy", "2026-07-28")
 

@@ -18,9 +18,8 @@ from support.mcp_client import connected
 from support.stack import Stack
 from support.tool_calls import Place, bad, foreign, furnished, good, oversized
 
-from crew_journal.schemas.operations.tool import Tool
-from crew_journal.schemas.operations.toolsets import TOOLSETS
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.toolsets import TOOLSETS, Tool
 
 MODES = ("legacy", "2026-07-28")
 ANSWER_CHARS = 20_000
@@ -120,7 +119,7 @@ async def test_every_tool_answers_good_calls_and_says_how_to_mend_bad_ones(
     toolset: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("crew_journal.services.memory.receipts.ARRIVAL_S", 0.5)  # a young receipt is waited for
+    monkeypatch.setattr("crew_journal.services.recall.receipts.ARRIVAL_S", 0.5)  # a young receipt is waited for
     mine, other = places
     token = (await stack.token(Role.ADMIN, mine.workspace)).plaintext
     async with stack.client() as owner:

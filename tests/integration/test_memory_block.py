@@ -11,11 +11,11 @@ import pytest
 from support.events import document
 from support.stack import DEADLINE_S, SUBJECT_KEY, Stack, running_stack
 
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed
-from crew_journal.schemas.operations.documents import DOCUMENT_READ
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.memory_block import READ_CALL
-from crew_journal.schemas.rules.operators import slug_of, subject_hash
+from crew_journal.schemas.context.memory_block import READ_CALL
+from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.documents.operations import DOCUMENT_READ
+from crew_journal.schemas.operators.rules import slug_of, subject_hash
 from crew_journal.services.client import AsyncCrewJournal
 
 NOTICE = (

@@ -17,7 +17,7 @@ from anthropic.lib.tools import ToolError
 from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
 from support.stack import Stack
 
-from crew_journal.schemas.errors import (
+from crew_journal.schemas.core.errors import (
     CapExceeded,
     DocumentConflict,
     FileRefused,
@@ -25,7 +25,7 @@ from crew_journal.schemas.errors import (
     NotAllowed,
     Quarantined,
 )
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.client.adapters.claude_memory import AsyncCrewJournalMemoryTool, CrewJournalMemoryTool
 

@@ -11,9 +11,10 @@ import httpx
 import pytest
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.operations import document_search, documents, memory_block, memory_settings
-from crew_journal.schemas.operations.operation import Effect, Operation
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.context.operations import MEMORY_BLOCK
+from crew_journal.schemas.core.operation import Effect, Operation
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.documents import operations as documents
 
 NAMES = ("support", "core", "w", "a-core")
 """Few, so that agents, crews and workspaces share names; two look like the owner of a document."""
@@ -24,10 +25,10 @@ TIERS_OF = {
     "crew": ("CREW", "daily", "topics", "pins"),
     "workspace": ("pins", "WORKSPACE"),
 }
-OPERATIONS: tuple[Operation[Any, Any], ...] = tuple(
-    operation
-    for family in (documents, document_search, memory_block, memory_settings)
-    for operation in family.OPERATIONS
+OTHERS = ("memory_file", "export_bundle", "import_bundle")
+OPERATIONS: tuple[Operation[Any, Any], ...] = (
+    *(operation for operation in documents.OPERATIONS if operation.name not in OTHERS),
+    MEMORY_BLOCK,
 )
 TRIES = 40
 
@@ -84,7 +85,7 @@ def asked_of(operation: Operation[Any, Any], draw: random.Random, made: Registry
         "crew_id": draw.choice(names),
         "workspace_id": draw.choice([*made.crews, None, None, None]),
         "scope": draw.choice(("agent", "crew", "both", "workspace", "own", "crew_shared", None, None)),
-        "tier": None if operation is document_search.DOCUMENT_SEARCH else tier,
+        "tier": None if operation is documents.DOCUMENT_SEARCH else tier,
         "key": KEYS.get(tier),
         "query": " ".join(made.words.values()),
         "from_version": 0,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from support.stack import DEADLINE_S, Stack, running_stack
 
-from crew_journal.schemas.errors import InvalidEntry, NotAllowed, VersionGone, WriteRefused
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidEntry, NotAllowed, VersionGone, WriteRefused
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.documents.administration import Administration
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
-from crew_journal.services.memory.documents.administration import Administration
 
 SECRET = "AKIA" + "ABCDEFGHIJKLMNOP"
 

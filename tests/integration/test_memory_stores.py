@@ -20,7 +20,7 @@ from anthropic import (
 )
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 
 STORE = "memstore_ada"

@@ -12,9 +12,9 @@ import pytest
 from support.mirroring import MirrorWorld, played, shell, steps
 from support.stack import DEADLINE_S, Stack
 
-from crew_journal.schemas.events.memory_documents import MemoryConfigUpdated
-from crew_journal.schemas.principal import Role
-from crew_journal.services.cli.mirror.state import STATE_FILE
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.documents.events import MemoryConfigUpdated
+from crew_journal.services.cli.mirror.folder import STATE_FILE
 from crew_journal.services.journal.intake.append import Journal
 
 DAY = "2026-05-14"
@@ -237,7 +237,7 @@ async def test_a_document_that_the_scanners_block_does_not_become_a_file(
     def play(world: MirrorWorld) -> None:
         world.write("replace", "- one\n")
         world.sync()
-        monkeypatch.setattr("crew_journal.services.memory.documents.checks.finding_in", lambda _text: None)
+        monkeypatch.setattr("crew_journal.services.documents.checks.finding_in", lambda _text: None)
         world.write("replace", POISON)
         monkeypatch.undo()
         shell("- two", world.memory / "AGENT.md")

@@ -18,13 +18,13 @@ from support.nats import nats_agent
 from support.running import running_node
 from support.stack import HTTP_TIMEOUT_S
 
-from crew_journal.schemas.errors import BrokerError, BrokerNotOurs, InvalidQuery, NotAllowed
-from crew_journal.schemas.operations.tokens import NatsAccess, TokenCreatedAnswer
+from crew_journal.schemas.access.operations import NatsAccess, TokenCreatedAnswer
+from crew_journal.schemas.core.errors import BrokerError, BrokerNotOurs, InvalidQuery, NotAllowed
 from crew_journal.services.access.nats_access import NatsUsers
-from crew_journal.services.cli.status_page import status_lines
+from crew_journal.services.cli.operate import status_lines
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.files import BrokerFiles
+from crew_journal.services.journal.broker.config import BrokerFiles
 
 SUMMARY = "The disk of node seven fills up in nine days"
 ADA: Any = {"role": "AGENT", "agent_id": "ada", "crew_id": "platform", "workspace_id": "acme", "nats": True}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.stack import Stack
 
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.client.adapters.openai_session import CrewJournalSession
 

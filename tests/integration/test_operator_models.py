@@ -12,18 +12,18 @@ from support.events import control
 from support.memory_node import WORKSPACE, MemoryNode
 from support.stack import DEADLINE_S, SUBJECT_KEY, Stack, running_stack
 
-from crew_journal.consumers.prompts.operator_facts import FactProposal
-from crew_journal.consumers.reactors.operators import OperatorsReactor
-from crew_journal.consumers.reactors.peer_cards import PeerCardsReactor
-from crew_journal.schemas.chat import ChatUnavailable, Completion, Prompt, Usage
-from crew_journal.schemas.errors import NotAllowed
-from crew_journal.schemas.events.operators import OperatorForgotten, OperatorProfileUpdated, StatedFact
-from crew_journal.schemas.events.workspaces import ConsentChanged
-from crew_journal.schemas.operations.tokens import TokenRequest
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.operators import key_id, slug_of, subject_hash
-from crew_journal.schemas.timestamps import format_ts
-from crew_journal.services.memory.profiles import Profiles, text_of
+from crew_journal.consumers.operators.peer_cards_reactor import PeerCardsReactor
+from crew_journal.consumers.operators.prompt import FactProposal
+from crew_journal.consumers.operators.reactor import OperatorsReactor
+from crew_journal.schemas.access.events import ConsentChanged
+from crew_journal.schemas.access.operations import TokenRequest
+from crew_journal.schemas.core.errors import NotAllowed
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.core.timestamps import format_ts
+from crew_journal.schemas.models.chat import ChatUnavailable, Completion, Prompt, Usage
+from crew_journal.schemas.operators.events import OperatorForgotten, OperatorProfileUpdated, StatedFact
+from crew_journal.schemas.operators.rules import key_id, slug_of, subject_hash
+from crew_journal.services.documents.learned import Profiles, text_of
 
 MARIA = subject_hash(SUBJECT_KEY, WORKSPACE, "maria")
 SLUG = slug_of(MARIA)

@@ -14,12 +14,12 @@ import pytest
 from support.memory_node import SWIFT
 from support.stack import DEADLINE_S, SUBJECT_KEY, Stack, until
 
-from crew_journal.consumers.reactors.operators import OperatorsReactor
-from crew_journal.consumers.reactors.peer_cards import PeerCardsReactor
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, Unavailable
-from crew_journal.schemas.operations.tokens import TokenRequest
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.rules.operators import slug_of, subject_hash
+from crew_journal.consumers.operators.peer_cards_reactor import PeerCardsReactor
+from crew_journal.consumers.operators.reactor import OperatorsReactor
+from crew_journal.schemas.access.operations import TokenRequest
+from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed, Unavailable
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.operators.rules import slug_of, subject_hash
 from crew_journal.services.cli.importing.sources import openai_messages
 from crew_journal.services.cli.importing.sources.found import Notes
 from crew_journal.services.client import AsyncCrewJournal

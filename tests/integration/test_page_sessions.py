@@ -10,10 +10,10 @@ import httpx
 import pytest
 from support.running import running_node
 
-from crew_journal.schemas.errors import NotAuthenticated, OverBudget
-from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.core.errors import NotAuthenticated, OverBudget
+from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 from crew_journal.services.web.session import (
     FAILURES_A_MINUTE,
     FORMER_COOKIE,

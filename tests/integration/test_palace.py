@@ -9,8 +9,8 @@ import pytest
 from support.mcp_client import connected
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, NotFound, PalaceFull
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidEntry, InvalidQuery, NotFound, PalaceFull
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.palace import filing
 
 DECISION = "We decided to use DuckDB because it needs no server; this approach is better than PostgreSQL."

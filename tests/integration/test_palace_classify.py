@@ -13,12 +13,12 @@ from support.flaky_publisher import Flaky
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 from support.scripted_chat import Note, ScriptedChat
 
+from crew_journal.consumers.palace.classify_reactor import ClassifyLimits, PalaceClassifyReactor
 from crew_journal.consumers.reacting.durable import remaining
-from crew_journal.consumers.reactors.palace_classify import ClassifyLimits, PalaceClassifyReactor
-from crew_journal.schemas.events.drawers import DrawerDeleted, DrawerFiled, DrawerRestored, DrawerState, PipelineTier
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.ports import Published
-from crew_journal.schemas.timestamps import to_ms
+from crew_journal.schemas.core.ids import hash64
+from crew_journal.schemas.core.ports import Published
+from crew_journal.schemas.core.timestamps import to_ms
+from crew_journal.schemas.palace.events import DrawerDeleted, DrawerFiled, DrawerRestored, DrawerState, PipelineTier
 
 TIMES = {name: value for name, value in QUICK_TIMES.items() if not name.startswith("retry")}
 QUICK = ClassifyLimits(**{**TIMES, "window_s": 0.2}, stop_s=3.0, retry_s=0.05)
@@ -166,7 +166,7 @@ async def test_a_model_that_is_away_is_waited_for_and_decides_nothing(live: Memo
 
 
 async def embed(live: MemoryNode, themes: Themes) -> None:
-    from crew_journal.consumers.reactors.embed_chunks import EmbedChunksReactor
+    from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
 
     await live.react(EmbedChunksReactor, limits=SWIFT_CHUNKS)
 

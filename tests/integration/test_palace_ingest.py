@@ -11,13 +11,13 @@ from support.embedding import QUICK_TIMES, until
 from support.flaky_publisher import Flaky
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 
-from crew_journal.consumers.reactors import palace_filing
-from crew_journal.consumers.reactors.embed_chunks import EmbedChunksReactor
-from crew_journal.consumers.reactors.palace_ingest import IngestLimits, PalaceIngestReactor
-from crew_journal.schemas.events.drawers import CentroidComputed, DrawerDeleted, PalaceIngestAsked
-from crew_journal.schemas.events.workspaces import WorkspaceConfigured
+from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.palace import filing as palace_filing
+from crew_journal.consumers.palace.ingest_reactor import IngestLimits, PalaceIngestReactor
+from crew_journal.schemas.access.events import WorkspaceConfigured
+from crew_journal.schemas.core.timestamps import format_ms
+from crew_journal.schemas.palace.events import CentroidComputed, DrawerDeleted, PalaceIngestAsked
 from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.timestamps import format_ms
 
 TIMES = {name: value for name, value in QUICK_TIMES.items() if not name.startswith("retry")}
 PATIENT = IngestLimits(**TIMES, stop_s=3.0)

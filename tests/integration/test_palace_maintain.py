@@ -9,16 +9,16 @@ import pytest
 from support.embedding import until
 from support.memory_node import WORKSPACE, MemoryNode
 
+from crew_journal.consumers.palace import classify_reads as palace_classify_reads
+from crew_journal.consumers.palace.filing import centroids_in
+from crew_journal.consumers.palace.maintain_reactor import PalaceMaintainReactor
 from crew_journal.consumers.reacting.control_facts import encode_control
 from crew_journal.consumers.reacting.durable import remaining
-from crew_journal.consumers.reactors import palace_classify_reads
-from crew_journal.consumers.reactors.palace_maintain import PalaceMaintainReactor
-from crew_journal.consumers.reactors.palace_reads import centroids_in
-from crew_journal.schemas.events.chunk_vectors import encode_chunk_vector
-from crew_journal.schemas.events.drawers import DrawerFiled, DrawerRestored, DrawerState, PipelineTier
-from crew_journal.schemas.events.envelope import ChunkVectorDerived
-from crew_journal.schemas.ids import derived_id, hash64
-from crew_journal.schemas.timestamps import to_ms
+from crew_journal.schemas.core.envelope import ChunkVectorDerived
+from crew_journal.schemas.core.ids import derived_id, hash64
+from crew_journal.schemas.core.timestamps import to_ms
+from crew_journal.schemas.models.events import encode_chunk_vector
+from crew_journal.schemas.palace.events import DrawerFiled, DrawerRestored, DrawerState, PipelineTier
 
 WEDNESDAY, SUNDAY = 2, 6
 

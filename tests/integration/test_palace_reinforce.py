@@ -10,11 +10,11 @@ from support.embedding import QUICK_TIMES, until
 from support.flaky_publisher import Flaky
 from support.memory_node import WORKSPACE, MemoryNode, Themes
 
+from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.palace.reinforce_reactor import PalaceReinforceReactor, ReinforceLimits
 from crew_journal.consumers.reacting.durable import remaining
-from crew_journal.consumers.reactors.embed_chunks import EmbedChunksReactor
-from crew_journal.consumers.reactors.palace_reinforce import PalaceReinforceReactor, ReinforceLimits
-from crew_journal.schemas.errors import EmbedderBadAnswer
-from crew_journal.schemas.events.drawers import DrawerDeleted, DrawerFiled, DrawerState
+from crew_journal.schemas.core.errors import EmbedderBadAnswer
+from crew_journal.schemas.palace.events import DrawerDeleted, DrawerFiled, DrawerState
 
 QUICK = ReinforceLimits(
     **{name: value for name, value in QUICK_TIMES.items() if not name.startswith("retry")}, stop_s=3.0, retry_s=0.05

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.errors import NotAllowed
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import NotAllowed
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client.aio import AsyncCrewJournal
 
 PARSER = "The parser of the importer reads its file in one pass."

@@ -10,8 +10,11 @@ from support.embedding import until
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 from support.stack import HOT_INDEX_BYTES
 
-from crew_journal.consumers.reactors.embed_chunks import EmbedChunksReactor
-from crew_journal.schemas.events.drawers import (
+from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.facts.events import FactAsserted, FactEntity
+from crew_journal.schemas.facts.names import entity_id
+from crew_journal.schemas.palace.events import (
     DrawerDeleted,
     DrawerFiled,
     DrawerMerged,
@@ -20,12 +23,9 @@ from crew_journal.schemas.events.drawers import (
     DrawerSuperseded,
     DrawerUpdated,
 )
-from crew_journal.schemas.events.facts import FactAsserted, FactEntity
-from crew_journal.schemas.events.memory import MemoryReferenced, ReferencedEntry
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.facts import entity_id
-from crew_journal.schemas.operations.palace import PalaceRecipe
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.palace.operations import PalaceRecipe
+from crew_journal.schemas.recall.events import MemoryReferenced, ReferencedEntry
+from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.palace.searching import DrawerSearch
 
 

@@ -9,12 +9,12 @@ from Stemmer import Stemmer
 from support.memory_node import WORKSPACE, MemoryNode
 from support.stack import HOT_INDEX_BYTES
 
-from crew_journal.schemas.events.drawers import DrawerFiled
-from crew_journal.schemas.events.facts import FactAsserted, FactEntity
-from crew_journal.schemas.events.memory import MemoryReferenced, ReferencedEntry
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.facts import entity_id
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.facts.events import FactAsserted, FactEntity
+from crew_journal.schemas.facts.names import entity_id
+from crew_journal.schemas.palace.events import DrawerFiled
+from crew_journal.schemas.recall.events import MemoryReferenced, ReferencedEntry
+from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.palace.searching import DrawerSearch
 
 

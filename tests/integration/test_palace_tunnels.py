@@ -10,9 +10,10 @@ import pytest
 from support.mcp_client import connected
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.errors import EntryConflict, InvalidEntry, NotAllowed, NotFound, PalaceFull
-from crew_journal.schemas.principal import Role
-from crew_journal.services.palace import filing, importing, tunnels
+from crew_journal.schemas.core.errors import EntryConflict, InvalidEntry, NotAllowed, NotFound, PalaceFull
+from crew_journal.schemas.core.principal import Role
+from crew_journal.services.palace import filing, tunnels
+from crew_journal.services.palace import filing as importing
 
 DECISION = "We decided to use DuckDB because it needs no server."
 DIET = "Ada eats no nuts and no sesame."

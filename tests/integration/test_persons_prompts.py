@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.stack import Stack
 
-from crew_journal.schemas.errors import NotAuthenticated
+from crew_journal.schemas.core.errors import NotAuthenticated
 from crew_journal.services.cli.main import main
 from crew_journal.services.client import hook
 from crew_journal.services.client.find import ServiceAddress

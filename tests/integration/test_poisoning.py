@@ -18,11 +18,11 @@ import pytest
 from support.events import entry as entry_message
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
-from crew_journal.consumers.reactors.consolidate import ConsolidateReactor
-from crew_journal.schemas.errors import ConsolidationRunning, CrewJournalError
-from crew_journal.schemas.operations.learning import ConsolidationAnswer
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.timestamps import format_ts, to_ms
+from crew_journal.consumers.learning.reactor import ConsolidateReactor
+from crew_journal.schemas.core.errors import ConsolidationRunning, CrewJournalError
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.core.timestamps import format_ts, to_ms
+from crew_journal.schemas.learning.operations import ConsolidationAnswer
 from crew_journal.services.client import AsyncCrewJournal
 
 TIMES: Final = 4

@@ -8,15 +8,15 @@ from typing import cast
 import pytest
 from support.stack import DEADLINE_S, Stack
 
-from crew_journal.schemas.entry import Priority
-from crew_journal.schemas.errors import CrewJournalError, InvalidEntry, NotAllowed, NotFound, ViewsBehind
-from crew_journal.schemas.events.memory import PriorityChanged
-from crew_journal.schemas.ids import derived_id
-from crew_journal.schemas.operations.priorities import SET_PRIORITY, PriorityRequest
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.entry import Priority
+from crew_journal.schemas.core.errors import CrewJournalError, InvalidEntry, NotAllowed, NotFound, ViewsBehind
+from crew_journal.schemas.core.ids import derived_id
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.recall.events import PriorityChanged
+from crew_journal.schemas.standing.operations import SET_PRIORITY, PriorityRequest
 from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.journal.intake.recorder import Recorder
-from crew_journal.services.memory.priorities import Priorities
+from crew_journal.services.standing.use_cases import Priorities
 
 _CHANGES = """SELECT payload->>'previous_priority', payload->>'new_priority', payload->>'reason', actor_id
     FROM journal_entries WHERE workspace_id = ? AND entry_type = 'memory.priority_changed' ORDER BY seq"""

@@ -9,17 +9,16 @@ import pytest
 from support.events import entry
 from support.stack import DEADLINE_S, Stack, running_stack
 
-from crew_journal.schemas.errors import EvidenceGone, NotAllowed, NotFound, ProposalNotPending
-from crew_journal.schemas.events.proposals import RuleProposed
-from crew_journal.schemas.ids import derived_id
-from crew_journal.schemas.operations.learning import AddLessonRequest
-from crew_journal.schemas.operations.proposals import ApproveProposalRequest, RejectProposalRequest
-from crew_journal.schemas.operations.tunnels import CreateTunnelRequest
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import EvidenceGone, NotAllowed, NotFound, ProposalNotPending
+from crew_journal.schemas.core.ids import derived_id
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.learning.events import RuleProposed
+from crew_journal.schemas.learning.operations import AddLessonRequest, ApproveProposalRequest, RejectProposalRequest
+from crew_journal.schemas.palace.graph_operations import CreateTunnelRequest
 from crew_journal.services.desk import Caller
-from crew_journal.services.memory.documents.journal_store import JournalStore
-from crew_journal.services.memory.learning import Learning
-from crew_journal.services.memory.proposals import Proposals
+from crew_journal.services.documents.journal_store import JournalStore
+from crew_journal.services.learning.proposals import Proposals
+from crew_journal.services.learning.use_cases import Learning
 from crew_journal.services.palace.tunnels import Tunnels
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.stack import DEADLINE_S, HTTP_TIMEOUT_S, Stack, running_stack
 from support.wrong_providers import HangsInHealth
 
-from crew_journal.schemas.errors import (
+from crew_journal.schemas.core.errors import (
     BackendFailed,
     CapExceeded,
     DocumentConflict,
@@ -20,8 +20,8 @@ from crew_journal.schemas.errors import (
     NotByProvider,
     Quarantined,
 )
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.provider import (
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.documents.provider import (
     ForgetRequest,
     MemoryProvider,
     ProviderScope,
@@ -29,13 +29,14 @@ from crew_journal.schemas.provider import (
     RetainRequest,
     SnippetsRequest,
 )
-from crew_journal.schemas.rules.documents import sha256_of
+from crew_journal.schemas.documents.rules import sha256_of
+from crew_journal.services.documents import adapters as bound
+from crew_journal.services.documents import laws
+from crew_journal.services.documents.adapters import StoreProvider
+from crew_journal.services.documents.choosing import Choice, ProviderChoices
+from crew_journal.services.documents.http_provider import HttpStore, http_client
+from crew_journal.services.documents.laws import World, check
 from crew_journal.services.journal.broker.streams import stream_head
-from crew_journal.services.memory.providers import bound, laws
-from crew_journal.services.memory.providers.bound import StoreProvider
-from crew_journal.services.memory.providers.choosing import Choice, ProviderChoices
-from crew_journal.services.memory.providers.http import HttpStore, http_client
-from crew_journal.services.memory.providers.parity import World, check
 
 WORKSPACES = ("files", "silent", "failing")
 SCOPE = ProviderScope(workspace_id="acme", agent_id="ada", crew_id="red", role="OWNER")

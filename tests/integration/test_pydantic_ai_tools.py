@@ -10,9 +10,9 @@ from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPa
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.stack import Stack
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.operations.toolsets import TOOLSETS
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.toolsets import TOOLSETS
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.client.adapters.pydantic_ai_tools import memory_toolset
 

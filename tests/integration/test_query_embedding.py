@@ -10,9 +10,9 @@ from support.recall import MODEL, ChosenEmbedder
 from support.recalling import MINI, recalling
 from support.stack import until
 
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.services.query import query_embedding
-from crew_journal.services.query.query_embedding import QueryEmbedder
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.services.index import query_embedding
+from crew_journal.services.index.query_embedding import QueryEmbedder
 
 
 async def test_a_query_is_embedded_once_and_a_hanging_model_is_left_alone_for_a_while():

@@ -15,21 +15,21 @@ from support.strategies import journals
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed, NotFound, ViewsBehind
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.events.memory import PriorityChanged
-from crew_journal.schemas.events.workspaces import AgentRegistered
-from crew_journal.schemas.operations.recall import RECALL, RenderRequest
-from crew_journal.schemas.timestamps import format_ts
+from crew_journal.schemas.access.events import AgentRegistered
+from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed, NotFound, ViewsBehind
+from crew_journal.schemas.core.timestamps import format_ts
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.schemas.recall.events import PriorityChanged
+from crew_journal.schemas.recall.operations import RECALL, RenderRequest
 from crew_journal.services.desk import parse
-from crew_journal.services.query.asking import Query
-from crew_journal.services.query.hot.cache import HotCache
-from crew_journal.services.query.hot.load import load
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.hot.token_store import TokenStore
-from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.render import RenderService
-from crew_journal.services.query.search import search
+from crew_journal.services.index.cache import HotCache
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.index.take import load
+from crew_journal.services.index.vectors import TokenStore
+from crew_journal.services.recall.asking import Query
+from crew_journal.services.recall.recipes import RECIPES
+from crew_journal.services.recall.render import RenderService
+from crew_journal.services.recall.search import search
 
 
 def told(entry_id, summary="the parser broke", **fields):
@@ -278,7 +278,7 @@ async def test_workspaces_without_entries_are_not_kept_without_bound(tmp_path, m
     def token(n):
         return OWNER.model_copy(update={"workspace_id": f"empty-{n}"})
 
-    monkeypatch.setattr("crew_journal.services.query.hot.cache.EMPTY_KEPT", 3)
+    monkeypatch.setattr("crew_journal.services.index.cache.EMPTY_KEPT", 3)
     async with recalling(tmp_path) as at_work:
         await at_work.fold(told("e1"))
         assert await at_work.ids() == ["e1"]
@@ -298,7 +298,7 @@ async def test_concurrent_queries_load_a_workspace_once(tmp_path, monkeypatch):
         loads.append(workspace_id)
         return load(views, workspace_id, record_bytes)
 
-    monkeypatch.setattr("crew_journal.services.query.hot.cache.load", counted)
+    monkeypatch.setattr("crew_journal.services.index.cache.load", counted)
     async with recalling(tmp_path) as at_work:
         await at_work.fold(told("e1"))
         answers = await asyncio.gather(*(at_work.ids() for _ in range(8)))

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from support.events import EPOCH_MS, control, entry, link, vector
 from support.recalling import AGENT, LEAD, MINI, OWNER, Fixture, recalling
 
-from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
-from crew_journal.schemas.events.workspaces import AgentRegistered
-from crew_journal.schemas.operations.recall import RecallRequest
+from crew_journal.schemas.access.events import AgentRegistered
+from crew_journal.schemas.recall.operations import RecallRequest
+from crew_journal.schemas.relations.events import RelationAsserted, RelationRetracted
 
 
 def told(entry_id: str, summary: str, **fields: Any):

@@ -6,11 +6,11 @@ from typing import Any
 
 from support.memory_node import WORKSPACE, MemoryNode
 
-from crew_journal.consumers.reactors.reflect import ReflectReactor
-from crew_journal.schemas.entry import ActorType
-from crew_journal.schemas.events.facts import FactAsserted, FactEntity, FactVerified
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.facts import entity_id
+from crew_journal.consumers.facts.reactor import ReflectReactor
+from crew_journal.schemas.core.entry import ActorType
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.facts.events import FactAsserted, FactEntity, FactVerified
+from crew_journal.schemas.facts.names import entity_id
 
 
 async def decided(node: MemoryNode, said: ControlPayload) -> None:

@@ -15,14 +15,14 @@ from support.stack import Stack, until
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.operations.recall import RENDER, RecallRequest, RenderRequest
-from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.schemas.recall.operations import RENDER, RecallRequest, RenderRequest
 from crew_journal.services.desk import parse
-from crew_journal.services.query.recall import AnsweredRecall, RecallService
-from crew_journal.services.query.recipes import DEFAULT_RECIPE, RECIPES
-from crew_journal.services.query.render import RenderService
+from crew_journal.services.recall.recall import AnsweredRecall, RecallService
+from crew_journal.services.recall.recipes import DEFAULT_RECIPE, RECIPES
+from crew_journal.services.recall.render import RenderService
 
 OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id="w1")
 MINI = control(EmbeddingsActivated(model="mini", embedder="minilm", dim=4), "activation")

@@ -10,8 +10,8 @@ from support.nats import connected
 
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.replay import replay
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.timestamps import to_ms
+from crew_journal.schemas.core import headers as h
+from crew_journal.schemas.core.timestamps import to_ms
 from crew_journal.services.journal.broker.broker import ManagedBroker
 
 

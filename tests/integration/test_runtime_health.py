@@ -11,7 +11,7 @@ from support.ollama_server import OllamaServer
 from support.running import running_node
 
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 
 ENTRY = {"entry_type": "peer.escalation", "summary": "the disk of the build host is full", "crew_id": "core"}
 

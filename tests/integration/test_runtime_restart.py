@@ -17,13 +17,14 @@ from support.nats import connected, running_broker
 from support.running import running_node
 from support.stack import HTTP_TIMEOUT_S
 
-from crew_journal.schemas.errors import NotAuthenticated, VerificationFailed, ViewsDamaged
-from crew_journal.services.cli.status_page import status_lines
+from crew_journal.schemas.core.errors import NotAuthenticated, VerificationFailed, ViewsDamaged
+from crew_journal.services.cli.operate import status_lines
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker import streams
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.runtime import VIEWS_FILE, Runtime
 from crew_journal.services.runtime import views as runtime_views
+from crew_journal.services.runtime.node import Runtime
+from crew_journal.services.runtime.views import VIEWS_FILE
 
 ENTRY = {"entry_type": "run.completed", "workspace_id": "acme"}
 

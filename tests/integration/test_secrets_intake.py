@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.stack import Stack, running_stack
 
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.intake.submitted import append_submitted
 
 KEY = "AKIA" + "QWERTYUIOPASDFGH"

@@ -17,7 +17,7 @@ from crew_journal.consumers.adapters import openai
 from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.consumers.adapters.openai import OpenAiEmbedder
 from crew_journal.consumers.adapters.served import Endpoint, ServedEmbedder, prefixes_of
-from crew_journal.schemas.errors import (
+from crew_journal.schemas.core.errors import (
     EmbedderBadAnswer,
     EmbedderError,
     EmbedderInputRejected,

@@ -14,11 +14,10 @@ import httpx
 import pytest
 from support.stack import Stack
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.cli.connection import Target
-from crew_journal.services.cli.sidecar.acting import ActingAgent
-from crew_journal.services.cli.sidecar.server import MAX_BODY_BYTES, Listen, Sidecar, listen_of
+from crew_journal.services.cli.sidecar.server import MAX_BODY_BYTES, ActingAgent, Listen, Sidecar, listen_of
 
 SEED_CURLS = """
 curl -sX POST localhost:9119/memory/search -d '{"query": "PostgreSQL migration strategy", "scope": "both", "limit": 5}'

@@ -10,10 +10,10 @@ import pytest
 
 from bench.evidence_data import VEHICLE, situations
 from bench.quality_index import Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
-from crew_journal.schemas.rules.statements import QueryKind
-from crew_journal.services.query.measures.evaluation import recall_at
-from crew_journal.services.query.recipes import CONVERSATIONAL
-from crew_journal.services.query.search import search
+from crew_journal.schemas.recall.questions import QueryKind
+from crew_journal.services.cli.exam import recall_at
+from crew_journal.services.recall.recipes import CONVERSATIONAL
+from crew_journal.services.recall.search import search
 
 pytestmark = pytest.mark.nightly
 

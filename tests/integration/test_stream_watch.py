@@ -9,7 +9,7 @@ from support.embedding import until
 from support.nats import running_broker
 from support.running import running_node
 
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.broker.streams import declare_streams

@@ -7,10 +7,9 @@ import structlog
 from nats.js.api import StreamConfig
 from support.journal import eventually, journal_rig
 
-from crew_journal.schemas.errors import BrokerUnavailable, StreamMismatch
-from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.schemas.core.errors import BrokerUnavailable, StreamMismatch
+from crew_journal.services.journal.broker.broker import ManagedBroker, free_port
 from crew_journal.services.journal.broker.connection import connect
-from crew_journal.services.journal.broker.process import free_port
 from crew_journal.services.journal.broker.streams import api_request, declare_streams, stream_info
 
 

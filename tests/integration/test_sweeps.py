@@ -11,14 +11,14 @@ from typing import cast
 import pytest
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
-from crew_journal.schemas.errors import InvalidEntry, NotAllowed, Unavailable
-from crew_journal.schemas.events.sweeps import SweepFinished
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.sweep_list import ALL_SWEEPS, HEALTH
-from crew_journal.schemas.timestamps import DAY_MS, from_ms, to_ms
+from crew_journal.schemas.core.errors import InvalidEntry, NotAllowed, Unavailable
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.core.timestamps import DAY_MS, from_ms, to_ms
+from crew_journal.schemas.sweeps.events import SweepFinished
+from crew_journal.schemas.sweeps.rules import ALL_SWEEPS, HEALTH
 from crew_journal.services.journal.intake.recorder import Recorder
-from crew_journal.services.memory.sweep_now import SweepNow
-from crew_journal.services.memory.sweeps import FAILED, Sweeps
+from crew_journal.services.sweeps.scheduler import FAILED, Sweeps
+from crew_journal.services.sweeps.use_cases import SweepNow
 
 A_DAY = sum(DAY_MS // sweep.schedule.period_ms for sweep in ALL_SWEEPS)
 """Ticks of a workspace."""
@@ -185,7 +185,7 @@ async def test_a_taken_id_stops_no_sweep(stack: Stack) -> None:
     token = await stack.token(Role.AGENT, "w1", agent="a1", crew="c1")
     foreseen = keeper(stack, clock)
     due = (await foreseen._due(to_ms(clock.now)))[0]
-    from crew_journal.schemas.ids import derived_id
+    from crew_journal.schemas.core.ids import derived_id
 
     squatted = derived_id("sweep", 1, f"w1/{due.sweep}/{due.due_ms}")
     async with stack.client(token.plaintext) as client:

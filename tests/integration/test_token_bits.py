@@ -13,15 +13,15 @@ from support.views import node
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.index.take import load
+from crew_journal.services.index.vectors import query_vector
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.load import load
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.hot.vector_matrix import query_vector
-from crew_journal.services.query.recipes import CONVERSATIONAL
-from crew_journal.services.query.search import search
+from crew_journal.services.recall.asking import query_of
+from crew_journal.services.recall.recipes import CONVERSATIONAL
+from crew_journal.services.recall.search import search
 
 SAID = {
     "t1": "Maria: I put the violin behind the harbour door",

@@ -14,7 +14,7 @@ from support.ingest import agent_client
 from support.running import running_node
 
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 
 MIB = 2**20
 REQUESTS = 4

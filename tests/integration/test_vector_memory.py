@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from support.events import entry, vector
 from support.switching import W, X, Y, Z, check, switching
 
-from crew_journal.schemas.events.embeddings import EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.services.query.hot import switch as hot_switch
-from crew_journal.services.query.hot.load import load
-from crew_journal.services.query.hot.vector_matrix import VectorMatrix
-from crew_journal.services.query.hot.vectors import read_matrix
+from crew_journal.schemas.models.events import EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.services.index import cache as hot_switch
+from crew_journal.services.index.take import load
+from crew_journal.services.index.vectors import VectorMatrix, read_matrix
 
 
 async def test_switching_back_to_a_model_loads_no_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,13 +13,12 @@ from support.events import entry
 from support.stack import until
 from support.switching import W, Y, Z, check, switching
 
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.services.query.hot import cache as hot_cache
-from crew_journal.services.query.hot import switch as hot_switch
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.load import load
-from crew_journal.services.query.hot.vector_matrix import VectorMatrix
-from crew_journal.services.query.hot.vectors import read_matrix
+from crew_journal.schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.services.index import cache as hot_cache
+from crew_journal.services.index import cache as hot_switch
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.take import load
+from crew_journal.services.index.vectors import VectorMatrix, read_matrix
 
 
 async def test_queries_during_switches_never_fail_and_never_mix_models(tmp_path: Path) -> None:

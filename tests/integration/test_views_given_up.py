@@ -13,8 +13,7 @@ from support.faults import no_file_grows
 from support.running import running_node
 from support.stack import DEADLINE_S, HTTP_TIMEOUT_S
 
-from crew_journal.consumers.host.reopening import ViewsUnusable
-from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.host.store import ViewStore, ViewsUnusable
 
 ENTRY = {"entry_type": "run.completed", "summary": "the build of the parser failed"}
 READS: tuple[tuple[str, str, Any], ...] = (

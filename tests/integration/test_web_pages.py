@@ -13,10 +13,10 @@ import pytest
 from support.embedding import until
 from support.running import running_node
 
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.connection import connect
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 from crew_journal.services.web.pages import PAGES
 from crew_journal.services.web.routes import templates
 from crew_journal.services.web.session import PREFIX, without_place

@@ -16,16 +16,15 @@ from support.journal import DEADLINE_S, eventually, journal_rig
 from support.nats import connected, nats_binary
 from support.stack import until
 
-from crew_journal.schemas.errors import BrokerError, BrokerUnavailable, EntryTooLarge, StorageFull
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.ports import Published
+from crew_journal.schemas.core import headers as h
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.errors import BrokerError, BrokerUnavailable, EntryTooLarge, StorageFull
+from crew_journal.schemas.core.ports import Published
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, PUBLISH_DEADLINE_S
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.publishing.acks import WrongLastSequence
-from crew_journal.services.journal.publishing.atomic import EncodedMessage
+from crew_journal.services.journal.publishing.acks import EncodedMessage, WrongLastSequence
 from crew_journal.services.journal.publishing.writer import Writer
-from crew_journal.services.journal.watch.storage import disk_trouble
+from crew_journal.services.journal.watch.broker_watch import disk_trouble
 
 SUBJECT = "journal.acme.red.scout.note"
 

@@ -16,8 +16,8 @@ from support.year import YEAR_START_MS, year
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.bulk import fold_range
-from crew_journal.schemas.rules.importance import base_importance, decayed
-from crew_journal.schemas.timestamps import DAY_MS
+from crew_journal.schemas.core.timestamps import DAY_MS
+from crew_journal.schemas.standing.rules import base_importance, decayed
 
 FULL_ENTRIES = 100_000
 BOUNDED_ENTRIES = 800

@@ -15,11 +15,10 @@ from support.views import node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.chunks.cache import ChunkCache
-from crew_journal.services.query.chunks.index import ChunkIndex
-from crew_journal.services.query.chunks.search import search_chunks
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.services.documents.chunk_search import search_chunks
+from crew_journal.services.index.texts import ChunkCache, ChunkIndex
+from crew_journal.services.recall.asking import query_of
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 Hit = tuple[str, str, int]

@@ -10,25 +10,36 @@ from hypothesis import strategies as st
 from support.events import EPOCH_MS, control
 from support.memory_strategies import CONTROL_IDS, IDS, MEMORY
 
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.embeddings import (
+from crew_journal.schemas.access.events import (
+    AgentRegistered,
+    CrewRegistered,
+    TokenCreated,
+    TokenNatsAllowed,
+    TokenRevoked,
+    WorkspaceConfigured,
+)
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.core.sequence_set import SequenceSet
+from crew_journal.schemas.core.timestamps import from_ms
+from crew_journal.schemas.entries.events import (
+    ErasureCompleted,
+    ErasureRequested,
+    ErasureScoped,
+    JournalRestored,
+    LossAccepted,
+)
+from crew_journal.schemas.health.events import HealthMetrics, HealthRecorded
+from crew_journal.schemas.models.events import (
     EmbeddingsActivated,
     EmbeddingsAdded,
     EmbeddingsDropped,
     ReindexRequested,
 )
-from crew_journal.schemas.events.erasure import ErasureCompleted, ErasureRequested, ErasureScoped, LossAccepted
-from crew_journal.schemas.events.health import HealthMetrics, HealthRecorded
-from crew_journal.schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
-from crew_journal.schemas.events.memory import NudgeOffered
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
-from crew_journal.schemas.events.restored import JournalRestored
-from crew_journal.schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
-from crew_journal.schemas.events.workspaces import AgentRegistered, CrewRegistered, WorkspaceConfigured
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.sequence_set import SequenceSet
-from crew_journal.schemas.timestamps import from_ms
+from crew_journal.schemas.operate.events import DeadLetterDiscarded, DeadLetterRetried, EventParked
+from crew_journal.schemas.recall.events import NudgeOffered
+from crew_journal.schemas.relations.events import RelationAsserted, RelationRetracted
 
 _BCRYPT = "$2b$04$" + 52 * "."
 _TOKENS = st.builds(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from crew_journal.schemas.provider import ProviderScope
-from crew_journal.services.memory.providers.bound import StoreProvider
-from crew_journal.services.memory.providers.disk import DiskStore
+from crew_journal.schemas.documents.provider import ProviderScope
+from crew_journal.services.documents.adapters import StoreProvider
+from crew_journal.services.documents.disk_provider import DiskStore
 
 
 class DiskProvider(StoreProvider):

@@ -10,8 +10,8 @@ from typing import Any
 
 from support.stack import DEADLINE_S, Stack
 
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal

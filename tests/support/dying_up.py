@@ -25,12 +25,17 @@ from crew_journal.consumers.feed import jetstream
 ACK_WAIT_S = 5.0
 jetstream.REACTOR_ACK_WAIT_S = ACK_WAIT_S  # type: ignore[misc]  # before the reactors read it
 
-from crew_journal.consumers.adapters import chat as adapter  # noqa: E402
-from crew_journal.consumers.reacting.leases import Leases  # noqa: E402
-from crew_journal.consumers.reacting.pull_reactor import PullReactor  # noqa: E402
-from crew_journal.consumers.reactors import palace_ingest, palace_maintain  # noqa: E402
-from crew_journal.consumers.reactors.palace_filing import Filing  # noqa: E402
-from crew_journal.services.cli.entry import main  # noqa: E402
+from crew_journal.consumers.adapters import chat as adapter
+from crew_journal.consumers.palace import (
+    ingest_reactor as palace_ingest,
+)
+from crew_journal.consumers.palace import (
+    maintain_reactor as palace_maintain,
+)
+from crew_journal.consumers.palace.filing import Filing
+from crew_journal.consumers.reacting.pull import Leases
+from crew_journal.consumers.reacting.pull_reactor import PullReactor
+from crew_journal.services.cli.entry import main
 
 
 def note_of(text: str) -> Note:

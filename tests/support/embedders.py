@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import numpy.typing as npt
 
-from crew_journal.schemas.ports import Embedder
+from crew_journal.schemas.core.ports import Embedder
 
 
 def as_vector(data: bytes) -> npt.NDArray[np.float32]:

@@ -14,13 +14,12 @@ from typing import Any
 import orjson
 from nats.js import JetStreamContext
 
+from crew_journal.consumers.models.embed_reactor import EmbedLimits, EmbedReactor
 from crew_journal.consumers.reactor import ReactorStatus
-from crew_journal.consumers.reactors.embed import EmbedReactor
-from crew_journal.consumers.reactors.embed_limits import EmbedLimits
+from crew_journal.schemas.core.envelope import VectorDerived
+from crew_journal.schemas.core.ports import Embedder
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM, control_subject, journal_subject
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.events.envelope import VectorDerived
-from crew_journal.schemas.ports import Embedder
-from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject, journal_subject
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import BrokerConnection, connect
 from crew_journal.services.journal.broker.streams import declare_streams

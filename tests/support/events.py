@@ -10,22 +10,21 @@ from typing import Any
 import numpy as np
 
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.chunk_vectors import encode_chunk_vector
-from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
-from crew_journal.schemas.events.documents import encode_document
-from crew_journal.schemas.events.envelope import (
+from crew_journal.schemas.core import headers as h
+from crew_journal.schemas.core.derived import OutgoingMessage, encode_link, encode_vector
+from crew_journal.schemas.core.envelope import (
     ChunkVectorDerived,
     DocumentWritten,
     LinkDerived,
     TokenBitsDerived,
     VectorDerived,
 )
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.token_bits import encode_token_bits
-from crew_journal.schemas.ids import hash64
-from crew_journal.schemas.subjects import control_subject, journal_subject
-from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.core.ids import hash64
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.subjects import control_subject, journal_subject
+from crew_journal.schemas.core.timestamps import format_ms
+from crew_journal.schemas.documents.events import encode_document
+from crew_journal.schemas.models.events import encode_chunk_vector, encode_token_bits
 
 EPOCH_MS = 1_795_000_000_000
 """Around the 18th of November 2026."""

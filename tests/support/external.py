@@ -14,7 +14,7 @@ from pathlib import Path
 from support.journal import eventually
 from support.nats import PROJECT, nats_binary
 
-from crew_journal.services.journal.broker.process import free_port
+from crew_journal.services.journal.broker.broker import free_port
 
 BLOCK = re.compile(r"^    accounts \{\n(?:    .*\n)+?    \}\n", re.MULTILINE)
 

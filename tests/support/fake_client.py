@@ -3,18 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-from crew_journal.schemas.api import CountAnswer, EntriesAnswer, EntryRecord, Receipt
-from crew_journal.schemas.operations.letters import DeadLetter, DeadLetterAnswer, DeadLettersAnswer
-from crew_journal.schemas.operations.priorities import PriorityAnswer
-from crew_journal.schemas.operations.recall import RecallAnswer, UsedAnswer
-from crew_journal.schemas.operations.sweeps import SweepAnswer
-from crew_journal.schemas.operations.tokens import (
+from crew_journal.schemas.access.operations import (
     BrokerAnswer,
     TokenCreatedAnswer,
     TokenRecord,
     TokenRevokedAnswer,
     TokensAnswer,
 )
+from crew_journal.schemas.api import CountAnswer, EntriesAnswer, EntryRecord, Receipt
+from crew_journal.schemas.operate.operations import DeadLetter, DeadLetterAnswer, DeadLettersAnswer
+from crew_journal.schemas.recall.operations import RecallAnswer, UsedAnswer
+from crew_journal.schemas.standing.operations import PriorityAnswer
+from crew_journal.schemas.sweeps.operations import SweepAnswer
 
 URL = ["--url", "http://127.0.0.1:1", "--token", "cj_x"]
 ENTRY = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from crew_journal.schemas.errors import NotFound, RefusedByOneView
-from crew_journal.schemas.operations.embeddings import (
+from crew_journal.schemas.core.errors import NotFound, RefusedByOneView
+from crew_journal.schemas.models.operations import (
     ActivateModelRequest,
     AddModelRequest,
     DropModelRequest,
@@ -18,7 +18,7 @@ from crew_journal.schemas.operations.embeddings import (
     ModelsAnswer,
     ModelsRequest,
 )
-from crew_journal.schemas.operations.letters import (
+from crew_journal.schemas.operate.operations import (
     DeadLetter,
     DeadLetterAnswer,
     DeadLettersAnswer,
@@ -27,7 +27,7 @@ from crew_journal.schemas.operations.letters import (
     RetryRequest,
 )
 from crew_journal.services.desk import Caller
-from crew_journal.services.operating.long_work import Progress
+from crew_journal.services.operate.long_work import Progress
 from crew_journal.services.parts import Parts
 
 

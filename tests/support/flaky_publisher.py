@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from support.memory_node import MemoryNode
 
-from crew_journal.schemas.errors import BrokerUnavailable
-from crew_journal.schemas.ports import Published
+from crew_journal.schemas.core.errors import BrokerUnavailable
+from crew_journal.schemas.core.ports import Published
 
 
 class Flaky:

@@ -7,7 +7,7 @@ import json
 from hypothesis import strategies as st
 from support.events import document
 
-from crew_journal.schemas.events.derived import OutgoingMessage
+from crew_journal.schemas.core.derived import OutgoingMessage
 
 _CONTENTS = st.one_of(
     st.just(""),

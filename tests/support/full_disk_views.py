@@ -16,7 +16,7 @@ from support.views import node, source_of
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.bulk import fold_range
 from crew_journal.consumers.host.faults import FoldingStopped
-from crew_journal.consumers.host.reopening import ViewsUnusable
+from crew_journal.consumers.host.store import ViewsUnusable
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq} of many " + "word " * 300)) for seq in range(1, 1001)]
 

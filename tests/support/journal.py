@@ -12,9 +12,9 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from crew_journal.schemas.ports import Identity
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.subjects import JOURNAL_STREAM
+from crew_journal.schemas.core.ports import Identity
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import BrokerConnection, connect
 from crew_journal.services.journal.broker.streams import declare_streams

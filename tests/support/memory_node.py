@@ -17,33 +17,33 @@ from support.stack import DEADLINE_S, HOT_INDEX_BYTES, SUBJECT_KEY
 
 from bench.nodes import node_of
 from crew_journal.consumers.adapters.outcome import ObservedEmbedder
+from crew_journal.consumers.health.reactor import HealthReactor
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.models.chunks_reactor import ChunkLimits
+from crew_journal.consumers.models.embed_reactor import EmbedReactor
+from crew_journal.consumers.models.index_reactor import IndexReactor
 from crew_journal.consumers.reacting.sweeping import SweepLimits
 from crew_journal.consumers.reacting.views_reactor import ViewsLimits, ViewsReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext
-from crew_journal.consumers.reactors.embed import EmbedReactor
-from crew_journal.consumers.reactors.embed_chunks import ChunkLimits
-from crew_journal.consumers.reactors.health import HealthReactor
-from crew_journal.consumers.reactors.index import IndexReactor
-from crew_journal.schemas.chat import ChatModel
-from crew_journal.schemas.errors import EmbedderUnavailable
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.events.sweeps import SweepTicked
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE, derived_id
-from crew_journal.schemas.operations.recall import RECALL
-from crew_journal.schemas.ports import Embedder, TokenBits
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.health import EmbedderFailure
-from crew_journal.schemas.rules.text import Analyzer
+from crew_journal.schemas.core.errors import EmbedderUnavailable
+from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE, derived_id
+from crew_journal.schemas.core.ports import Embedder, TokenBits
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.core.timestamps import format_ts, parse_ts, to_ms
+from crew_journal.schemas.health.rules import EmbedderFailure
+from crew_journal.schemas.models.chat import ChatModel
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.schemas.recall.operations import RECALL
 from crew_journal.schemas.settings import Settings
-from crew_journal.schemas.timestamps import format_ts, parse_ts, to_ms
+from crew_journal.schemas.sweeps.events import SweepTicked
+from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import parse
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.node import Node
-from crew_journal.services.query.recall import RecallService
+from crew_journal.services.recall.recall import RecallService
 
 Kind = TypeVar("Kind", bound=ViewsReactor)
 WORKSPACE = "acme"

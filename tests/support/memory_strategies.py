@@ -5,9 +5,38 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from support.events import EPOCH_MS
 
-from crew_journal.schemas.entry import Priority
-from crew_journal.schemas.events.compaction import MemoryCompacted
-from crew_journal.schemas.events.drawers import (
+from crew_journal.schemas.access.events import ConsentChanged
+from crew_journal.schemas.core.entry import Priority
+from crew_journal.schemas.core.sequence_set import SequenceSet
+from crew_journal.schemas.core.timestamps import format_ms
+from crew_journal.schemas.documents.events import MemoryConfigUpdated, MemoryVersionsSwept
+from crew_journal.schemas.entries.events import MemoryCompacted
+from crew_journal.schemas.facts.events import (
+    EntityNamed,
+    FactAsserted,
+    FactConflictFound,
+    FactEnded,
+    FactEntity,
+    FactVerified,
+    VerificationRequested,
+)
+from crew_journal.schemas.learning.events import (
+    LessonRecorded,
+    MemoryConsolidated,
+    ProposalDecided,
+    RuleLearned,
+    RulePromoted,
+    RuleProposed,
+)
+from crew_journal.schemas.operators.events import (
+    OperatorDeleted,
+    OperatorForgotten,
+    OperatorKeyReplaced,
+    OperatorNamed,
+    OperatorProfileUpdated,
+    StatedFact,
+)
+from crew_journal.schemas.palace.events import (
     CentroidComputed,
     DrawerAnswerRejected,
     DrawerClassified,
@@ -24,39 +53,14 @@ from crew_journal.schemas.events.drawers import (
     PalaceIdentitySet,
     PalaceIngestAsked,
     PipelineTier,
+    TunnelCreated,
+    TunnelDeleted,
+    TunnelEnd,
+    TunnelFollowed,
 )
-from crew_journal.schemas.events.facts import (
-    EntityNamed,
-    FactAsserted,
-    FactConflictFound,
-    FactEnded,
-    FactEntity,
-    FactVerified,
-    VerificationRequested,
-)
-from crew_journal.schemas.events.learning import LessonRecorded, MemoryConsolidated, RuleLearned, RulePromoted
-from crew_journal.schemas.events.memory import (
-    MemoryReferenced,
-    MemorySearched,
-    PriorityChanged,
-    ReferencedEntry,
-)
-from crew_journal.schemas.events.memory_documents import MemoryConfigUpdated, MemoryVersionsSwept
-from crew_journal.schemas.events.operators import (
-    OperatorDeleted,
-    OperatorForgotten,
-    OperatorKeyReplaced,
-    OperatorNamed,
-    OperatorProfileUpdated,
-    StatedFact,
-)
-from crew_journal.schemas.events.proposals import ProposalDecided, RuleProposed
-from crew_journal.schemas.events.retractions import RetractionMade, RetractionRestored
-from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
-from crew_journal.schemas.events.tunnels import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
-from crew_journal.schemas.events.workspaces import ConsentChanged
-from crew_journal.schemas.sequence_set import SequenceSet
-from crew_journal.schemas.timestamps import format_ms
+from crew_journal.schemas.recall.events import MemoryReferenced, MemorySearched, PriorityChanged, ReferencedEntry
+from crew_journal.schemas.standing.events import RetractionMade, RetractionRestored
+from crew_journal.schemas.sweeps.events import SweepFinished, SweepTicked
 
 IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
 """Few entry ids, so that repeats and conflicts are common."""

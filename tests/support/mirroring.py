@@ -13,12 +13,10 @@ from unittest.mock import patch
 
 from support.stack import Stack
 
-from crew_journal.schemas.rules.tiers import Scope
+from crew_journal.schemas.documents.rules import Scope
 from crew_journal.services.cli.mirror.documents import MirrorService, Side
-from crew_journal.services.cli.mirror.folder import Folder
-from crew_journal.services.cli.mirror.report import MirrorReport
-from crew_journal.services.cli.mirror.state import MirrorState
-from crew_journal.services.cli.mirror.sync import Mirror
+from crew_journal.services.cli.mirror.folder import Folder, MirrorState
+from crew_journal.services.cli.mirror.sync import Mirror, MirrorReport
 from crew_journal.services.client import CrewJournal
 
 AGENT = "ada"

@@ -21,8 +21,8 @@ from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.digest import DigestedView
-from crew_journal.consumers.host.tables import digest_queries
+from crew_journal.consumers.host.rebuild import DigestedView
+from crew_journal.consumers.host.transaction import digest_queries
 
 FOLDER = Path(__file__).parents[1] / "golden" / "journal"
 FOLDED = FOLDER / "folded.json"

@@ -14,12 +14,12 @@ from unittest import mock
 
 import duckdb
 
-from crew_journal.consumers.host import folding, tidying
-from crew_journal.consumers.host.tables import ddl
-from crew_journal.consumers.host.transaction import ProjectionTransaction
+from crew_journal.consumers.host import folding
+from crew_journal.consumers.host import host as tidying
+from crew_journal.consumers.host.transaction import ProjectionTransaction, ddl
 from crew_journal.consumers.projection import Projection
-from crew_journal.schemas.ports import Changes
-from crew_journal.schemas.views.table import R, Table
+from crew_journal.schemas.core.ports import Changes
+from crew_journal.schemas.core.table import R, Table
 
 _ROWS: Final = frozenset(
     {

@@ -20,8 +20,7 @@ from support.strategies import journals
 from support.views import DeadLetters, node
 
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.host import Host
-from crew_journal.consumers.host.tidying import Tidying
+from crew_journal.consumers.host.host import Host, Tidying
 from crew_journal.consumers.projection import Projection
 
 

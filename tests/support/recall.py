@@ -13,14 +13,14 @@ import numpy as np
 import Stemmer
 
 from bench.folded import Folded
-from crew_journal.schemas.entry import build_entry
-from crew_journal.schemas.errors import EmbedderUnavailable
-from crew_journal.schemas.events.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
-from crew_journal.schemas.rules.text import Analyzer, indexed_text
-from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.query.hot.extend import extend
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+from crew_journal.schemas.core.entry import build_entry
+from crew_journal.schemas.core.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
+from crew_journal.schemas.core.errors import EmbedderUnavailable
+from crew_journal.schemas.core.timestamps import to_ms
+from crew_journal.schemas.text.analyzer import Analyzer, indexed_text
+from crew_journal.services.index.cache import extend
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.vectors import VectorMatrix
 
 MODEL = "test-model"
 ModelFact = VectorDerived | TokenBitsDerived

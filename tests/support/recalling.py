@@ -10,10 +10,10 @@ from support.recall import ANALYZER, ChosenEmbedder
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.operations.recall import RecallRequest
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.query.recall import RecallService
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.schemas.recall.operations import RecallRequest
+from crew_journal.services.recall.recall import RecallService
 
 OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
 AGENT = Principal(token_id="t", role=Role.AGENT, workspace_id="w1", agent_id="a1", crew_id="c1")

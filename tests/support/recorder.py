@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from crew_journal.schemas.errors import BrokerUnavailable
-from crew_journal.schemas.events.payload import ControlPayload
+from crew_journal.schemas.core.errors import BrokerUnavailable
+from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.services.journal.intake.append import Appended
 
 

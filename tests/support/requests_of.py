@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 import httpx
 
-from crew_journal.schemas.errors import CrewJournalError
-from crew_journal.schemas.operations.operation import Operation
+from crew_journal.schemas.core.errors import CrewJournalError
+from crew_journal.schemas.core.operation import Operation
 from crew_journal.services.desk import parse
 from crew_journal.services.http.openapi import inlined
-from crew_journal.services.json_body import parse_json
+from crew_journal.services.problem import parse_json
 
 DEEP: Final = 100_000
 HOSTILE: Final[Mapping[str, str]] = {

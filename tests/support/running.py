@@ -11,8 +11,8 @@ import pytest
 from support.nats import nats_binary
 
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.memory.sweeps import Sweeps
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
+from crew_journal.services.sweeps.scheduler import Sweeps
 
 
 async def _keep_no_time(_self: Sweeps) -> None:

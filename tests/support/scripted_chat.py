@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from crew_journal.schemas.chat import A, ChatBadAnswer, ChatUnavailable, Completion, Prompt, Usage
+from crew_journal.schemas.models.chat import A, ChatBadAnswer, ChatUnavailable, Completion, Prompt, Usage
 
 Note = dict[str, Any]
 

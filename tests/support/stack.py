@@ -24,38 +24,36 @@ from support.nats import running_broker
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.reactor import ReactorContext
-from crew_journal.schemas.operations.tokens import TokenRequest
-from crew_journal.schemas.principal import Role
-from crew_journal.schemas.provider import ProviderScope
+from crew_journal.schemas.access.operations import TokenRequest
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.documents.provider import ProviderScope
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.access.new_token import NewToken
 from crew_journal.services.access.owner_token import ensure_owner_token
-from crew_journal.services.access.tokens import TokenRegistry
+from crew_journal.services.access.tokens import NewToken, TokenRegistry
 from crew_journal.services.budgets import Budgets
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
+from crew_journal.services.documents.adapters import StoreProvider
+from crew_journal.services.documents.choosing import DocumentStores, ProviderChoices
+from crew_journal.services.entries.live_tail import LiveTail
+from crew_journal.services.entries.rows import SupersedingCheck
 from crew_journal.services.http.app import App
-from crew_journal.services.http.connections import ConnectionBounds
 from crew_journal.services.http.ports import AppServices, HttpLimits
-from crew_journal.services.http.server import HttpServer
+from crew_journal.services.http.server import ConnectionBounds, HttpServer
 from crew_journal.services.journal.broker.connection import BrokerConnection
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.intake.secrets import SecretGuard
 from crew_journal.services.journal.publishing.writer import Writer
-from crew_journal.services.memory.models import EmbeddingModels
-from crew_journal.services.memory.providers.bound import StoreProvider
-from crew_journal.services.memory.providers.choosing import DocumentStores, ProviderChoices
-from crew_journal.services.memory.sweep_now import SweepNow
+from crew_journal.services.models.use_cases import EmbeddingModels
 from crew_journal.services.node import Node
-from crew_journal.services.operating.backup import Connect, backup_records
-from crew_journal.services.operating.letters import Letters
-from crew_journal.services.operating.long_work import LongOperations
-from crew_journal.services.query.entries.live_tail import LiveTail
-from crew_journal.services.query.entries.superseding import SupersedingCheck
-from crew_journal.services.query.recall import RecallService
+from crew_journal.services.operate.backup import Connect, backup_records
+from crew_journal.services.operate.letters import Letters
+from crew_journal.services.operate.long_work import LongOperations
+from crew_journal.services.recall.recall import RecallService
 from crew_journal.services.runtime.composition import make_node, make_services
 from crew_journal.services.runtime.embedding import Embedding
-from crew_journal.services.runtime.link import BrokerLink
+from crew_journal.services.runtime.journal_side import BrokerLink
+from crew_journal.services.sweeps.use_cases import SweepNow
 
 POLL_S = 0.01
 SUBJECT_KEY = b"the key of tests"

@@ -12,9 +12,9 @@ from support.format_strategies import RARE_FIELDS, documents
 from support.memory_strategies import IDS
 
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.rules.embed_policy import REMEMBERED
+from crew_journal.schemas.core import headers as h
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.models.rules import REMEMBERED
 
 _WORKSPACES = st.sampled_from(["w1", "w1", "w2", "W1"])
 _WORDS = st.sampled_from(

@@ -16,12 +16,12 @@ from support.views import Node, node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.operations.recall import RecallAnswer, RecallRequest
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.query.recall import RecallService
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.schemas.recall.operations import RecallAnswer, RecallRequest
+from crew_journal.services.recall.recall import RecallService
 
 OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
 X, Y, Z, W = (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0)

@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from support.stack import Stack
 
+from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.operations.tool import Tool
-from crew_journal.schemas.operations.toolsets import input_schema
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.toolsets import Tool, input_schema
 
 OPERATIONS: Final = {operation.name: operation for operation in ALL}
 LONG: Final = 300_000

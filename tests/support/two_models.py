@@ -13,12 +13,12 @@ from support.minilm import minilm_cache
 from support.ollama_server import OllamaServer
 from support.running import running_node
 
-from crew_journal.schemas.events.memory import MemorySearched
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM, control_subject
+from crew_journal.schemas.recall.events import MemorySearched
 from crew_journal.schemas.settings import EmbedderKind
-from crew_journal.schemas.subjects import JOURNAL_STREAM, control_subject
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.connection import connect
-from crew_journal.services.runtime import Runtime
+from crew_journal.services.runtime.node import Runtime
 
 RED, BLUE = "red-embed", "blue-embed"
 

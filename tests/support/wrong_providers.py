@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from support.disk_provider import DiskProvider
 
-from crew_journal.schemas.errors import CapExceeded
-from crew_journal.schemas.provider import (
+from crew_journal.schemas.core.errors import CapExceeded
+from crew_journal.schemas.documents.provider import (
     ForgetRequest,
     ForgetResult,
     HealthStatus,

@@ -12,11 +12,11 @@ import numpy as np
 from support.events import at, control, entry, vector
 
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
-from crew_journal.schemas.events.sweeps import SweepFinished, SweepTicked
-from crew_journal.schemas.sweep_list import ALL_SWEEPS, due_times
-from crew_journal.schemas.timestamps import DAY_MS, format_ms
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.timestamps import DAY_MS, format_ms
+from crew_journal.schemas.recall.events import MemoryReferenced, PriorityChanged, ReferencedEntry
+from crew_journal.schemas.sweeps.events import SweepFinished, SweepTicked
+from crew_journal.schemas.sweeps.rules import ALL_SWEEPS, due_times
 
 YEAR_START_MS = 1_767_225_600_000
 """1 January 2026, 00:00 UTC."""

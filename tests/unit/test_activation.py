@@ -9,11 +9,11 @@ import pytest
 from support.events import at, entry, vector
 from support.views import node
 
+from crew_journal.consumers.entries.fold import PROJECTION as ENTRIES
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.consumers.views.entries import PROJECTION as ENTRIES
-from crew_journal.consumers.views.vectors import PROJECTION as VECTORS
-from crew_journal.schemas.errors import NotFound
-from crew_journal.services.memory.activation import check_model
+from crew_journal.consumers.models.vectors_fold import PROJECTION as VECTORS
+from crew_journal.schemas.core.errors import NotFound
+from crew_journal.services.models.activation import check_model
 
 
 @pytest.fixture

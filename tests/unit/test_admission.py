@@ -11,8 +11,8 @@ from support.views import node
 
 from crew_journal.consumers.host import admission
 from crew_journal.consumers.host.admission import IdentityIndex
+from crew_journal.schemas.core.envelope import EntryRecorded
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.events.envelope import EntryRecorded
 
 
 def event(seq: int, entry_id: str, summary: str = "text", workspace: str = "w1") -> EntryRecorded:

@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.services.memory.compare import Compared, LoggedQuery, report
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.measures.agreement import PERSISTENCE, jaccard, rank_biased_overlap, same_first
-from crew_journal.services.query.model_search import ModelRanking
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall.model_search import (
+    PERSISTENCE,
+    Compared,
+    LoggedQuery,
+    ModelRanking,
+    jaccard,
+    rank_biased_overlap,
+    report,
+    same_first,
+)
 
 RANKINGS = st.lists(st.sampled_from("abcdefghij"), unique=True, max_size=8)
 

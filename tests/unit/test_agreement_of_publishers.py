@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crew_journal.schemas.rules.agreement import GAP, Saying, agreed_action, fair, is_shared, shared_wording
-from crew_journal.schemas.rules.publishers import UNRECORDED
+from crew_journal.schemas.core.principal import UNRECORDED
+from crew_journal.schemas.learning.agreement import GAP, Saying, agreed_action, fair, is_shared, shared_wording
 
 
 def said(*texts: str, by: str = "agent:ada") -> list[Saying]:

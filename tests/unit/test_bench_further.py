@@ -20,10 +20,10 @@ from bench.ideas import (
     unlike,
 )
 from bench.quality_index import ANALYZER, Asked, own
-from crew_journal.schemas.rules.text import tokens_of
-from crew_journal.schemas.rules.word_pieces import pieces_of
-from crew_journal.schemas.vocabulary import SIZE
-from crew_journal.services.query.asking import query_of
+from crew_journal.schemas.text.analyzer import tokens_of
+from crew_journal.schemas.text.vocabulary import SIZE
+from crew_journal.schemas.text.word_pieces import pieces_of
+from crew_journal.services.recall.asking import query_of
 
 TEXTS = [
     "I went camping near Yosemite",

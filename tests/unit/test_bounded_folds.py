@@ -13,10 +13,9 @@ from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage, in_parts
-from crew_journal.consumers.host.digest import _ranges
-from crew_journal.consumers.host.rebuild import verify
+from crew_journal.consumers.host.rebuild import _ranges, verify
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.ports import CommittedBatch
+from crew_journal.schemas.core.ports import CommittedBatch
 from crew_journal.schemas.settings import BATCH_BYTES
 
 KIB = 1024

@@ -6,7 +6,7 @@ import pytest
 from click import BadParameter
 from pydantic import ValidationError
 
-from crew_journal.schemas.broker_address import broker_address
+from crew_journal.schemas.core.broker_address import broker_address
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli.options import settings_from
 

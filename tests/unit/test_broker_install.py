@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crew_journal.schemas.errors import BrokerError
+from crew_journal.schemas.core.errors import BrokerError
 from crew_journal.services.cli import broker
 
 SCRIPT = b"#!/bin/sh\necho 'nats-server: v2.15.1'\n"

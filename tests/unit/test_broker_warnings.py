@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crew_journal.services.journal.broker.warnings import SHOWN, damage_warnings
+from crew_journal.services.journal.broker.broker import SHOWN, damage_warnings
 
 LOG = """\
 [11] 2026/11/22 09:10:12.000001 [WRN] Filestore [JOURNAL] Stream state checksum did not match

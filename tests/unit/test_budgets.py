@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crew_journal.schemas.errors import EntryTooLarge, OverBudget, Overloaded
-from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.core.errors import EntryTooLarge, OverBudget, Overloaded
+from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.budgets import ACCOUNTS_KEPT, BudgetLimits, Budgets, Spender
 from crew_journal.services.client.core import ATTEMPTS, LONGEST_RETRY_AFTER_S, HttpRequest, checked, pause_after

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.errors import EntryTooLarge, InvalidFile
-from crew_journal.schemas.operations.bundles import BundleAnswer, BundleText
-from crew_journal.schemas.rules.bundles import BundleFile, Choices, NotABundle, Planned, exported, planned
+from crew_journal.schemas.core.errors import EntryTooLarge, InvalidFile
+from crew_journal.schemas.documents.bundles import BundleFile, Choices, NotABundle, Planned, exported, planned
+from crew_journal.schemas.documents.operations import BundleAnswer, BundleText
 from crew_journal.services.cli import bundles as cli
 
 CREW = Choices(with_crew=True)

@@ -10,15 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.recall import ANALYZER, MODEL, index_of, recorded, vector_fact
 
-from crew_journal.schemas.errors import EmbedderUnavailable
-from crew_journal.schemas.rules.reference_texts import MEASURED, reference_texts
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.evidence.calibrating import Calibrations
-from crew_journal.services.query.evidence.calibration import Calibration, calibrate, known_calibration
-from crew_journal.services.query.evidence.judging import judged
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.recipes import ROBUST, default_recipe
-from crew_journal.services.query.search import searched
+from crew_journal.schemas.core.errors import EmbedderUnavailable
+from crew_journal.schemas.recall.reference_texts import MEASURED, reference_texts
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall.asking import query_of
+from crew_journal.services.recall.calibration import Calibration, Calibrations, calibrate, known_calibration
+from crew_journal.services.recall.evidence import judged
+from crew_journal.services.recall.recipes import ROBUST, default_recipe
+from crew_journal.services.recall.search import searched
 
 DIM = 64
 MINILM = known_calibration("all-MiniLM-L6-v2")

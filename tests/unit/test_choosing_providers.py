@@ -10,10 +10,10 @@ from unittest.mock import Mock
 import pytest
 from support.disk_provider import DiskProvider
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.provider import MemoryProvider, ProviderScope
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.schemas.documents.provider import MemoryProvider, ProviderScope
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.memory.providers.choosing import DocumentStores, factory_of, read_choices
+from crew_journal.services.documents.choosing import DocumentStores, factory_of, read_choices
 
 
 def settings(**given: Any) -> Settings:

@@ -17,12 +17,12 @@ from support.events import chunk_vector, control
 from support.recall import ANALYZER
 from support.recalling import MINI
 
-from crew_journal.consumers.folds.chunk_terms import chunk_terms
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.rules.chunks import chunks_of
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.chunks.index import load
-from crew_journal.services.query.chunks.search import search_chunks
+from crew_journal.consumers.folds.words import chunk_terms
+from crew_journal.schemas.documents.chunks import chunks_of
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.services.documents.chunk_search import search_chunks
+from crew_journal.services.index.texts import load
+from crew_journal.services.recall.asking import query_of
 
 A, B, CREW, OTHER = "a-ada", "a-bob", "c-platform", "c-data"
 TOPIC = """# Deployment

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 from support.fake_client import ENTRY, URL, FakeClient
 
-from crew_journal.schemas.api import (
-    EntriesAnswer,
-    EntryRecord,
-)
-from crew_journal.schemas.errors import (
+from crew_journal.schemas.api import EntriesAnswer, EntryRecord
+from crew_journal.schemas.core.errors import (
     CrewJournalError,
     DataDirBusy,
     EntryConflict,

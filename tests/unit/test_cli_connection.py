@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from crew_journal.schemas.errors import DataDirBusy, NotAuthenticated, NotFound
+from crew_journal.schemas.core.errors import DataDirBusy, NotAuthenticated, NotFound
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli import connection
 from crew_journal.services.cli.connection import find_running, local_runtime, resolve, target
@@ -157,9 +157,9 @@ class FakeRuntime:
 
 @pytest.fixture
 def fake_runtime(monkeypatch: pytest.MonkeyPatch) -> type[FakeRuntime]:
-    module = type(sys)("crew_journal.services.runtime")
+    module = type(sys)("crew_journal.services.runtime.node")
     module.Runtime = FakeRuntime  # type: ignore[attr-defined]  # a stand-in for the composition root
-    monkeypatch.setitem(sys.modules, "crew_journal.services.runtime", module)
+    monkeypatch.setitem(sys.modules, "crew_journal.services.runtime.node", module)
     FakeRuntime.made = []
     return FakeRuntime
 

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from crew_journal.schemas.errors import InvalidQuery, NotFound, RefusedByOneView
-from crew_journal.schemas.operations.letters import DeadLetterAnswer
+from crew_journal.schemas.core.errors import InvalidQuery, NotFound, RefusedByOneView
+from crew_journal.schemas.operate.operations import DeadLetterAnswer
 from crew_journal.services.cli import connection
 from crew_journal.services.cli.main import main
 

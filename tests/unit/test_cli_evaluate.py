@@ -8,9 +8,20 @@ import click
 import pytest
 
 from crew_journal.services.cli import evaluate
-from crew_journal.services.cli.compare_models import _print_measured
-from crew_journal.services.cli.exam import ExamAnswer, averaged, figure, recipes_named, report_unanswerable, scores
-from crew_journal.services.cli.exam_set import ExamQuestion, ExamSet, Remark, read_set, with_share_embedded
+from crew_journal.services.cli.embeddings import _print_measured
+from crew_journal.services.cli.exam import (
+    ExamAnswer,
+    ExamQuestion,
+    ExamSet,
+    Remark,
+    averaged,
+    figure,
+    read_set,
+    recipes_named,
+    report_unanswerable,
+    scores,
+    with_share_embedded,
+)
 from crew_journal.services.cli.main import main
 
 ENTRY = {"id": "a1", "workspace_id": "w", "agent_id": "ada", "entry_type": "x", "summary": "s"}

@@ -9,8 +9,7 @@ import click
 import pytest
 
 from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.operations.palace import CHECK_DUPLICATE
-from crew_journal.schemas.operations.palace_filing import UPDATE_DRAWER
+from crew_journal.schemas.palace.operations import CHECK_DUPLICATE, UPDATE_DRAWER
 from crew_journal.services.cli.commands import Argument, Command, Option
 from crew_journal.services.cli.request_options import Fields, cli_type
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.operations.sweeps import SWEEP
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.schemas.sweeps.operations import SWEEP
 from crew_journal.services.cli import administration, completing
 from crew_journal.services.cli.configuration import CliContext, Configuration, config_file, configured, load, save
 from crew_journal.services.cli.main import main

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crew_journal.schemas.operations.health import HealthAnswer, HealthSnapshot, ProposedContradiction
-from crew_journal.services.cli.health import print_health
+from crew_journal.schemas.health.operations import HealthAnswer, HealthSnapshot, ProposedContradiction
+from crew_journal.services.cli.printers import print_health
 
 METRICS = {"freshness": 95.0, "coverage": 40.0, "coherence": None, "efficiency": None, "reachability": 0.0}
 

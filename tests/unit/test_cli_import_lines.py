@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.entry import MAX_ENTRY_BYTES
-from crew_journal.schemas.errors import FieldProblem, InvalidEntry
+from crew_journal.schemas.core.entry import MAX_ENTRY_BYTES
+from crew_journal.schemas.core.errors import FieldProblem, InvalidEntry
 from crew_journal.services.cli.importing.lines import (
     BATCH_LINES,
     MAX_LINE_BYTES,

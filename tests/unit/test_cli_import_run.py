@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.api import Receipt
-from crew_journal.schemas.errors import EntryConflict, FieldProblem, InvalidEntry, NotAllowed, Unavailable
+from crew_journal.schemas.core.errors import EntryConflict, FieldProblem, InvalidEntry, NotAllowed, Unavailable
 from crew_journal.services.cli.importing import run as import_run
 from crew_journal.services.cli.importing.lines import BadLine, Line, LineBatch
 from crew_journal.services.cli.importing.run import BatchAck, ImportRun

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crew_journal.services.cli.importing.state import HEAD_BYTES, ImportState, StateFile
+from crew_journal.services.cli.importing.run import HEAD_BYTES, ImportState, StateFile
 
 LINE = b'{"entry_type":"a","summary":"%06d"}\n'
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from crew_journal.schemas.errors import CrewJournalError, NotAllowed, NotFound, Unavailable, ViewsBehind
-from crew_journal.services.cli.importing.service import still_held
-from crew_journal.services.cli.importing.state import ImportState
+from crew_journal.schemas.core.errors import CrewJournalError, NotAllowed, NotFound, Unavailable, ViewsBehind
+from crew_journal.services.cli.importing.run import ImportState, still_held
 
 STATE = ImportState("a.jsonl", line=40, last_seq=40, last_id="i_40", last_workspace="ours")
 

@@ -88,7 +88,7 @@ SERVICE = """
 import asyncio, gc, logging, sys, threading, warnings
 from crew_journal.services.cli.logs import configure_logging
 from crew_journal.services.cli.output import report_error, say
-from crew_journal.schemas.errors import NotFound
+from crew_journal.schemas.core.errors import NotFound
 configure_logging("info", service=True)
 say("broker: at nats://127.0.0.1")
 say("warning: two\\nlines")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.errors import EntryConflict, FieldProblem, InvalidEntry
+from crew_journal.schemas.core.errors import EntryConflict, FieldProblem, InvalidEntry
 from crew_journal.services.cli.output import (
     age,
     emit,
@@ -19,10 +19,10 @@ from crew_journal.services.cli.output import (
     print_table,
     progress_bar,
     report_error,
-    safe,
     say,
     size_text,
 )
+from crew_journal.services.printable import safe
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 [bold red]x[/] \u202egpj.exe\u2028 \x9b31m \x00 \r\n\x7f"
 

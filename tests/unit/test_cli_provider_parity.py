@@ -9,7 +9,7 @@ import pytest
 from support.disk_provider import DiskProvider
 from support.wrong_providers import DuplicatesRetries
 
-from crew_journal.schemas.provider import MemoryProvider, ProviderScope
+from crew_journal.schemas.documents.provider import MemoryProvider, ProviderScope
 from crew_journal.services.cli.main import main
 
 ROOT = "CREW_JOURNAL_MEMORY_PROVIDER_ROOT"

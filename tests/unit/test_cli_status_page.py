@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crew_journal.services.cli.status_page import status_lines
+from crew_journal.services.cli.operate import status_lines
 
 WELL: dict[str, Any] = {
     "ready": True,

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from crew_journal.schemas.errors import Unavailable
+from crew_journal.schemas.core.errors import Unavailable
 from crew_journal.schemas.settings import Settings
-from crew_journal.services import runtime as runtime_package
-from crew_journal.services.cli import sample_journal, up
+from crew_journal.services.cli import demo as sample_journal
+from crew_journal.services.cli import up
+from crew_journal.services.runtime import node as runtime_package
 
 
 class QuietRuntime:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.api import CountAnswer
-from crew_journal.schemas.errors import CrewJournalError, NotAuthenticated, Unavailable, ViewsBehind
+from crew_journal.schemas.core.errors import CrewJournalError, NotAuthenticated, Unavailable, ViewsBehind
 from crew_journal.services.cli import connection
 from crew_journal.services.cli.connection import Target
 from crew_journal.services.cli.importing.command import _behind
-from crew_journal.services.cli.importing.service import views_behind
+from crew_journal.services.cli.importing.run import views_behind
 from crew_journal.services.cli.options import Where
 
 

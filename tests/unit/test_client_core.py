@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from crew_journal.schemas.errors import (
+from crew_journal.schemas.core.errors import (
     BrokerUnavailable,
     CrewJournalError,
     EntryTooLarge,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import FieldProblem, InvalidEntry, InvalidQuery
-from crew_journal.schemas.settings import MAX_BATCH, MAX_BATCH_BYTES
+from crew_journal.schemas.core.entry import JournalEntry
+from crew_journal.schemas.core.errors import FieldProblem, InvalidEntry, InvalidQuery
+from crew_journal.schemas.core.limits import MAX_BATCH, MAX_BATCH_BYTES
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.client.submitting import encoded, encoded_batch, in_batches, places_from
 

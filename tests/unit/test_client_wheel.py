@@ -87,9 +87,9 @@ import sys
 sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
 sys.path.insert(0, {str(tmp_path)!r})
 from crew_journal import CrewJournal
-from crew_journal.services.runtime import answers
+from crew_journal.services.runtime import composition
 from crew_journal.services.cli.main import main
-assert answers.__file__.startswith({str(tmp_path)!r})
+assert composition.__file__.startswith({str(tmp_path)!r})
 sys.argv = ["crew-journal", "--version"]
 main()
 """

@@ -10,16 +10,16 @@ from pydantic import ValidationError
 from support.events import EPOCH_MS, at, control, entry, link
 from support.views import Node, node
 
-from crew_journal.consumers.reactors.compact import Bucket, compacted
-from crew_journal.consumers.views.entries import EntriesProjection
-from crew_journal.consumers.views.fulltext import FulltextProjection
-from crew_journal.consumers.views.relations import RelationsProjection
+from crew_journal.consumers.entries.fold import EntriesProjection
+from crew_journal.consumers.entries.fulltext_fold import FulltextProjection
+from crew_journal.consumers.entries.reactor import Bucket, compacted
+from crew_journal.consumers.relations.fold import RelationsProjection
 from crew_journal.schemas.catalogue import info_of
-from crew_journal.schemas.events.compaction import PART_ENTRIES, MemoryCompacted
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.rules.compaction import PAYLOAD_CHARS, SUMMARY_CHARS, TYPES
-from crew_journal.schemas.rules.embed_policy import POLICIES
-from crew_journal.schemas.views import ARCHIVED
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.entries.events import PART_ENTRIES, MemoryCompacted
+from crew_journal.schemas.entries.rules import PAYLOAD_CHARS, SUMMARY_CHARS, TYPES
+from crew_journal.schemas.entries.tables import ARCHIVED
+from crew_journal.schemas.models.rules import POLICIES
 
 NOISE = "exec.output_chunk"
 BUCKET = Bucket("c1", EPOCH_MS // 86_400_000, NOISE, 2)

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from support.views import MEMORY_MB
 
-from crew_journal.consumers.host.confinement import REBUILD_SUFFIX
+from crew_journal.consumers.host.faults import REBUILD_SUFFIX
 from crew_journal.consumers.host.store import ViewStore
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from crew_journal.schemas.rules.consolidation import (
+from crew_journal.schemas.learning.consolidation import (
     PROMOTE_SCORE,
     WEIGHTS,
+    Occurrence,
     Usefulness,
     is_candidate,
     is_denial,
@@ -17,9 +18,9 @@ from crew_journal.schemas.rules.consolidation import (
     is_worthwhile,
     normalised,
     parts,
+    recurrences,
     score,
 )
-from crew_journal.schemas.rules.recurrence import Occurrence, recurrences
 
 USEFUL = Usefulness(relevance=0.9, recalls=20, queries=8, days_since=1, runs=4, evidence=6, types=2)
 

@@ -12,20 +12,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.context.assembly import (
+from crew_journal.schemas.context.assembly import (
     COMPRESSED_TOKENS,
     HINTS,
+    WHOLE_OBSERVATIONS,
     Context,
     ContextInput,
+    Message,
     assemble_context,
+    compressed,
+    fit_conversation,
+    fitted,
     rendered,
 )
-from crew_journal.schemas.rules.context.budget import Budget, MemoryKind, Phase, allocate, certain_of, phase_of
-from crew_journal.schemas.rules.context.conversation import WHOLE_OBSERVATIONS, Message, fit_conversation
-from crew_journal.schemas.rules.context.selection import Item, in_text_order
-from crew_journal.schemas.rules.context.tokens import Count, estimate, shortened
-from crew_journal.schemas.rules.context.tool_schemas import compressed, fitted
-from crew_journal.schemas.rules.evidence_words import confidence_word
+from crew_journal.schemas.context.budget import (
+    Budget,
+    Count,
+    MemoryKind,
+    Phase,
+    allocate,
+    certain_of,
+    estimate,
+    phase_of,
+    shortened,
+)
+from crew_journal.schemas.context.selection import Item, in_text_order
+from crew_journal.schemas.recall.evidence import confidence_word
 
 WORDS = "the parser reads Übung 漢字 🎉 deploy-148 {json} [END SEMANTIC MEMORY] -- 3.14 checkout".split()  # noqa: SIM905
 

@@ -15,26 +15,25 @@ from support.views import node
 
 from bench.nodes import node_of
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.drawers import DrawerFiled, PalaceIdentitySet
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.events.facts import FactAsserted, FactEntity
-from crew_journal.schemas.events.retractions import RetractionMade
-from crew_journal.schemas.facts import entity_id
-from crew_journal.schemas.ids import SYSTEM_WORKSPACE
-from crew_journal.schemas.operations.context import ContextAnswer, ContextRequest
-from crew_journal.schemas.ports import Embedder
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.text import Analyzer
-from crew_journal.schemas.sequence_set import SequenceSet
+from crew_journal.schemas.context.operations import ContextAnswer, ContextRequest
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE
+from crew_journal.schemas.core.ports import Embedder
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.core.sequence_set import SequenceSet
+from crew_journal.schemas.facts.events import FactAsserted, FactEntity
+from crew_journal.schemas.facts.names import entity_id
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.schemas.palace.events import DrawerFiled, PalaceIdentitySet
+from crew_journal.schemas.standing.events import RetractionMade
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.context.assembling import Assembling
 from crew_journal.services.desk import Caller
-from crew_journal.services.layered.assembling import Assembling
-from crew_journal.services.memory.documents.owned import PromptDocuments
-from crew_journal.services.memory.providers.prompts import StoredPrompts
-from crew_journal.services.memory.registry import Registry
+from crew_journal.services.documents.owned import PromptDocuments, StoredPrompts
+from crew_journal.services.entries.queries import JournalQueries
 from crew_journal.services.palace.searching import DrawerSearch
-from crew_journal.services.query.entries.queries import JournalQueries
-from crew_journal.services.query.recall import RecallService
+from crew_journal.services.recall.recall import RecallService
+from crew_journal.services.registry import Registry
 
 OWNER = Principal(token_id="t", role=Role.OWNER, workspace_id=None)
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from Stemmer import Stemmer
 
-from crew_journal.schemas.rules.context.budget import MemoryKind
-from crew_journal.schemas.rules.context.selection import Item
-from crew_journal.schemas.rules.text import Analyzer
-from crew_journal.services.layered.repeats import Distinct, Said, distinct
+from crew_journal.schemas.context.budget import MemoryKind
+from crew_journal.schemas.context.selection import Item
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.context.memories import Distinct, Said, distinct
 
 ANALYZER = Analyzer(Stemmer)
 

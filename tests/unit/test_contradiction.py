@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.contradiction import BORDERLINE, contradiction
-from crew_journal.schemas.rules.contradiction_text import sentences_of
+from crew_journal.schemas.relations.contradiction import BORDERLINE, contradiction
+from crew_journal.schemas.text.sentences import sentences_of
 
 CONTRADICTS = [
     # numbers with the same unit and context

@@ -9,16 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded, token_fact, vector_fact
 
-from crew_journal.schemas.ports import TokenBits
-from crew_journal.schemas.rules.dates import days_from_civil
-from crew_journal.schemas.rules.word_pieces import pieces_of
-from crew_journal.schemas.vocabulary import SIZE
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.hot.token_store import words_of
-from crew_journal.services.query.hot.vector_matrix import query_vector
-from crew_journal.services.query.recipes import RECIPES, ROBUST, default_recipe
-from crew_journal.services.query.search import search
+from crew_journal.schemas.core.ports import TokenBits
+from crew_journal.schemas.text.dates import days_from_civil
+from crew_journal.schemas.text.vocabulary import SIZE
+from crew_journal.schemas.text.word_pieces import pieces_of
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.index.vectors import query_vector, words_of
+from crew_journal.services.recall.asking import query_of
+from crew_journal.services.recall.recipes import RECIPES, ROBUST, default_recipe
+from crew_journal.services.recall.search import search
 
 EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 TABLE = np.random.default_rng(5).integers(0, 2**64, (SIZE, 6), dtype=np.uint64)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.ids import is_id
+from crew_journal.schemas.core.ids import is_id
 from crew_journal.services.client.project import crew_of_remote, project_of
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.ids import is_id
-from crew_journal.services.query.entries.cursor import Cursor
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.schemas.core.ids import is_id
+from crew_journal.services.entries.filters import Cursor
 
 IDS = st.text("abcXYZ019_-", min_size=1, max_size=64).filter(is_id)
 TIMES = st.integers(-62_135_596_800_000, 253_402_300_799_999)  # the years 1 to 9999

@@ -13,12 +13,11 @@ from support.events import at, entry
 from support.views import MEMORY_MB, file_names, node, source_of, stream_of
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.host.damage import damage_behind
-from crew_journal.consumers.host.faults import describe
+from crew_journal.consumers.host.faults import damage_behind, describe
 from crew_journal.consumers.host.opening import forget_damaged, inspect_views, open_views
 from crew_journal.consumers.host.rebuild import rebuild, verify
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.errors import DataDirBusy, Unavailable, VerificationFailed, ViewsDamaged
+from crew_journal.schemas.core.errors import DataDirBusy, Unavailable, VerificationFailed, ViewsDamaged
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry {seq} " + "long " * 300)) for seq in range(1, 400)]
 HEADER_BYTES = 12_288

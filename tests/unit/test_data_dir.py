@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crew_journal.schemas.errors import DataDirBusy
+from crew_journal.schemas.core.errors import DataDirBusy
 from crew_journal.services.data_dir import announce, is_owned, lock
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.dates import Days, civil, days_from_civil, days_named, explicit_days, month_length
-from crew_journal.schemas.rules.languages import DatePattern, languages
-from crew_journal.schemas.rules.text import fold
+from crew_journal.schemas.text.analyzer import fold
+from crew_journal.schemas.text.dates import Days, civil, days_from_civil, days_named, explicit_days, month_length
+from crew_journal.schemas.text.languages import DatePattern, languages
 
 LANGUAGES = {language.code: language for language in languages()}
 EPOCH = date(1970, 1, 1)

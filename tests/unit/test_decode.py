@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crew_journal.schemas.core import headers as h
+from crew_journal.schemas.core.envelope import EntryRecorded, UnknownDerived
+from crew_journal.schemas.core.errors import FoldError
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.envelope import EntryRecorded, UnknownDerived
 
 BODY = {"entry_type": "run.started", "summary": "go"}
 

@@ -8,9 +8,9 @@ import duckdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crew_journal.consumers.host.digest import digest, first_difference
-from crew_journal.consumers.host.tables import digest_queries
-from crew_journal.schemas.views.table import Seq, Table, Tables
+from crew_journal.consumers.host.rebuild import digest, first_difference
+from crew_journal.consumers.host.transaction import digest_queries
+from crew_journal.schemas.core.table import Seq, Table, Tables
 
 ROWS = st.lists(
     st.tuples(

@@ -1,4 +1,4 @@
-"""A file in ``consumers/views`` is all a new projection takes."""
+"""A file ``*_fold.py`` in a family is all a new projection takes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from support.events import at, entry
 from support.projection_contract import check
 from support.views import MEMORY_MB, node, source_of
 
-from crew_journal.consumers import reactors, views
+from crew_journal.consumers import entries as family
 from crew_journal.consumers.discovery import DiscoveryError, discover_projections, discover_reactors
+from crew_journal.consumers.entries import fold as entries
+from crew_journal.consumers.entries import fulltext_fold as fulltext
+from crew_journal.consumers.entries import turns_fold as turns
 from crew_journal.consumers.host.rebuild import rebuild, verify
-from crew_journal.consumers.views import entries, fulltext, importance, relations, turns
-from crew_journal.schemas.rules import importance as importance_rules
-from crew_journal.schemas.rules import relations as relation_rules
-from crew_journal.schemas.rules import text, word_pieces
-from crew_journal.schemas.rules import turns as turn_rules
+from crew_journal.consumers.relations import fold as relations
+from crew_journal.consumers.standing import importance_fold as importance
+from crew_journal.schemas.recall import turns as turn_rules
+from crew_journal.schemas.relations import rules as relation_rules
+from crew_journal.schemas.standing import rules as importance_rules
+from crew_journal.schemas.text import analyzer as text
+from crew_journal.schemas.text import word_pieces
 from crew_journal.services.cli.main import main
 
 RULES_OF_VIEWS = [
@@ -39,8 +44,8 @@ NEW = '''
 """Counts entries per workspace."""
 from typing import ClassVar, NamedTuple
 
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.views.table import Table
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.table import Table
 
 class CountRow(NamedTuple):
     workspace_id: str
@@ -65,23 +70,23 @@ PROJECTION = Counting
 
 @pytest.fixture
 def dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory whose files count as files of ``consumers/views``."""
-    folder = tmp_path / "views"
+    """A directory whose files count as files of ``consumers/entries``."""
+    folder = tmp_path / "entries"
     folder.mkdir()
-    monkeypatch.setattr(views, "__path__", [*views.__path__, str(folder)])
+    monkeypatch.setattr(family, "__path__", [*family.__path__, str(folder)])
     before = set(sys.modules)
     yield folder
     for name in set(sys.modules) - before:
-        if name.startswith("crew_journal.consumers.views."):
+        if name.startswith("crew_journal.consumers.entries."):
             del sys.modules[name]
-            monkeypatch.delattr(views, name.rpartition(".")[2], raising=False)
+            monkeypatch.delattr(family, name.rpartition(".")[2], raising=False)
 
 
 async def test_a_new_file_is_discovered_and_rebuilt_without_another_line(dropped: Path, tmp_path: Path) -> None:
     stream = [at(seq, entry(f"e{seq}", workspace=f"w{seq % 2}")) for seq in range(1, 12)]
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:
         await live.host.fold(stream)
-    (dropped / "counting.py").write_text(NEW)
+    (dropped / "counting_fold.py").write_text(NEW)
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:
         assert live.host.laggards == ("counting",)
         await rebuild(live.host, source_of(stream), memory_mb=MEMORY_MB, names=["counting"])
@@ -92,7 +97,7 @@ async def test_a_new_file_is_discovered_and_rebuilt_without_another_line(dropped
 
 
 def test_a_new_file_is_held_to_the_contract_without_another_line(dropped: Path) -> None:
-    (dropped / "counting.py").write_text(NEW)
+    (dropped / "counting_fold.py").write_text(NEW)
     [found] = [type(p) for p in discover_projections() if p.name == "counting"]
 
     @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
@@ -128,7 +133,7 @@ def test_a_new_file_is_held_to_the_contract_without_another_line(dropped: Path) 
 def test_a_file_that_holds_no_projection_that_fits_is_named_with_the_fault_and_what_to_do(
     dropped: Path, change: tuple[str, str], complaint: str
 ) -> None:
-    file = dropped / "counting.py"
+    file = dropped / "counting_fold.py"
     file.write_text(NEW.replace(*change))
     with pytest.raises(DiscoveryError, match=complaint) as refused:
         discover_projections()
@@ -138,7 +143,7 @@ def test_a_file_that_holds_no_projection_that_fits_is_named_with_the_fault_and_w
 
 def test_a_reactor_s_file_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_reactor.py").write_text("def create(:\n")
-    monkeypatch.setattr(reactors, "__path__", [*reactors.__path__, str(tmp_path)])
+    monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
     with pytest.raises(DiscoveryError, match=r"broken_reactor\.py cannot be imported: SyntaxError in line 1"):
         discover_reactors()
 
@@ -150,12 +155,12 @@ def test_doctor_and_commands_name_the_file_and_what_to_do(
     assert main(["doctor", "--http", "127.0.0.1:0", "--json", *where]) in (0, 1)
     findings = {check["check"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert findings["parts"]["verdict"] == "ok"
-    (dropped / "counting.py").write_text(NEW.replace("class Counting:", "class Counting"))
+    (dropped / "counting_fold.py").write_text(NEW.replace("class Counting:", "class Counting"))
     assert main(["doctor", "--http", "127.0.0.1:0", "--json", *where]) == 1
     findings = {check["check"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert findings["parts"]["verdict"] == "fail"
     assert findings["parts"]["found"].startswith(
-        f"{dropped / 'counting.py'} cannot be imported: SyntaxError in line 14"
+        f"{dropped / 'counting_fold.py'} cannot be imported: SyntaxError in line 14"
     )
     assert findings["parts"]["next_step"] == "mend the file or remove it"
 

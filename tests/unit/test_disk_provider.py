@@ -12,10 +12,16 @@ from typing import Any
 import pytest
 from support.disk_provider import DiskProvider
 
-from crew_journal.schemas.errors import BackendFailed, CapExceeded, DocumentConflict, ScopeMismatch, WriteRefused
-from crew_journal.schemas.provider import ForgetRequest, ProviderScope, ReadRequest, RetainRequest, SnippetsRequest
-from crew_journal.schemas.rules.documents import sha256_of
-from crew_journal.services.memory.providers import files
+from crew_journal.schemas.core.errors import BackendFailed, CapExceeded, DocumentConflict, ScopeMismatch, WriteRefused
+from crew_journal.schemas.documents.provider import (
+    ForgetRequest,
+    ProviderScope,
+    ReadRequest,
+    RetainRequest,
+    SnippetsRequest,
+)
+from crew_journal.schemas.documents.rules import sha256_of
+from crew_journal.services.documents import disk_provider as files
 
 NOW = datetime(2026, 5, 21, 9, 0, tzinfo=UTC)
 SCOPE = ProviderScope(workspace_id="acme", agent_id="ada", crew_id="red", role="OWNER")

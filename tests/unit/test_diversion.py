@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
-from crew_journal.services.journal.broker.diversion import DivertingParser
+from crew_journal.services.journal.broker.connection import DivertingParser
 
 Seen = tuple[Any, ...]
 HEADERS = b"NATS/1.0\r\nA: b\r\n\r\n"

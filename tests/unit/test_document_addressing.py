@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crew_journal.schemas.errors import (
+from crew_journal.schemas.core.errors import (
     CrewJournalError,
     InvalidRequest,
     InvalidTier,
@@ -15,11 +15,11 @@ from crew_journal.schemas.errors import (
     NotAllowed,
     Unavailable,
 )
-from crew_journal.schemas.operations.documents import ReadDocumentRequest
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.tiers import TIERS
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.documents.operations import ReadDocumentRequest
+from crew_journal.schemas.documents.rules import TIERS
 from crew_journal.services.desk import Caller
-from crew_journal.services.memory.documents.addressing import DocumentAddress, address_of, check_may_write, rule_of
+from crew_journal.services.documents.addressing import DocumentAddress, address_of, check_may_write, rule_of
 
 TODAY = date(2026, 5, 14)
 

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from support.events import EPOCH_MS, document
 from support.format_strategies import documents
 
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.documents import encode_document
-from crew_journal.schemas.events.envelope import DocumentWritten
-from crew_journal.schemas.subjects import (
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.envelope import DocumentWritten
+from crew_journal.schemas.core.errors import FoldError
+from crew_journal.schemas.core.subjects import (
     MAX_DOCUMENT_KEY,
     document_subject,
     is_document_key,
@@ -24,6 +22,8 @@ from crew_journal.schemas.subjects import (
     key_token,
     parse_subject,
 )
+from crew_journal.schemas.decode import decode
+from crew_journal.schemas.documents.events import encode_document
 
 LONGEST_SUBJECT = 255
 ID = "x" * 64

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from support.events import EPOCH_MS, at, control
 from support.views import DeadLetters, node
 
-from crew_journal.consumers.views.drawers import DrawersProjection
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.drawers import (
+from crew_journal.consumers.palace.fold import DrawersProjection
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.timestamps import DAY_MS, format_ms, parse_ts, to_ms
+from crew_journal.schemas.palace.events import (
     CentroidComputed,
     DrawerAnswerRejected,
     DrawerDeleted,
@@ -24,12 +26,10 @@ from crew_journal.schemas.events.drawers import (
     DrawerSuperseded,
     DrawerUpdated,
 )
-from crew_journal.schemas.events.memory import MemoryReferenced, ReferencedEntry
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.sweeps import SweepTicked
-from crew_journal.schemas.rules.palace.upkeep import KEPT, Fading, decayed, pruned, source_hash
-from crew_journal.schemas.timestamps import DAY_MS, format_ms, parse_ts, to_ms
-from crew_journal.schemas.views.drawers import DRAWERS, IMPORTANCE_NOW, LIVE_DRAWER, UPKEEP
+from crew_journal.schemas.palace.rules import KEPT, Fading, decayed, pruned, source_hash
+from crew_journal.schemas.palace.tables import DRAWERS, IMPORTANCE_NOW, LIVE_DRAWER, UPKEEP
+from crew_journal.schemas.recall.events import MemoryReferenced, ReferencedEntry
+from crew_journal.schemas.sweeps.events import SweepTicked
 
 NOW = f"""SELECT drawer_id, round({IMPORTANCE_NOW}, 4), state FROM {DRAWERS} {UPKEEP}
     WHERE {LIVE_DRAWER} AND wing = 'w' ORDER BY 1"""

@@ -8,8 +8,10 @@ import pytest
 from support.events import at, control
 from support.views import DeadLetters, node
 
-from crew_journal.consumers.views.drawers import DrawersProjection
-from crew_journal.schemas.events.drawers import (
+from crew_journal.consumers.palace.fold import DrawersProjection
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.table import as_of
+from crew_journal.schemas.palace.events import (
     DrawerClassified,
     DrawerDeleted,
     DrawerFiled,
@@ -20,10 +22,8 @@ from crew_journal.schemas.events.drawers import (
     DrawerUpdated,
     PipelineTier,
 )
-from crew_journal.schemas.events.memory import MemoryReferenced, MemorySearched, ReferencedEntry
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.views.drawers import DRAWER_USES, DRAWERS, LIVE_DRAWER
-from crew_journal.schemas.views.table import as_of
+from crew_journal.schemas.palace.tables import DRAWER_USES, DRAWERS, LIVE_DRAWER
+from crew_journal.schemas.recall.events import MemoryReferenced, MemorySearched, ReferencedEntry
 
 
 def filed(name: str = "d1", content: str = "the parser is green") -> DrawerFiled:

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import index_of, recorded
 
-from crew_journal.services.query.arms.walk import walk
-from crew_journal.services.query.hot.edges import SimilarEdges
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
+from crew_journal.services.index.entry_index import HotIndex, SimilarEdges
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall.arranging import walk
 
 Row = tuple[int, int, float, bool]
 ROWS = st.lists(

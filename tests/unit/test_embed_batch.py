@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from crew_journal.consumers.reacting.backoff import Backoff, doubled
-from crew_journal.consumers.reactors.embed_batch import (
+from crew_journal.consumers.models.embed_batch import (
     FILTER_SUBJECTS,
     DeliveredEntry,
     Embedded,
@@ -18,9 +17,10 @@ from crew_journal.consumers.reactors.embed_batch import (
     Split,
     embed_in_pieces,
 )
-from crew_journal.consumers.reactors.embed_limits import durable_name
-from crew_journal.schemas.errors import EmbedderBadAnswer, EmbedderInputRejected, EmbedderUnavailable
-from crew_journal.schemas.rules.embed_policy import EMBEDDABLE
+from crew_journal.consumers.models.embed_reactor import durable_name
+from crew_journal.consumers.reacting.backoff import Backoff, doubled
+from crew_journal.schemas.core.errors import EmbedderBadAnswer, EmbedderInputRejected, EmbedderUnavailable
+from crew_journal.schemas.models.rules import EMBEDDABLE
 
 DIM = 2
 

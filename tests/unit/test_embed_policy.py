@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.catalogue import catalogue
-from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, POLICIES, REMEMBERED, is_embedded, is_speech
+from crew_journal.schemas.models.rules import EMBEDDABLE, POLICIES, REMEMBERED, is_embedded, is_speech
 
 CALM = ("info", "notice")
 SEVERE = ("warn", "error")

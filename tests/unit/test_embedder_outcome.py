@@ -11,8 +11,8 @@ from support.ollama_server import OllamaServer
 
 from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.consumers.adapters.outcome import SPARSE_ONLY, ObservedEmbedder
-from crew_journal.schemas.errors import EmbedderError, EmbedderInputRejected, EmbedderUnavailable
-from crew_journal.schemas.ports import Embedder
+from crew_journal.schemas.core.errors import EmbedderError, EmbedderInputRejected, EmbedderUnavailable
+from crew_journal.schemas.core.ports import Embedder
 
 START = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 

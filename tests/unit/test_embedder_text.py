@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.embed_text import cap_bytes, embedded_text
+from crew_journal.schemas.models.rules import cap_bytes, embedded_text
 
 
 def test_question_and_reason_follow_the_summary_in_this_order() -> None:

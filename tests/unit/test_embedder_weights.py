@@ -12,7 +12,7 @@ from support.minilm import minilm_cache
 
 from crew_journal.consumers.adapters import minilm_weights
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, STAMP, fault_of, find_minilm, install_minilm
-from crew_journal.schemas.errors import EmbedderModelMissing, EmbedderUnavailable
+from crew_journal.schemas.core.errors import EmbedderModelMissing, EmbedderUnavailable
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.entry import JournalEntry, build_entry
-from crew_journal.schemas.errors import InvalidEntry
+from crew_journal.schemas.core.entry import JournalEntry, build_entry
+from crew_journal.schemas.core.errors import InvalidEntry
 
 RECORD = {
     "id": "j_1",

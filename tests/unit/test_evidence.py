@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded
 
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.rules.evidence import JudgedHit, evidence_rows, judge, rows_for
-from crew_journal.schemas.rules.text import tokens_of
-from crew_journal.services.query.asking import keyed_words, query_of
-from crew_journal.services.query.evidence.floors import kept_floors
-from crew_journal.services.query.evidence.judging import figures_of, judged, names_in
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.search import searched
+from crew_journal.schemas.core.ports import ViewReader
+from crew_journal.schemas.recall.evidence import JudgedHit, evidence_rows, judge, rows_for
+from crew_journal.schemas.text.analyzer import tokens_of
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall.asking import keyed_words, query_of
+from crew_journal.services.recall.evidence import figures_of, judged, kept_floors, names_in
+from crew_journal.services.recall.recipes import RECIPES
+from crew_journal.services.recall.search import searched
 
 EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 NOTES = [

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.evidence_floor import FLOORS, LEAST_USED, ReplayedHit, propose_floor
+from crew_journal.schemas.recall.evidence import FLOORS, LEAST_USED, ReplayedHit, propose_floor
 
 HITS = st.builds(ReplayedHit, st.floats(0, 1), st.booleans())
 

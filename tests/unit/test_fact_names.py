@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.facts import check_interval, entity_id, normal_date, span_of
+from crew_journal.schemas.facts.names import check_interval, entity_id, normal_date, span_of
 
 DAY_S = 86_400
 

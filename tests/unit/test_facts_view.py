@@ -9,18 +9,18 @@ from Stemmer import Stemmer
 from support.events import at, control
 from support.views import node, source_of
 
+from crew_journal.consumers.facts.fold import FactsProjection
 from crew_journal.consumers.host.rebuild import verify
+from crew_journal.consumers.models.activations_fold import ActivationsProjection
+from crew_journal.consumers.models.chunk_vectors_fold import ChunkVectorsProjection
+from crew_journal.consumers.models.vectors_fold import VectorsProjection
 from crew_journal.consumers.projection import Projection
-from crew_journal.consumers.views.activations import ActivationsProjection
-from crew_journal.consumers.views.chunk_vectors import ChunkVectorsProjection
-from crew_journal.consumers.views.facts import FactsProjection
-from crew_journal.consumers.views.vectors import VectorsProjection
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.drawers import DrawerDeleted, DrawerRestored, DrawerSuperseded
-from crew_journal.schemas.events.facts import EntityNamed, FactAsserted, FactEnded, FactEntity, FactVerified
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.rules.text import Analyzer
-from crew_journal.services.layered.fact_index import FACT_BYTES, FACTS_SHARE, FactIndexes
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.facts.events import EntityNamed, FactAsserted, FactEnded, FactEntity, FactVerified
+from crew_journal.schemas.palace.events import DrawerDeleted, DrawerRestored, DrawerSuperseded
+from crew_journal.schemas.text.analyzer import Analyzer
+from crew_journal.services.facts.index import FACT_BYTES, FACTS_SHARE, FactIndexes
 
 
 def entity(name: str, kind: str = "entity") -> FactEntity:

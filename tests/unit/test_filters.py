@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.catalogue import catalogue, info_of
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.timestamps import to_ms
-from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, is_quiet, parse_filters, quiet_condition
-from crew_journal.services.query.entries.phrase import Phrase
+from crew_journal.schemas.core.entry import JournalEntry
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.schemas.core.timestamps import to_ms
+from crew_journal.services.entries.filters import FILTER_PARAMETERS, Phrase, is_quiet, parse_filters, quiet_condition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

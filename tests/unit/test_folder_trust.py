@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crew_journal.schemas.errors import NotAllowed, NotFound
+from crew_journal.schemas.core.errors import NotAllowed, NotFound
 from crew_journal.services.cli.main import main
 from crew_journal.services.client import CrewJournal
 from crew_journal.services.client.find import find

@@ -8,9 +8,9 @@ import pytest
 from support.events import at, entry
 from support.views import Node, node
 
-from crew_journal.consumers.host.tidying import Tidying
-from crew_journal.consumers.views import fulltext
-from crew_journal.consumers.views.fulltext import FulltextProjection
+from crew_journal.consumers.entries import fulltext_fold as fulltext
+from crew_journal.consumers.entries.fulltext_fold import FulltextProjection
+from crew_journal.consumers.host.host import Tidying
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"word{seq % 7} other{seq} again again")) for seq in range(1, 241)]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.services.query.ranking.fusion import (
+from crew_journal.services.recall.fusion import (
     neighbour_values,
     reciprocal_ranks,
     session_values,

@@ -17,8 +17,8 @@ from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.rebuild import rebuild, verify
 from crew_journal.consumers.host.salvage import kept_files, salvage
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.events.erasure import ErasureScoped, LossAccepted
-from crew_journal.schemas.sequence_set import SequenceSet, ranges_of
+from crew_journal.schemas.core.sequence_set import SequenceSet, ranges_of
+from crew_journal.schemas.entries.events import ErasureScoped, LossAccepted
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry {seq}")) for seq in range(1, 31)]
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from support.views import MEMORY_MB
 
-from crew_journal.consumers.host.giving_back import share_one_heap
-from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.host.store import ViewStore, share_one_heap
 
 WORTH_MIB = 25
 """What must at least come back in the process below, which gives 45 back; without the setting of the limit it is 3."""
@@ -20,9 +19,9 @@ PROCESS = """
 import asyncio, sys, threading
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from crew_journal.consumers.host.giving_back import share_one_heap
+from crew_journal.consumers.host.store import share_one_heap
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.services.runtime.resting import resident_bytes
+from crew_journal.services.runtime.node import resident_bytes
 
 def elsewhere():
     for size in range(40, 0, -1):  # many sizes, each freed at once: an allocator keeps some of all

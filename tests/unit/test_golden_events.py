@@ -16,13 +16,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from crew_journal import schemas
-from crew_journal.schemas.decode import decode
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.events.chunk_vectors import encode_chunk_vector
-from crew_journal.schemas.events.control import control_payloads
-from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
-from crew_journal.schemas.events.documents import encode_document
-from crew_journal.schemas.events.envelope import (
+from crew_journal.schemas.core.derived import OutgoingMessage, encode_link, encode_vector
+from crew_journal.schemas.core.entry import JournalEntry
+from crew_journal.schemas.core.envelope import (
     ChunkVectorDerived,
     DocumentWritten,
     EntryRecorded,
@@ -30,9 +26,11 @@ from crew_journal.schemas.events.envelope import (
     TokenBitsDerived,
     VectorDerived,
 )
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.token_bits import encode_token_bits
-from crew_journal.schemas.upcasters import upcast
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.decode import decode, upcast
+from crew_journal.schemas.documents.events import encode_document
+from crew_journal.schemas.events import control_payloads
+from crew_journal.schemas.models.events import encode_chunk_vector, encode_token_bits
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"
 SEQ, PUBLISHED = 42, 1_763_700_000_000

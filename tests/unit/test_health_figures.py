@@ -12,14 +12,14 @@ from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.reactors import health_figures
-from crew_journal.consumers.reactors.health_figures import Measured, measure_workspace
-from crew_journal.schemas.events.derived import OutgoingMessage, encode_link, encode_vector
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated
-from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
-from crew_journal.schemas.events.memory import MemorySearched
-from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
-from crew_journal.schemas.timestamps import DAY_MS
+from crew_journal.consumers.health import reactor as health_figures
+from crew_journal.consumers.health.reactor import Measured, measure_workspace
+from crew_journal.schemas.core.derived import OutgoingMessage, encode_link, encode_vector
+from crew_journal.schemas.core.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.core.timestamps import DAY_MS
+from crew_journal.schemas.models.events import EmbeddingsActivated
+from crew_journal.schemas.recall.events import MemorySearched
+from crew_journal.schemas.relations.events import RelationAsserted, RelationRetracted
 
 MODEL = "mini"
 NOW = EPOCH_MS + DAY_MS

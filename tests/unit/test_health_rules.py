@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.events.health import HealthMetrics
-from crew_journal.schemas.rules.health import (
+from crew_journal.schemas.health.events import HealthMetrics
+from crew_journal.schemas.health.rules import (
     WEIGHTS,
     EmbedderFailure,
     LegacyFigures,

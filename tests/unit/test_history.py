@@ -14,11 +14,10 @@ from support.views import node
 
 from crew_journal.consumers.folds.history import end, succeed
 from crew_journal.consumers.folds.payloads import decisions
-from crew_journal.consumers.host.tables import ddl
-from crew_journal.consumers.host.transaction import ProjectionTransaction
+from crew_journal.consumers.host.transaction import ProjectionTransaction, ddl
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.workspaces import AgentRegistered, CrewRegistered
-from crew_journal.schemas.views.table import PRESENT, Seq, Table, Tables, as_of
+from crew_journal.schemas.access.events import AgentRegistered, CrewRegistered
+from crew_journal.schemas.core.table import PRESENT, Seq, Table, Tables, as_of
 
 
 class MemberRow(NamedTuple):

@@ -14,16 +14,16 @@ from support.views import DeadLetters, Node, node, source_of
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host import host as host_module
 from crew_journal.consumers.host.admission import IdentityIndex
-from crew_journal.consumers.host.catchup import catch_up
+from crew_journal.consumers.host.bulk import catch_up
 from crew_journal.consumers.host.faults import FoldingStopped
 from crew_journal.consumers.host.folding import beyond
 from crew_journal.consumers.host.prepare import prepare
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.errors import FoldError, ViewsDamaged
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.events.tokens import TokenRevoked
-from crew_journal.schemas.ports import CommittedBatch
-from crew_journal.schemas.views.table import Seq, Table, Tables
+from crew_journal.schemas.access.events import TokenRevoked
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import FoldError, ViewsDamaged
+from crew_journal.schemas.core.ports import CommittedBatch
+from crew_journal.schemas.core.table import Seq, Table, Tables
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq}")) for seq in range(1, 13)]
 

@@ -10,15 +10,14 @@ from support.events import at, entry
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.folds.turn_columns import batch_turns, blobs
+from crew_journal.consumers.entries.turns_fold import TurnsProjection, batch_turns, blobs
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.consumers.views.turns import TurnsProjection
-from crew_journal.schemas import views
-from crew_journal.schemas.views.journal import TURNS, TurnRow
-from crew_journal.schemas.views.table import Hot, Table, Tables
-from crew_journal.services.query.hot.cache import HotCache
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.load import load
+from crew_journal.schemas import tables as views
+from crew_journal.schemas.core.table import Hot, Table, Tables
+from crew_journal.schemas.entries.tables import TURNS, TurnRow
+from crew_journal.services.index.cache import HotCache
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.take import load
 
 HINTS = get_type_hints(TurnRow, include_extras=True)
 TonedRow = NamedTuple("TonedRow", [*HINTS.items(), ("tone", Annotated[int, "UTINYINT", Hot("uint8", missing=99)])])  # type: ignore[misc]  # a column more than ``TurnRow``

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, extend_by, index_of, recorded, vector_fact
 
-from crew_journal.services.query.asking import Query
-from crew_journal.services.query.hot.arrow import Texts
-from crew_journal.services.query.hot.documents import EntryColumns
-from crew_journal.services.query.hot.growable import GrowableArray
-from crew_journal.services.query.hot.postings import Postings, build_segment, merge_segments
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.hot.sessions import EMPTY_ORDER, neighbours, sort_sessions
-from crew_journal.services.query.hot.vector_matrix import normalised, query_vector
-from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.search import search
+from crew_journal.services.index.arrays import GrowableArray
+from crew_journal.services.index.arrow import Texts
+from crew_journal.services.index.documents import EntryColumns
+from crew_journal.services.index.postings import Postings, build_segment, merge_segments
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.index.sessions import EMPTY_ORDER, neighbours, sort_sessions
+from crew_journal.services.index.vectors import normalised, query_vector
+from crew_journal.services.recall.asking import Query
+from crew_journal.services.recall.recipes import RECIPES
+from crew_journal.services.recall.search import search
 
 WORDS = ["deploy", "checkout", "parser", "rollback", "memory", "night", "shift", "billing", "Ada", "maria"]
 ROWS = st.lists(

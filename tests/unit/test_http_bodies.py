@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
-from crew_journal.schemas.errors import InvalidEntry, InvalidQuery, InvalidRequest
+from crew_journal.schemas.core.errors import InvalidEntry, InvalidQuery, InvalidRequest
 from crew_journal.services.http.bodies import read_json, read_model
 
 

@@ -3,10 +3,10 @@
 import pytest
 from starlette.requests import Request
 
-from crew_journal.schemas.errors import InvalidQuery
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.services.entries.filters import FILTER_PARAMETERS, parse_filters
 from crew_journal.services.http.openapi import COMMON, known_names
-from crew_journal.services.http.params import Params
-from crew_journal.services.query.entries.filters import FILTER_PARAMETERS, parse_filters
+from crew_journal.services.http.route import Params
 
 
 def params(query, *groups, filters=False):

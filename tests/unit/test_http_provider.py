@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from crew_journal.schemas.errors import (
+from crew_journal.schemas.core.errors import (
     BackendFailed,
     DocumentConflict,
     DocumentError,
@@ -18,9 +18,9 @@ from crew_journal.schemas.errors import (
     ScopeMismatch,
     UpstreamTimeout,
 )
-from crew_journal.schemas.provider import ForgetRequest, ProviderScope, RetainRequest, SnippetsRequest
-from crew_journal.services.memory.providers.bound import StoreProvider
-from crew_journal.services.memory.providers.http import HttpStore
+from crew_journal.schemas.documents.provider import ForgetRequest, ProviderScope, RetainRequest, SnippetsRequest
+from crew_journal.services.documents.adapters import StoreProvider
+from crew_journal.services.documents.http_provider import HttpStore
 
 SCOPE = ProviderScope(workspace_id="acme", agent_id="ada", crew_id="red", role="AGENT")
 WRITE = RetainRequest(workspace_id="acme", tier="AGENT", content="- text\n", mode="append")

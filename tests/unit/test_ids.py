@@ -1,6 +1,6 @@
 """Ids and keys that stored rows and facts hold."""
 
-from crew_journal.schemas.ids import hash64, name_key
+from crew_journal.schemas.core.ids import hash64, name_key
 
 
 def test_the_key_of_a_rows_name_stays_what_stored_views_hold() -> None:

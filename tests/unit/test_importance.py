@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.entry import Priority, Severity
-from crew_journal.schemas.rules.importance import (
+from crew_journal.schemas.core.entry import Priority, Severity
+from crew_journal.schemas.core.timestamps import DAY_MS
+from crew_journal.schemas.standing.rules import (
     PRIORITY_FLOOR,
     SEVERITY_BONUS,
     TYPE_BONUS,
@@ -16,7 +17,6 @@ from crew_journal.schemas.rules.importance import (
     recency,
     reference_boost,
 )
-from crew_journal.schemas.timestamps import DAY_MS
 
 NOW = 1_795_000_000_000
 

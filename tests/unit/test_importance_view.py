@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from support.events import EPOCH_MS, at, control, entry, vector
 from support.views import node
 
-from crew_journal.consumers.host.tables import ddl
-from crew_journal.consumers.views.importance import DECAY_SQL, ImportanceProjection
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.memory import MemoryReferenced, PriorityChanged, ReferencedEntry
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.sweeps import SweepTicked
-from crew_journal.schemas.rules.importance import base_importance, decayed
-from crew_journal.schemas.timestamps import DAY_MS, format_ms
-from crew_journal.schemas.views import IMPORTANCE
+from crew_journal.consumers.host.transaction import ddl
+from crew_journal.consumers.standing.importance_fold import DECAY_SQL, ImportanceProjection
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.timestamps import DAY_MS, format_ms
+from crew_journal.schemas.recall.events import MemoryReferenced, PriorityChanged, ReferencedEntry
+from crew_journal.schemas.standing.rules import base_importance, decayed
+from crew_journal.schemas.standing.tables import IMPORTANCE
+from crew_journal.schemas.sweeps.events import SweepTicked
 
 ESCALATION = base_importance("peer.escalation", "warn", "normal")
 """What ``support.events.vector`` says of its entries."""

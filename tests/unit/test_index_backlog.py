@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from crew_journal.consumers.models import index_reactor as index_backlog
+from crew_journal.consumers.models.index_reactor import Backlog, backlog_of
 from crew_journal.consumers.reacting.durable import Remaining
-from crew_journal.consumers.reactors import index_backlog
-from crew_journal.consumers.reactors.index_backlog import Backlog, backlog_of
 
 PUT_OFF = frozenset({11, 14})
 

@@ -12,12 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.injection import findings, scan
-from crew_journal.schemas.rules.injection_encoded import readings
-from crew_journal.schemas.rules.injection_memory import MemoryFinding, scan_memory
-from crew_journal.schemas.rules.injection_recall import HIGH, MEDIUM, guard_recall
-from crew_journal.schemas.rules.injection_rules import beginnings_in, candidates, technique_rules
-from crew_journal.schemas.rules.lookalikes import INVISIBLE, folded
+from crew_journal.schemas.text.injection import (
+    HIGH,
+    MEDIUM,
+    MemoryFinding,
+    beginnings_in,
+    candidates,
+    findings,
+    guard_recall,
+    readings,
+    scan,
+    scan_memory,
+    technique_rules,
+)
+from crew_journal.schemas.text.lookalikes import INVISIBLE, folded
 
 OWN_SETS = Path(__file__).parents[2] / "bench" / "data"
 HOSTILE_CHARS = 256 * 1024

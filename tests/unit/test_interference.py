@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.interference import Claim, conflicts
+from crew_journal.schemas.facts.rules import Claim, conflicts
 
 
 def claim(fact_id: str, predicate: str, value: str, *, single: bool = False, namespace: str = "", **also: str) -> Claim:

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.consumers.host import keys as keys_in_memory
-from crew_journal.consumers.host.keys import Keys
-from crew_journal.consumers.host.statements import forget, insert_columns, may_hold
-from crew_journal.consumers.host.transaction import transaction
+from crew_journal.consumers.host import transaction as keys_in_memory
+from crew_journal.consumers.host.transaction import Keys, forget, insert_columns, may_hold, transaction
 
 MOST = 2**64 - 1
 

@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.services.query.arms.late_interaction import (
-    NO_TURN,
-    CandidateTurns,
-    DocumentTokens,
-    distances,
-    interact,
-)
-from crew_journal.services.query.hot.ragged import Ragged
-from crew_journal.services.query.hot.token_store import TokenStore
-from crew_journal.services.query.recipes import Interaction
+from crew_journal.services.index.arrays import Ragged
+from crew_journal.services.index.vectors import TokenStore
+from crew_journal.services.recall.late import NO_TURN, CandidateTurns, DocumentTokens, distances, interact
+from crew_journal.services.recall.recipes import Interaction
 
 DIM = 128
 EVEN = 2.0

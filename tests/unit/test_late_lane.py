@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded, vector_fact
 
-from crew_journal.schemas.rules.word_pieces import pieces_of
-from crew_journal.schemas.vocabulary import SIZE
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.hot.vector_matrix import query_vector
-from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.search import search
+from crew_journal.schemas.text.vocabulary import SIZE
+from crew_journal.schemas.text.word_pieces import pieces_of
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.index.vectors import query_vector
+from crew_journal.services.recall.asking import query_of
+from crew_journal.services.recall.recipes import RECIPES
+from crew_journal.services.recall.search import search
 
 EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 TABLE = np.random.default_rng(5).integers(0, 2**64, (SIZE, 6), dtype=np.uint64)

@@ -8,11 +8,11 @@ from types import ModuleType
 import pytest
 from pydantic import ValidationError
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.recorded_settings import WorkspaceSettings
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.schemas.core.recorded_settings import WorkspaceSettings
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.layered.choices import LayeredChoices
-from crew_journal.services.layered.tokenizer import tokenizer_of
+from crew_journal.services.context.assembling import tokenizer_of
+from crew_journal.services.context.state import LayeredChoices
 
 
 def test_the_names_of_cruvero_are_read_and_our_own_win(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from crew_journal.consumers.prompts.consolidation import ProposedRules
+from crew_journal.consumers.learning.prompt import ProposedRules
+from crew_journal.consumers.learning.reactor import NewRules, learned_of, proposed_groups, recurring_groups
+from crew_journal.consumers.learning.reads import KnownRule, LearningEntry
 from crew_journal.consumers.reacting.sweeping import Tick
-from crew_journal.consumers.reactors.consolidate_find import NewRules, learned_of, proposed_groups, recurring_groups
-from crew_journal.consumers.reactors.consolidate_reads import KnownRule, LearningEntry
-from crew_journal.schemas.rules.agreement import GAP
-from crew_journal.schemas.rules.consolidation import WAITING_MAX
-from crew_journal.schemas.timestamps import DAY_MS
+from crew_journal.schemas.core.timestamps import DAY_MS
+from crew_journal.schemas.learning.agreement import GAP
+from crew_journal.schemas.learning.consolidation import WAITING_MAX
 
 NOW_MS = 20_000 * DAY_MS
 TICK = Tick(10_000, "tick", "acme", "2024-10-04T00:00:00.000Z", NOW_MS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nats.errors import ConnectionClosedError
 
-from crew_journal.consumers.reacting.leases import Leases
+from crew_journal.consumers.reacting.pull import Leases
 
 
 @dataclass
@@ -109,7 +109,7 @@ async def test_of_what_was_put_off_the_oldest_is_forgotten_when_there_is_too_muc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another process may have settled it; nobody tells us."""
-    monkeypatch.setattr("crew_journal.consumers.reacting.leases.PARTED_KEPT", 2)
+    monkeypatch.setattr("crew_journal.consumers.reacting.pull.PARTED_KEPT", 2)
     leases = Leases(60, "embed")
     messages, _ = held(leases, 1, 2, 3)
     for message in messages:

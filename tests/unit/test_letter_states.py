@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from crew_journal.consumers.host.tables import ddl
-from crew_journal.consumers.host.transaction import CHECKPOINT_DDL
-from crew_journal.schemas.views.workspaces import DEAD_LETTERS
-from crew_journal.services.operating.status import LETTERS
+from crew_journal.consumers.host.transaction import CHECKPOINT_DDL, ddl
+from crew_journal.schemas.access.tables import DEAD_LETTERS
+from crew_journal.services.operate.status import LETTERS
 
 
 @pytest.fixture

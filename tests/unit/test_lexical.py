@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, plain_bm25, recorded
 
-from crew_journal.services.query.arms import lexical
-from crew_journal.services.query.arms.lane import ranked
-from crew_journal.services.query.arms.lexical import search_lexical
-from crew_journal.services.query.hot.lists import floor_of
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
+from crew_journal.services.index.arrays import floor_of
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall import arms as lexical
+from crew_journal.services.recall.arms import ranked, search_lexical
 
 WORDS = ["deploy", "checkout", "parser", "rollback", "memory", "größe", "night", "shift", "billing", "the"]
 SUMMARIES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=12).map(" ".join)

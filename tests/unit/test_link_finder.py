@@ -10,13 +10,13 @@ from support.events import EPOCH_MS, at, control, entry
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.reactors.link_finder import LinkFinder
-from crew_journal.schemas.entry import Priority
-from crew_journal.schemas.events.envelope import LinkDerived, VectorDerived
-from crew_journal.schemas.events.memory import PriorityChanged
-from crew_journal.schemas.ports import SimilarEntry
-from crew_journal.schemas.rules.spheres import ITEM, RECORD, slot
-from crew_journal.schemas.timestamps import DAY_MS
+from crew_journal.consumers.relations.reactor import LinkFinder
+from crew_journal.schemas.core.entry import Priority
+from crew_journal.schemas.core.envelope import LinkDerived, VectorDerived
+from crew_journal.schemas.core.ports import SimilarEntry
+from crew_journal.schemas.core.timestamps import DAY_MS
+from crew_journal.schemas.recall.events import PriorityChanged
+from crew_journal.schemas.relations.rules import ITEM, RECORD, slot
 
 SAID: dict[str, Any] = {
     "entry_type": "memory.remembered", "agent": "bot", "actor_type": "user", "actor_id": "maria", "mission_id": "m1",

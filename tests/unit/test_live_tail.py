@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from support.recall import recorded
 
-from crew_journal.schemas.errors import TooManyTails
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.ports import CommittedBatch
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.views import ENTRIES_PROJECTION
-from crew_journal.services.query.entries import live_tail
-from crew_journal.services.query.entries.filters import parse_filters
-from crew_journal.services.query.entries.live_tail import Cut, Idle, LiveTail, TailEntry
-from crew_journal.services.query.entries.queries import Replay
-from crew_journal.services.query.entries.rows import StoredEntry
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import TooManyTails
+from crew_journal.schemas.core.ports import CommittedBatch
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.entries.tables import ENTRIES_PROJECTION
+from crew_journal.services.entries import live_tail
+from crew_journal.services.entries.filters import parse_filters
+from crew_journal.services.entries.live_tail import Cut, Idle, LiveTail, TailEntry
+from crew_journal.services.entries.queries import Replay
+from crew_journal.services.entries.rows import StoredEntry
 
 WORKSPACE = recorded(1, "any").workspace_id
 ADMIN = Principal(token_id="t1", role=Role.ADMIN, workspace_id=WORKSPACE)

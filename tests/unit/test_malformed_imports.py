@@ -23,18 +23,16 @@ import pytest
 from support.malformed import ARCHIVES, FAULTS, FORMATS, SPECIALS, Sample, type_faults
 from support.mempalace import write_store
 
-from crew_journal.schemas.errors import EntryTooLarge, InvalidFile
+from crew_journal.schemas.core.errors import EntryTooLarge, InvalidFile
 from crew_journal.services.cli import bundles, foreign_files, foreign_json
 from crew_journal.services.cli.importing import command
+from crew_journal.services.cli.importing.command import Plan, Selection
 from crew_journal.services.cli.importing.lines import MAX_LINE_BYTES
-from crew_journal.services.cli.importing.plan import Plan, Selection
 from crew_journal.services.cli.importing.sources import chatgpt
 from crew_journal.services.cli.importing.sources.table import SOURCES
 from crew_journal.services.cli.main import main
-from crew_journal.services.cli.palace_import import mempalace
-from crew_journal.services.cli.palace_import.mempalace import palace_folder, read_mempalace
-from crew_journal.services.cli.palace_import.notes import read_notes
-from crew_journal.services.cli.palace_import.source import PalaceSource
+from crew_journal.services.cli.palace_import import sources as mempalace
+from crew_journal.services.cli.palace_import.sources import PalaceSource, palace_folder, read_mempalace, read_notes
 
 CHARS = 2_000_000
 PARTS = 200_000

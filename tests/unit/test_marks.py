@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.marks import same_marks
+from crew_journal.schemas.text.marks import same_marks
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.assembler import CUT_SUFFIX, Section, cut_to
-from crew_journal.schemas.rules.block_markers import MARKERS
-from crew_journal.schemas.rules.memory_block import (
-    BlockInput,
-    Daily,
-    MemoryBlock,
-    build_memory_block,
-)
+from crew_journal.schemas.context.assembler import CUT_SUFFIX, MARKERS, Section, cut_to
+from crew_journal.schemas.context.memory_block import BlockInput, Daily, MemoryBlock, build_memory_block
 
 BUDGETED = ("agent", "crew", "workspace", "pins")
 

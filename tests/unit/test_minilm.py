@@ -21,10 +21,17 @@ from threadpoolctl import threadpool_info  # type: ignore[import-untyped]  # shi
 from tokenizers import Tokenizer
 
 from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
-from crew_journal.consumers.adapters.minilm_encoder import MAX_WORD_PIECES, MiniLmEncoder, batches
-from crew_journal.consumers.adapters.minilm_math import FEW_ROWS, Gelu, Linear, Norm
+from crew_journal.consumers.adapters.minilm_encoder import (
+    FEW_ROWS,
+    MAX_WORD_PIECES,
+    Gelu,
+    Linear,
+    MiniLmEncoder,
+    Norm,
+    batches,
+)
 from crew_journal.consumers.adapters.minilm_weights import MODEL_ID
-from crew_journal.schemas.errors import EmbedderModelMissing, EmbedderUnavailable
+from crew_journal.schemas.core.errors import EmbedderModelMissing, EmbedderUnavailable
 
 Doubles = npt.NDArray[np.float64]
 

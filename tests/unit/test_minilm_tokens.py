@@ -9,13 +9,20 @@ import numpy as np
 import pytest
 from support.minilm import minilm_cache
 
-from crew_journal.consumers.adapters import minilm_static
-from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
+from crew_journal.consumers.adapters import minilm_weights as minilm_static
+from crew_journal.consumers.adapters.minilm import PASSAGE_PIECES, QUANTISER, MiniLmEmbedder, counting, mean, token_bits
 from crew_journal.consumers.adapters.minilm_encoder import DIM, MiniLmEncoder
-from crew_journal.consumers.adapters.minilm_static import TABLE_FILE, TABLE_STAMP, ensure_table, load_table
-from crew_journal.consumers.adapters.minilm_tokens import PASSAGE_PIECES, QUANTISER, counting, mean, token_bits
-from crew_journal.consumers.adapters.minilm_weights import MODEL_FILES, MODEL_ID, ensure_static_table, find_static_table
-from crew_journal.schemas.vocabulary import SIZE, vocabulary
+from crew_journal.consumers.adapters.minilm_weights import (
+    MODEL_FILES,
+    MODEL_ID,
+    TABLE_FILE,
+    TABLE_STAMP,
+    ensure_static_table,
+    ensure_table,
+    find_static_table,
+    load_table,
+)
+from crew_journal.schemas.text.vocabulary import SIZE, vocabulary
 
 WEIGHTS = MODEL_FILES["model.safetensors"]
 CHAT = Path(__file__).resolve().parents[2] / "bench" / "data" / "everyday_chat.txt"

@@ -9,12 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.errors import CrewJournalError, DataDirBusy
-from crew_journal.schemas.rules.documents import joint
-from crew_journal.schemas.rules.tiers import TIERS, Scope
-from crew_journal.services.cli.mirror.changes import Base, UnkeptText, base_among, change_of, sha256, write_id
-from crew_journal.services.cli.mirror.folder import Folder
-from crew_journal.services.cli.mirror.state import STATE_FILE, Former, Known, MirrorState, Sending, lock
+from crew_journal.schemas.core.errors import CrewJournalError, DataDirBusy
+from crew_journal.schemas.documents.rules import TIERS, Scope, joint
+from crew_journal.services.cli.mirror.folder import (
+    STATE_FILE,
+    Base,
+    Folder,
+    Former,
+    Known,
+    MirrorState,
+    Sending,
+    UnkeptText,
+    base_among,
+    change_of,
+    lock,
+    sha256,
+    write_id,
+)
 
 texts = st.lists(st.sampled_from(["", "- one", "- two", "\n", "ž", "- three\n", " "])).map("\n".join)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crew_journal.schemas.rules.tiers import Scope
+from crew_journal.schemas.documents.rules import Scope
 from crew_journal.services.cli.mirror.folder import Folder
 
 

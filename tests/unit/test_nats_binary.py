@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crew_journal.schemas.errors import BrokerError
+from crew_journal.schemas.core.errors import BrokerError
 from crew_journal.services.journal.broker.nats_binary import NatsBinary, find_nats_server, parse_version
 
 

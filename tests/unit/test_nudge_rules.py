@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.nudges import (
+from crew_journal.schemas.context.nudges import (
     COST_DEFAULT_USD,
     MEMORY_THRESHOLD,
     CostEntry,
@@ -22,7 +22,7 @@ from crew_journal.schemas.rules.nudges import (
     tokens_of,
     usd_of,
 )
-from crew_journal.schemas.rules.stripping import strip_nudges
+from crew_journal.schemas.context.stripping import strip_nudges
 
 
 def call(entry_id: str, *, span: str | None = None, refs: dict[str, Any] | None = None, **payload: Any) -> CostEntry:

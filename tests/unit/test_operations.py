@@ -19,12 +19,12 @@ import httpx
 import pytest
 from pydantic import Field, StrictInt
 
+from crew_journal.schemas.core.operation import Answer, Effect, Operation, Request, Workspace
+from crew_journal.schemas.core.ports import ViewReader
+from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.operations.operation import Answer, Effect, Operation, Request, Workspace
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services import generate
-from crew_journal.services.cli import operations as cli_operations
+from crew_journal.services.cli import main as cli_operations
 from crew_journal.services.cli.commands import CommandGroup
 from crew_journal.services.client.core import HttpRequest as Wire
 from crew_journal.services.client.core import request_of
@@ -171,7 +171,7 @@ async def test_a_new_operation_is_one_model_and_one_handler(
     assert answer.json() == {"said": "acme: hello hello"}
     assert (refused.status_code, refused.json()["field"]) == (400, "times")
 
-    text = generate.client_text().replace("from ...schemas.operations.", "from crew_journal.schemas.operations.")
+    text = generate.client_text().replace("from ...schemas.", "from crew_journal.schemas.")
     text = text.replace("from .", "from crew_journal.services.client.").replace(
         f"from ...{__name__}", f"from {__name__}"
     )

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.events.operators import StatedFact
-from crew_journal.schemas.rules.operator_facts import proposed_facts
-from crew_journal.schemas.rules.operators import (
+from crew_journal.schemas.operators.events import StatedFact
+from crew_journal.schemas.operators.rules import (
     CAP_BYTES,
     FACT_KEYS,
     OwnTurn,
@@ -17,6 +16,7 @@ from crew_journal.schemas.rules.operators import (
     facts_json,
     facts_of,
     merged,
+    proposed_facts,
     remembered,
     slug_of,
     stated,

@@ -9,10 +9,12 @@ import pytest
 from support.events import at, control, entry
 from support.views import node
 
-from crew_journal.consumers.views.operators import OperatorsProjection
-from crew_journal.schemas.events import headers as h
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.operators import (
+from crew_journal.consumers.operators.fold import OperatorsProjection
+from crew_journal.schemas.access.events import ConsentChanged
+from crew_journal.schemas.core import headers as h
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.operators.events import (
     OperatorDeleted,
     OperatorForgotten,
     OperatorKeyReplaced,
@@ -20,8 +22,6 @@ from crew_journal.schemas.events.operators import (
     OperatorProfileUpdated,
     StatedFact,
 )
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.workspaces import ConsentChanged
 
 MARIA, ADDRESS, OTTO = "a" * 64, "b" * 64, "c" * 64
 KEY, OTHER_KEY = "1" * 16, "2" * 16

@@ -13,10 +13,10 @@ from support.ownership import OwnTablesOnly, TableNotOwned, ownership_of
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.host.tables import ddl
+from crew_journal.consumers.host.transaction import ddl
 from crew_journal.consumers.projection import Batch, FoldTransaction, Projection
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.views.table import Seq, Table, Tables
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.table import Seq, Table, Tables
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq}")) for seq in range(1, 7)]
 

@@ -91,13 +91,13 @@ def test_the_wheel_holds_the_data_files(unpacked_wheel):
     assert (base / "py.typed").exists()
     for name in (
         "schemas/catalogue.json",
-        "schemas/rules/injection.toml",
-        "schemas/rules/contradiction.toml",
+        "schemas/text/injection.toml",
+        "schemas/text/sentences.toml",
         "schemas/entry.schema.json",
-        "schemas/word_pieces.txt",
-        "schemas/language/de.json",
-        "schemas/language/stop_words.json",
-        "schemas/rules/evidence.json",
+        "schemas/text/word_pieces.txt",
+        "schemas/text/language/de.json",
+        "schemas/text/language/stop_words.json",
+        "schemas/recall/evidence.json",
         "consumers/adapters/minilm_mean.json",
         "services/cli/sample/journal.jsonl",
     ):
@@ -125,7 +125,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 from crew_journal import AsyncCrewJournal, CrewJournal, NotFound
 from crew_journal.services import client
-from crew_journal.schemas import errors
+from crew_journal.schemas.core import errors
 assert (AsyncCrewJournal, CrewJournal, NotFound) == (client.AsyncCrewJournal, client.CrewJournal, errors.NotFound)
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

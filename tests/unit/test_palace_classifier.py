@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.palace.classifier import classify, prose_of
-from crew_journal.schemas.rules.palace.lexicon import Marker, lexicon
+from crew_journal.schemas.palace.classifier import classify, prose_of
+from crew_journal.schemas.text.kinds import Marker, lexicon
 
 LABELLED = Path(__file__).parents[1] / "data" / "palace_labelled.tsv"
 TYPES = ("decision", "preference", "milestone", "problem", "emotional")

@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from crew_journal.consumers.reactors import palace_filing
-from crew_journal.consumers.reactors.palace_reads import Filed
-from crew_journal.schemas.rules.marks import Marks, marks_by_kind
+from crew_journal.consumers.palace import filing as palace_filing
+from crew_journal.consumers.palace.filing import Filed
+from crew_journal.schemas.text.marks import Marks, marks_by_kind
 
 FILED, ASKED = 300, 40
 VECTOR = np.ones(1, "<f4")

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.mempalace import DECISION, write_store
 
-from crew_journal.schemas.errors import CrewJournalError, NotFound
-from crew_journal.schemas.timestamps import parse_ts
-from crew_journal.services.cli.palace_import.mempalace import palace_folder, read_mempalace
-from crew_journal.services.cli.palace_import.notes import read_notes, sections_of
+from crew_journal.schemas.core.errors import CrewJournalError, NotFound
+from crew_journal.schemas.core.timestamps import parse_ts
+from crew_journal.services.cli.palace_import.sources import palace_folder, read_mempalace, read_notes, sections_of
 
 NOTE = """---
 title: Plans

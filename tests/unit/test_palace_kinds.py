@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from crew_journal.schemas.rules.actors import AGENT_RESPONSE, USER_MESSAGE
-from crew_journal.schemas.rules.palace.exchanges import (
-    Exchange,
-    ExchangeTurn,
-    Thresholds,
-    exchanges_of,
-    filed_chunks,
-)
-from crew_journal.schemas.rules.palace.kinds import CHATTER, kind_of, kind_of_turns
-from crew_journal.schemas.rules.palace.texts import is_noise
+from crew_journal.schemas.entries.rules import AGENT_RESPONSE, USER_MESSAGE
+from crew_journal.schemas.palace.exchanges import Exchange, ExchangeTurn, Thresholds, exchanges_of, filed_chunks
+from crew_journal.schemas.palace.rules import is_noise
+from crew_journal.schemas.text.kinds import CHATTER, kind_of, kind_of_turns
 
 MESSAGES = Path(__file__).parents[1] / "data" / "palace_messages.tsv"
 PAGE = Path(__file__).parents[2] / "docs" / "palace.md"

@@ -8,15 +8,18 @@ from typing import cast
 import pytest
 
 from bench.nodes import node_of
-from crew_journal.schemas.errors import NotFound
-from crew_journal.schemas.operations.palace_graph import PalaceGraphRequest, TraverseRequest, TunnelsRequest
-from crew_journal.schemas.operations.tunnels import ExplicitTunnel
-from crew_journal.schemas.ports import ViewReader
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.palace_graph import PlaceCount
+from crew_journal.schemas.core.errors import NotFound
+from crew_journal.schemas.core.ports import ViewReader
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.palace.graph import PlaceCount
+from crew_journal.schemas.palace.graph_operations import (
+    ExplicitTunnel,
+    PalaceGraphRequest,
+    TraverseRequest,
+    TunnelsRequest,
+)
 from crew_journal.services.desk import Caller
-from crew_journal.services.palace.navigation import Navigation
-from crew_journal.services.palace.tunnels import Tunnels
+from crew_journal.services.palace.tunnels import Navigation, Tunnels
 
 PLACES = {
     "acme": [

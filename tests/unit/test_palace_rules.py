@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.block_markers import EVERY_MARKER, PALACE_MARKERS
-from crew_journal.schemas.rules.palace.classifier import Classified, classify, confidence_of, prose_of, room_of
-from crew_journal.schemas.rules.palace.layers import (
+from crew_journal.schemas.context.assembler import EVERY_MARKER, PALACE_MARKERS
+from crew_journal.schemas.palace.classifier import Classified, classify, confidence_of, prose_of, room_of
+from crew_journal.schemas.palace.layers import (
     CONTEXT_CHARS,
     ESSENTIAL_CHARS,
     HINTS,
@@ -32,8 +32,15 @@ from crew_journal.schemas.rules.palace.layers import (
     shortened,
     wake_up,
 )
-from crew_journal.schemas.rules.palace.places import agent_slug, drawer_id
-from crew_journal.schemas.rules.palace.texts import CHUNK_CHARS, LEAST_CHARS, chunks_of, exchange, is_noise
+from crew_journal.schemas.palace.rules import (
+    CHUNK_CHARS,
+    LEAST_CHARS,
+    agent_slug,
+    chunks_of,
+    drawer_id,
+    exchange,
+    is_noise,
+)
 
 
 @pytest.mark.parametrize(

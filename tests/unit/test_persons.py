@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.consumers.feed.positions import headers_of
+from crew_journal.consumers.feed.messages import headers_of
+from crew_journal.schemas.access.operations import TokenRequest
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.core.grants import is_person, person_of, speaks_for
+from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.grants import speaks_for
-from crew_journal.schemas.operations.tokens import TokenRequest
-from crew_journal.schemas.persons import is_person, person_of
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.operators import key_id, subject_hash
-from crew_journal.services.access.new_token import token_created
+from crew_journal.schemas.operators.rules import key_id, subject_hash
+from crew_journal.services.access.tokens import token_created
 from crew_journal.services.cli.administration import speaker_of
 from crew_journal.services.cli.importing.sources import openai_messages
 from crew_journal.services.cli.importing.sources.found import Notes

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from crew_journal.schemas.entry import JournalEntry
-from crew_journal.schemas.plain import PLAIN_FIELDS, plain_entry
+from crew_journal.schemas.core.entry import JournalEntry
+from crew_journal.schemas.core.plain_entry import PLAIN_FIELDS, plain_entry
 
 BASE = {"id": "j_1", "workspace_id": "w", "ts": "2026-11-21T09:30:00.000Z", "entry_type": "a.b", "summary": "x"}
 NASTY = st.sampled_from(

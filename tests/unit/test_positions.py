@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
-from crew_journal.consumers.feed.positions import (
+from crew_journal.consumers.feed.messages import (
     EntryHeaders,
     Position,
     headers_of,

@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from crew_journal.schemas.rules.assembler import Section
-from crew_journal.schemas.rules.block_markers import CONTEXT_MARKERS, EVERY_MARKER
-from crew_journal.schemas.rules.context.assembly import MARKERS, rendered
-from crew_journal.schemas.rules.context.budget import MemoryKind
-from crew_journal.schemas.rules.context.selection import Item
-from crew_journal.schemas.rules.memory_block import BlockInput, Daily, build_memory_block
-from crew_journal.schemas.rules.palace.layers import (
+from crew_journal.schemas.context.assembler import CONTEXT_MARKERS, EVERY_MARKER, Section
+from crew_journal.schemas.context.assembly import MARKERS, rendered
+from crew_journal.schemas.context.budget import MemoryKind
+from crew_journal.schemas.context.memory_block import BlockInput, Daily, build_memory_block
+from crew_journal.schemas.context.selection import Item
+from crew_journal.schemas.palace.layers import (
     FoundDrawer,
     LayerDrawer,
     WorkspaceIdentity,

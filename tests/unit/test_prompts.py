@@ -2,7 +2,7 @@
 
 import pytest
 
-from crew_journal.schemas.rules.prompts import (
+from crew_journal.schemas.recall.questions import (
     AnswerKind,
     asked_kind,
     asks_for_all,
@@ -10,7 +10,7 @@ from crew_journal.schemas.rules.prompts import (
     holds_kind,
     is_question,
 )
-from crew_journal.schemas.rules.reference_texts import reference_texts
+from crew_journal.schemas.recall.reference_texts import reference_texts
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ from support.views import MEMORY_MB, file_names, node, source_of, stream_of
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.host import Host
-from crew_journal.consumers.host.opening import PutAside, open_views
-from crew_journal.consumers.host.provenance import STREAM_TABLE, StreamAtHand
+from crew_journal.consumers.host.opening import STREAM_TABLE, PutAside, StreamAtHand, open_views
 from crew_journal.consumers.host.rebuild import rebuild, verify
-from crew_journal.schemas.errors import BrokerUnavailable
+from crew_journal.schemas.core.errors import BrokerUnavailable
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry {seq}")) for seq in range(1, 8)]
 OTHER = [at(seq, entry(f"o{seq}", summary=f"other {seq}")) for seq in range(1, 10)]

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from crew_journal.schemas.errors import BackendFailed, EmptyContent, UpstreamTimeout
-from crew_journal.services.memory.providers import outside
+from crew_journal.schemas.core.errors import BackendFailed, EmptyContent, UpstreamTimeout
+from crew_journal.services.documents import adapters as outside
 
 
 async def fails(error: Exception) -> None:

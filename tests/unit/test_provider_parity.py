@@ -10,7 +10,7 @@ import pytest
 from support.disk_provider import DiskProvider
 from support.wrong_providers import WRONG
 
-from crew_journal.services.memory.providers.parity import LAWS, World, check
+from crew_journal.services.documents.laws import LAWS, World, check
 
 
 async def test_every_law_holds_on_disk(tmp_path: Path) -> None:

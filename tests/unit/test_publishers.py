@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from support.journal import ADMIN, AGENT, LEAD, NOW, OWNER, note
 
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.principal import UNRECORDED, Principal, Role, author_shown, publisher_in, publisher_of
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.publishers import UNRECORDED, author_shown, publisher_in, publisher_of
 from crew_journal.services.journal.intake.ingest import principal_of
 from crew_journal.services.journal.intake.submission import accept
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.recall import ANALYZER
 
-from crew_journal.services.query.asking import query_of
+from crew_journal.services.recall.asking import query_of
 
 MIXED = Path(__file__).resolve().parents[2] / "bench" / "data" / "mixed_questions.jsonl"
 

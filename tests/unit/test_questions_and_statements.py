@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded, vector_fact
 
-from crew_journal.schemas.rules.statements import QueryKind, parts_of, told_by
-from crew_journal.services.query.asking import AROUND_QUOTED, query_of
-from crew_journal.services.query.ranking import conflicts
-from crew_journal.services.query.recipes import CONVERSATIONAL, LEXICAL, ROBUST
+from crew_journal.schemas.recall.questions import QueryKind, parts_of, told_by
+from crew_journal.services.recall import search as conflicts
+from crew_journal.services.recall.asking import AROUND_QUOTED, query_of
+from crew_journal.services.recall.recipes import CONVERSATIONAL, LEXICAL, ROBUST
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host import rebuild as rebuild_module
 from crew_journal.consumers.host.rebuild import rebuild, verify
-from crew_journal.consumers.host.statements import forget
-from crew_journal.schemas.errors import NotFound
+from crew_journal.consumers.host.transaction import forget
+from crew_journal.schemas.core.errors import NotFound
 
 STREAM = [
     at(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.schemas.operations.recall import RECALL, RENDER
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.schemas.recall.operations import RECALL, RENDER
 from crew_journal.services.desk import parse
 
 KNOWN = "query, k, scope, agent_id, crew_id, recipe, walk_depth, mode, explain, asked_at, min_seq, workspace_id"

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from support.recorder import FakeRecorder
 
-from crew_journal.schemas.operations.recall import RecallAnswer, RecallRequest
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.services.memory import receipt_log
-from crew_journal.services.memory.receipt_log import ReceiptLog
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.recall import AnsweredRecall
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.recall.operations import RecallAnswer, RecallRequest
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall import receipts as receipt_log
+from crew_journal.services.recall.recall import AnsweredRecall
+from crew_journal.services.recall.receipts import ReceiptLog
 
 AGENT = Principal(token_id="t1", role=Role.AGENT, workspace_id="w1", agent_id="a1", crew_id="c1")
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from support.recall import ANALYZER, index_of, recorded, vector_fact
 
-from crew_journal.schemas.errors import InvalidQuery
-from crew_journal.services.query.asking import Query
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.hot.vector_matrix import query_vector
-from crew_journal.services.query.measures.evaluation import Ranking, evaluate, ndcg_at, recall_at, session_recall_at
-from crew_journal.services.query.recipes import DEFAULT_RECIPE, RECIPES, RRF, recipe_named
-from crew_journal.services.query.search import search
+from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.services.cli.exam import Ranking, evaluate, ndcg_at, recall_at, session_recall_at
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.index.vectors import query_vector
+from crew_journal.services.recall.asking import Query
+from crew_journal.services.recall.recipes import DEFAULT_RECIPE, RECIPES, RRF, recipe_named
+from crew_journal.services.recall.search import search
 
 EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 

@@ -7,19 +7,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from crew_journal.schemas.events.memory_documents import MemoryConfigUpdated
-from crew_journal.schemas.events.workspaces import AgentRegistered, CrewRegistered, WorkspaceConfigured
-from crew_journal.schemas.operations.agents import (
+from crew_journal.schemas.access.events import AgentRegistered, CrewRegistered, WorkspaceConfigured
+from crew_journal.schemas.access.operations import (
     AgentAnswer,
+    ConfigureWorkspaceRequest,
     CrewAnswer,
     RegisterAgentRequest,
     RegisterCrewRequest,
     UpdateAgentRequest,
     UpdateCrewRequest,
+    WorkspaceSettingsAnswer,
 )
-from crew_journal.schemas.operations.memory_settings import ConfigureMemoryRequest, MemoryConfigAnswer
-from crew_journal.schemas.operations.workspaces import ConfigureWorkspaceRequest, WorkspaceSettingsAnswer
-from crew_journal.schemas.recorded_settings import AgentSettings, CrewSettings, MemorySettings, WorkspaceSettings
+from crew_journal.schemas.core.recorded_settings import AgentSettings, CrewSettings, MemorySettings, WorkspaceSettings
+from crew_journal.schemas.documents.events import MemoryConfigUpdated
+from crew_journal.schemas.documents.operations import ConfigureMemoryRequest, MemoryConfigAnswer
 from crew_journal.schemas.settings import Settings
 
 USES: list[tuple[type[BaseModel], tuple[type[BaseModel], ...]]] = [

@@ -10,11 +10,11 @@ from support.events import at, control, entry, vector
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.embeddings import ReindexRequested
-from crew_journal.schemas.events.workspaces import WorkspaceConfigured
-from crew_journal.schemas.rules import embed_policy
-from crew_journal.schemas.rules.embed_policy import EMBEDDABLE, Policy
+from crew_journal.schemas.access.events import WorkspaceConfigured
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.models import rules as embed_policy
+from crew_journal.schemas.models.events import ReindexRequested
+from crew_journal.schemas.models.rules import EMBEDDABLE, Policy
 
 ROWS = "SELECT workspace_id, entry_id, model, dim FROM journal_embeddings ORDER BY ALL"
 

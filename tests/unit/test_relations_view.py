@@ -13,10 +13,10 @@ from support.views import node, source_of
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.rebuild import verify
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.relations import RelationAsserted, RelationRetracted
-from crew_journal.schemas.rules.relations import Authority, is_turned, outweighs
-from crew_journal.schemas.views.memory import RELATIONS
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.relations.events import RelationAsserted, RelationRetracted
+from crew_journal.schemas.relations.rules import Authority, is_turned, outweighs
+from crew_journal.schemas.relations.tables import RELATIONS
 
 PAIR: dict[str, Any] = {"src_entry_id": "e2", "src_seq": 2, "dst_entry_id": "e1", "dst_seq": 1}
 TOLD = [entry("e1"), entry("e2"), entry("e3")]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.context.tokens import estimate
-from crew_journal.schemas.rules.memory_block import HINTS, REMEMBERED_FRAME_TOKENS
-from crew_journal.schemas.rules.remembered import NOTE_TOKENS, TOKENS_DEFAULT, Note, notes_text
+from crew_journal.schemas.context.budget import estimate
+from crew_journal.schemas.context.memory_block import HINTS, REMEMBERED_FRAME_TOKENS
+from crew_journal.schemas.context.remembered import NOTE_TOKENS, TOKENS_DEFAULT, Note, notes_text
 
 LINE = re.compile(r"- (\d{4}-\d\d-\d\d)(?:, ([^:\n]+))?: ([^\n]+)")
 

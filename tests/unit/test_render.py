@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.render import (
+from crew_journal.schemas.recall.render import (
     BRIEF_CHARS,
     PREAMBLE,
+    RENDER_CHARS_DEFAULT,
+    RENDER_CHARS_MAX,
     PromptHit,
     age_text,
     brief_lines,
@@ -23,7 +25,6 @@ from crew_journal.schemas.rules.render import (
     one_line,
     render,
 )
-from crew_journal.schemas.rules.render_budget import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
 NONCE = "0123456789abcdef01234567"
 LINE = re.compile(

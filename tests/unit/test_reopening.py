@@ -13,12 +13,12 @@ from support.stack import until
 from support.views import Node, node, source_of
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.host import folding, tidying
+from crew_journal.consumers.host import folding
 from crew_journal.consumers.host import host as host_module
+from crew_journal.consumers.host import host as tidying
 from crew_journal.consumers.host.bulk import fold_range
 from crew_journal.consumers.host.faults import FoldingStopped
-from crew_journal.consumers.host.reopening import ViewsUnusable
-from crew_journal.consumers.host.store import ViewStore
+from crew_journal.consumers.host.store import ViewStore, ViewsUnusable
 
 STREAM = [at(seq, entry(f"e{seq}", summary=f"entry number {seq} of many " + "word " * 50)) for seq in range(1, 401)]
 COUNT = "SELECT count(*) FROM journal_entries"

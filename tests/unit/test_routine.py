@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crew_journal.schemas.rules.routine import is_routine
+from crew_journal.schemas.learning.consolidation import is_routine
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.rules.salience import (
+from crew_journal.schemas.context.salience import (
     Freshness,
     Remembered,
     Weights,

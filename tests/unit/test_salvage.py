@@ -14,10 +14,10 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.salvage import salvage
 from crew_journal.schemas.catalogue import info_of
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.ids import is_workspace
+from crew_journal.schemas.core.payload import PublisherKind
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.events.payload import PublisherKind
-from crew_journal.schemas.ids import is_workspace
 from crew_journal.services.journal.intake.submission import accept
 
 LATER = datetime(2027, 1, 1, tzinfo=UTC)

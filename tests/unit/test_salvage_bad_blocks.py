@@ -17,13 +17,12 @@ from support.damages import spoil_column
 from support.events import at, entry
 from support.views import MEMORY_MB, file_names, node, source_of
 
+from crew_journal.consumers.entries.fold import EntriesProjection
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.bad_blocks import VECTOR_ROWS, read_around
 from crew_journal.consumers.host.opening import DAMAGED
 from crew_journal.consumers.host.rebuild import BEFORE_LOSS
-from crew_journal.consumers.host.salvage import Unread, salvage
-from crew_journal.consumers.views.entries import EntriesProjection
-from crew_journal.schemas.errors import ViewsDamaged
+from crew_journal.consumers.host.salvage import VECTOR_ROWS, Unread, read_around, salvage
+from crew_journal.schemas.core.errors import ViewsDamaged
 
 COUNT = 3_000
 LOST = range(1_501, 2_301)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from crew_journal.schemas.entry import build_entry
-from crew_journal.schemas.rules.contradiction import contradiction
+from crew_journal.schemas.core.entry import build_entry
+from crew_journal.schemas.relations.contradiction import contradiction
 
 SAMPLE = Path(__file__).resolve().parents[2] / "services" / "cli" / "sample"
 

@@ -3,11 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
-from crew_journal.schemas.errors import InvalidQuery, NotAllowed
-from crew_journal.schemas.operations.recall import RECALL, RecallRequest
-from crew_journal.schemas.principal import Principal, Role
+from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.recall.operations import RECALL, RecallRequest
 from crew_journal.services.desk import parse
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind, resolve_scope
+from crew_journal.services.index.scope import RecallScope, ScopeKind, resolve_scope
 
 OWN, CREW, WHOLE = ScopeKind.OWN, ScopeKind.CREW_SHARED, ScopeKind.WORKSPACE
 

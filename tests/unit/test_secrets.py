@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from crew_journal.schemas.rules.secrets import find_secrets, formats, kinds_of, may_hold_secrets, without
+from crew_journal.schemas.text.secrets import find_secrets, formats, kinds_of, may_hold_secrets, without
 from crew_journal.services.access.owner_token import mint_token
 
 MIXED = "a1B2" * 20

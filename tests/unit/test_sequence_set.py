@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from crew_journal.schemas.entry import MAX_ENTRY_BYTES
-from crew_journal.schemas.events.erasure import ErasureScoped, LossAccepted
-from crew_journal.schemas.sequence_set import (
+from crew_journal.schemas.core.entry import MAX_ENTRY_BYTES
+from crew_journal.schemas.core.sequence_set import (
     MAX_IDS,
     MAX_SEQUENCE,
     SequenceSet,
@@ -20,6 +19,7 @@ from crew_journal.schemas.sequence_set import (
     size_of,
     without,
 )
+from crew_journal.schemas.entries.events import ErasureScoped, LossAccepted
 
 SETS = st.sets(st.integers(1, 60))
 

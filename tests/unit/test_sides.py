@@ -10,12 +10,12 @@ from support.recall import extend_by
 from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
+from crew_journal.schemas.core.envelope import EntryRecorded
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.services.query.hot.documents import USERS
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.load import load
-from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+from crew_journal.services.index.documents import USERS
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.take import load
+from crew_journal.services.index.vectors import VectorMatrix
 
 SAID = [
     ("peer.conversation", "user", "Maria", True),

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import MODEL, index_of, recorded, vector_fact
 
-from crew_journal.schemas.events.envelope import VectorDerived
-from crew_journal.services.query.arms.similar import sought
-from crew_journal.services.query.hot.index import HotIndex
+from crew_journal.schemas.core.envelope import VectorDerived
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.recall.similar import sought
 
 Row = tuple[list[float], dict[str, Any]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crew_journal.schemas.rules.single_values import LEAST_SUBJECTS, counted, is_single
+from crew_journal.schemas.facts.rules import LEAST_SUBJECTS, counted, is_single
 
 ONE_EACH = {f"s{n}": 1 for n in range(LEAST_SUBJECTS)}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.ids import is_id
-from crew_journal.schemas.rules.spheres import ITEM, RECORD, Sphere, is_slot, slot
+from crew_journal.schemas.core.ids import is_id
+from crew_journal.schemas.relations.rules import ITEM, RECORD, Sphere, is_slot, slot
 
 NAMES = st.none() | st.sampled_from(["ada", "ben", ""])
 

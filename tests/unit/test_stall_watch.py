@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
-from crew_journal.services.journal.watch.stall_watch import PAUSE_LOOKS, STALLED_LOOKS, StallWatch
+from crew_journal.services.journal.watch.broker_watch import PAUSE_LOOKS, STALLED_LOOKS, StallWatch
 
 Usage = namedtuple("Usage", "free")
 
@@ -25,7 +25,7 @@ class World:
         self.free = FREE_DISK_FLOOR_BYTES
         self.restarts = 0
         monkeypatch.setattr(
-            "crew_journal.services.journal.watch.stall_watch.shutil.disk_usage", lambda _path: Usage(self.free)
+            "crew_journal.services.journal.watch.broker_watch.shutil.disk_usage", lambda _path: Usage(self.free)
         )
         broker: Any = SimpleNamespace(restart=self.restart) if ours else None
         self.watch = StallWatch(self.writer, self.canary, self.stream, broker, path)  # type: ignore[arg-type]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from crew_journal.schemas.operations.retractions import State
-from crew_journal.schemas.rules.relations import RelationState
-from crew_journal.schemas.rules.spheres import ITEM, RECORD, Sphere, slot
-from crew_journal.services.query.standing import Replacement, StandingFacts, StandingSubject
+from crew_journal.schemas.relations.rules import ITEM, RECORD, RelationState, Sphere, slot
+from crew_journal.schemas.standing.operations import State
+from crew_journal.services.index.standings import Replacement, StandingFacts, StandingSubject
 
 ANNA = Sphere("user-anna", "anna", "t1")
 APART = [

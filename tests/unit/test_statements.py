@@ -8,11 +8,17 @@ from typing import ClassVar, NamedTuple
 import duckdb
 import pytest
 
-from crew_journal.consumers.host.statements import CheckpointsChanged, insert_columns, move_checkpoints
-from crew_journal.consumers.host.transaction import CHECKPOINT_DDL, ProjectionTransaction, transaction
+from crew_journal.consumers.host.transaction import (
+    CHECKPOINT_DDL,
+    CheckpointsChanged,
+    ProjectionTransaction,
+    insert_columns,
+    move_checkpoints,
+    transaction,
+)
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.views.table import Seq, Table, Tables
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.table import Seq, Table, Tables
 
 
 @pytest.fixture

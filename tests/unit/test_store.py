@@ -15,7 +15,7 @@ from support.views import MEMORY_MB, file_names, node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.errors import Unavailable, ViewsBehind
+from crew_journal.schemas.core.errors import Unavailable, ViewsBehind
 
 
 async def test_waiting_for_a_sequence_ends_with_the_commit_or_with_the_bound(tmp_path: Path) -> None:

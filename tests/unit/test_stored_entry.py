@@ -7,7 +7,7 @@ import json
 import pytest
 from support.recall import recorded
 
-from crew_journal.services.query.entries.rows import StoredEntry
+from crew_journal.services.entries.rows import StoredEntry
 
 
 @pytest.mark.parametrize("number", [1, 2**64 - 1, 2**64, -(2**70)])

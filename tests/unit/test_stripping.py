@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.errors import InvalidEntry
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.rules.nudges import marked
-from crew_journal.schemas.rules.render import PromptHit, render
-from crew_journal.schemas.rules.stripping import (
+from crew_journal.schemas.context.nudges import marked
+from crew_journal.schemas.context.stripping import (
     EMPTY_SUMMARY,
     strip_injected,
     strip_nudges,
     strip_recalled_memory,
     strip_record,
 )
+from crew_journal.schemas.core.errors import InvalidEntry
+from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.schemas.recall.render import PromptHit, render
 from crew_journal.services.client import strip_injected as offered_by_the_client
 from crew_journal.services.journal.intake.plain import Accepted
 from crew_journal.services.journal.intake.submission import accept

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.journal import ADMIN, AGENT, LEAD, NOW, OWNER, note
 
+from crew_journal.schemas.core.entry import MAX_ENTRY_BYTES, JournalEntry
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import EntryTooLarge, InvalidEntry, NotAllowed
+from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.entry import MAX_ENTRY_BYTES, JournalEntry
-from crew_journal.schemas.errors import EntryTooLarge, InvalidEntry, NotAllowed
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.principal import Principal, Role
 from crew_journal.services.journal.broker.connection import encode_headers
 from crew_journal.services.journal.intake.plain import Accepted, accept_plain
 from crew_journal.services.journal.intake.submission import accept, content_hash, encode_entry

@@ -11,16 +11,16 @@ from support.events import at, control, entry
 from support.views import MEMORY_MB, Node, node, source_of
 
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host import leniency
-from crew_journal.consumers.host.catchup import catch_up
+from crew_journal.consumers.host import faults as leniency
+from crew_journal.consumers.host.bulk import catch_up
 from crew_journal.consumers.host.prepare import Parked
 from crew_journal.consumers.host.rebuild import ViewNotRebuilt, rebuild, verify
 from crew_journal.consumers.projection import Batch, FoldTransaction, Projection
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.events.letters import EventParked
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import FoldError
+from crew_journal.schemas.core.table import Seq, Table, Tables
+from crew_journal.schemas.operate.events import EventParked
 from crew_journal.schemas.settings import PARKINGS_LIMIT
-from crew_journal.schemas.views.table import Seq, Table, Tables
 
 HEALTHY = 8
 

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from crew_journal.consumers.discovery import discover_projections, discover_reactors
 from crew_journal.consumers.reacting.sweeping import SweepReactor
-from crew_journal.schemas.events.sweeps import SweepTicked
-from crew_journal.schemas.operations.sweeps import SweepRequest
-from crew_journal.schemas.sweep_list import ALL_SWEEPS, DECAY, MOST_MISSED, due_times
-from crew_journal.schemas.timestamps import format_ms, to_ms
+from crew_journal.schemas.core.timestamps import format_ms, to_ms
+from crew_journal.schemas.sweeps.events import SweepTicked
+from crew_journal.schemas.sweeps.operations import SweepRequest
+from crew_journal.schemas.sweeps.rules import ALL_SWEEPS, DECAY, MOST_MISSED, due_times
 
 SCHEDULES = {sweep.name: sweep.schedule for sweep in ALL_SWEEPS}
 INSTANTS = st.integers(0, 4_000_000_000_000)

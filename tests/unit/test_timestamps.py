@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.timestamps import format_ms, format_ts, from_ms, parse_ts, to_ms
+from crew_journal.schemas.core.timestamps import format_ms, format_ts, from_ms, parse_ts, to_ms
 
 FIRST_MS = to_ms(datetime(1, 1, 1, tzinfo=UTC))
 LAST_MS = to_ms(datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC))

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from support.events import at, entry
 from support.strategies import entries
 
-from crew_journal.consumers.folds.tokenise import DATE_TOKENS, batch_tokens
+from crew_journal.consumers.entries.fulltext_fold import FulltextProjection
+from crew_journal.consumers.folds.words import DATE_TOKENS, batch_tokens
 from crew_journal.consumers.projection import Batch
-from crew_journal.consumers.views.fulltext import FulltextProjection
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.errors import FoldError
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.rules.text import MAX_TOKENS, Analyzer, indexed_text, words_of
+from crew_journal.schemas.text.analyzer import MAX_TOKENS, Analyzer, indexed_text, words_of
 
 
 def batch_of(messages: list[OutgoingMessage]) -> Batch:

@@ -8,15 +8,15 @@ import pytest
 from support.events import at, control
 from support.journal import eventually
 
+from crew_journal.schemas.access.events import TokenCreated, TokenRevoked
+from crew_journal.schemas.access.operations import CREATE_TOKEN, TokenRequest
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import InvalidQuery, InvalidRequest, NotAuthenticated, NotFound, ViewsBehind
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.core.ports import CommittedBatch
+from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import InvalidQuery, InvalidRequest, NotAuthenticated, NotFound, ViewsBehind
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.tokens import TokenCreated, TokenRevoked
-from crew_journal.schemas.operations.tokens import CREATE_TOKEN, TokenRequest
-from crew_journal.schemas.ports import CommittedBatch
-from crew_journal.schemas.principal import Principal, Role
-from crew_journal.schemas.views import ADMISSION_PROJECTION
+from crew_journal.schemas.entries.tables import ADMISSION_PROJECTION
 from crew_journal.services.access.owner_token import mint_token, token_hash
 from crew_journal.services.access.tokens import TOKENS_PROJECTION, TokenRegistry
 from crew_journal.services.desk import parse

@@ -10,8 +10,8 @@ import pytest
 
 from crew_journal.consumers.host.transaction import CHECKPOINT_DDL, TablesRefused, create_tables
 from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.views.table import Default, Seq, Table, Tables
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.table import Default, Seq, Table, Tables
 
 
 class OddRow(NamedTuple):

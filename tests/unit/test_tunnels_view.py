@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from support.events import at, control
 from support.views import DeadLetters, node
 
-from crew_journal.consumers.views.tunnels import TunnelsProjection
-from crew_journal.schemas.events.payload import ControlPayload
-from crew_journal.schemas.events.tunnels import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
-from crew_journal.schemas.rules.palace.tunnels import Use, followed, strength_at, tunnel_id
-from crew_journal.schemas.views.tunnels import TUNNELS
+from crew_journal.consumers.palace.tunnels_fold import TunnelsProjection
+from crew_journal.schemas.core.payload import ControlPayload
+from crew_journal.schemas.palace.events import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
+from crew_journal.schemas.palace.graph import Use, followed, strength_at, tunnel_id
+from crew_journal.schemas.palace.tables import TUNNELS
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

@@ -10,17 +10,15 @@ from support.recall import recorded
 from support.strategies import entries
 from tokenizers import Tokenizer
 
+from crew_journal.consumers.entries.turns_fold import batch_turns
 from crew_journal.consumers.folds import words as words_met
-from crew_journal.consumers.folds.turn_columns import batch_turns
 from crew_journal.consumers.projection import Batch
 from crew_journal.schemas.catalogue import info_of
+from crew_journal.schemas.core.envelope import EntryRecorded
+from crew_journal.schemas.core.errors import FoldError
+from crew_journal.schemas.core.timestamps import DAY_MS
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.errors import FoldError
-from crew_journal.schemas.events.envelope import EntryRecorded
-from crew_journal.schemas.rules.dates import days_from_civil
-from crew_journal.schemas.rules.languages import language_of, languages
-from crew_journal.schemas.rules.text import STOP_WORDS, Analyzer, strings_in, tokens_of
-from crew_journal.schemas.rules.turns import (
+from crew_journal.schemas.recall.turns import (
     FIRST_PERSON,
     MAX_WORDS,
     NUMBER,
@@ -34,9 +32,11 @@ from crew_journal.schemas.rules.turns import (
     meanings_of,
     question_of,
 )
-from crew_journal.schemas.rules.word_pieces import PASSAGE_WORDS, PASSAGES, pieces_of
-from crew_journal.schemas.timestamps import DAY_MS
-from crew_journal.schemas.vocabulary import SIZE, vocabulary
+from crew_journal.schemas.text.analyzer import STOP_WORDS, Analyzer, strings_in, tokens_of
+from crew_journal.schemas.text.dates import days_from_civil
+from crew_journal.schemas.text.languages import language_of, languages
+from crew_journal.schemas.text.vocabulary import SIZE, vocabulary
+from crew_journal.schemas.text.word_pieces import PASSAGE_WORDS, PASSAGES, pieces_of
 
 
 def flags_of(text: str) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.services.query.hot.vector_matrix import VectorMatrix
+from crew_journal.services.index.vectors import VectorMatrix
 
 Fact = tuple[int, bytes, int]
 NUMBERS = st.floats(width=32, allow_nan=True, allow_infinity=True)

@@ -11,12 +11,17 @@ from support.views import node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.schemas.events.derived import OutgoingMessage
-from crew_journal.schemas.events.embeddings import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.schemas.events.letters import DeadLetterDiscarded, DeadLetterRetried, EventParked
-from crew_journal.schemas.events.tokens import TokenCreated, TokenNatsAllowed, TokenRevoked
-from crew_journal.schemas.events.workspaces import AgentRegistered, CrewRegistered
-from crew_journal.schemas.principal import Role
+from crew_journal.schemas.access.events import (
+    AgentRegistered,
+    CrewRegistered,
+    TokenCreated,
+    TokenNatsAllowed,
+    TokenRevoked,
+)
+from crew_journal.schemas.core.derived import OutgoingMessage
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from crew_journal.schemas.operate.events import DeadLetterDiscarded, DeadLetterRetried, EventParked
 
 SHA = "a" * 64
 BCRYPT = "$2b$04$" + "." * 53

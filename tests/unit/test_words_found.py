@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from support.recall import ANALYZER, extend_by, recorded
 
-from crew_journal.schemas.rules.stop_words import foreign_language
-from crew_journal.schemas.rules.text import parts_of, tokens_of, with_named_months
-from crew_journal.services.query.asking import query_of
-from crew_journal.services.query.entries.phrase import Phrase
-from crew_journal.services.query.hot.index import HotIndex
-from crew_journal.services.query.hot.scope import RecallScope, ScopeKind
-from crew_journal.services.query.recipes import RECIPES
-from crew_journal.services.query.search import RankedHit, search
+from crew_journal.schemas.text.analyzer import parts_of, tokens_of, with_named_months
+from crew_journal.schemas.text.stop_words import foreign_language
+from crew_journal.services.entries.filters import Phrase
+from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall.asking import query_of
+from crew_journal.services.recall.recipes import RECIPES
+from crew_journal.services.recall.search import RankedHit, search
 
 EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 COMMIT = "3f2a9bc1d0e4f5a6b7c8d9e0f1a2b3c4d5e6f708"

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO, Final
 
 from ....schemas.api import EntryRecord
 from ....schemas.catalogue import info_of
-from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry, build_entry
-from ....schemas.errors import FieldProblem, InvalidEntry
-from ....schemas.events.payload import SERVICE_ALONE
-from ....schemas.ids import DERIVED_NAMESPACE
-from ....schemas.limits import DEFAULT_WORKSPACE, REQUEST_BYTES
+from ....schemas.core.entry import MAX_ENTRY_BYTES, JournalEntry, build_entry
+from ....schemas.core.errors import FieldProblem, InvalidEntry
+from ....schemas.core.ids import DERIVED_NAMESPACE
+from ....schemas.core.limits import DEFAULT_WORKSPACE, REQUEST_BYTES
+from ....schemas.core.payload import SERVICE_ALONE
 from ..foreign_json import ShapeFault, parse
 
 BATCH_LINES: Final = 500

@@ -7,16 +7,36 @@ Invariant: a batch is acked whole or not at all, but for lines whose id belongs 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+import os
 import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from ....schemas.api import Receipt
-from ....schemas.errors import CrewJournalError, EntryConflict, FieldProblem, InvalidEntry, NotAllowed, Unavailable
+from ....schemas.core.errors import (
+    CrewJournalError,
+    EntryConflict,
+    FieldProblem,
+    InvalidEntry,
+    NotAllowed,
+    NotFound,
+    Unavailable,
+    ViewsBehind,
+)
+from .. import connection
+from ..connection import Target, async_client
+from ..options import Where
 from .lines import BadLine, Line, LineBatch, bad_lines_of, refusal, with_line_numbers
+from .sources.found import without_conversation
+
+if TYPE_CHECKING:
+    from ...client import AsyncCrewJournal, CrewJournal
 
 IN_FLIGHT: Final = 4
 """Batches on their way at once: with one the service waits for the file, with more only the queue grows."""
@@ -177,3 +197,191 @@ def _with_lines(error: CrewJournalError, lines: list[Line]) -> CrewJournalError:
             else f"lines {lines[0].number} to {lines[-1].number}: {message}"
         )
     return type(error)(named, hint=error.hint, field=error.field)
+
+
+# How far an import has come, so that it goes on where it stopped.
+
+
+HEAD_BYTES: Final = 64 * 1024
+"""Bytes of a file's beginning, hashed to recognise it."""
+TAIL_BYTES: Final = 4 * 1024
+"""Bytes before the offset, hashed to see that the file was appended to and not rewritten."""
+SAVE_EVERY_S: Final = 0.5
+"""Seconds between two saves; what is sent again after a crash is counted once anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportState:
+    """What is known of an import.
+
+    Attributes:
+        path: Absolute path of the file.
+        offset: Bytes whose lines are all acked.
+        line: Number of the last of these lines.
+        last_seq: Highest sequence acked, 0 if nothing was.
+        last_id: Id of the entry that has it.
+        last_workspace: The workspace which that entry's line named, None if it named none.
+    """
+
+    path: str
+    offset: int = 0
+    line: int = 0
+    last_seq: int = 0
+    last_id: str = ""
+    last_workspace: str | None = None
+
+
+class StateFile:
+    """The progress file of one import.
+
+    Args:
+        directory: Where progress files are; made when the first is written.
+        source: The file that is imported.
+        into: What it is imported into; kept as a hash.
+    """
+
+    def __init__(self, directory: Path, source: Path, into: str) -> None:
+        self._source = source.resolve()
+        key = hashlib.sha256(f"{self._source}\x00{into}".encode(errors="surrogateescape")).hexdigest()[:32]
+        self._file = directory / f"{key}.json"
+        self._saved_at = 0.0
+
+    def load(self, file: BinaryIO) -> ImportState:
+        """The state to go on from: the saved one if the file is still the same one, else a fresh one."""
+        try:
+            kept = json.loads(self._file.read_bytes())
+            known = kept.pop("marks")
+            state = ImportState(**kept)
+            if known == _marks(file, state.offset, known[0]):
+                return state
+        except (OSError, ValueError, TypeError, AttributeError, LookupError):
+            pass  # missing, torn or of another version
+        return self.fresh()
+
+    def fresh(self) -> ImportState:
+        """The state before the first line."""
+        return ImportState(str(self._source))
+
+    def save(self, state: ImportState, file: BinaryIO, *, now: bool = False) -> None:
+        """Keep ``state``; unless ``now``, at most every ``SAVE_EVERY_S`` seconds."""
+        clock = time.monotonic()
+        if not now and clock - self._saved_at < SAVE_EVERY_S:
+            return
+        self._saved_at = clock
+        head_bytes = min(os.fstat(file.fileno()).st_size, HEAD_BYTES)
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self._file.with_name(f".{self._file.name}.{os.getpid()}")
+        draft.write_text(json.dumps(asdict(state) | {"marks": _marks(file, state.offset, head_bytes)}))
+        draft.chmod(0o600)
+        draft.replace(self._file)
+
+
+def _marks(file: BinaryIO, offset: int, head_bytes: int) -> list[Any]:
+    """Hashes by which a file is recognised: of its beginning, and of the bytes before ``offset``.
+
+    A file that has become shorter has other hashes. The position of ``file`` stays.
+    """
+    start = max(0, offset - TAIL_BYTES)
+    parts = os.pread(file.fileno(), head_bytes, 0), os.pread(file.fileno(), offset - start, start)
+    return [head_bytes, *(f"{len(part)} {hashlib.sha256(part).hexdigest()}" for part in parts)]
+
+
+# The service as an import sees it: where its batches go, what it still holds of them, and when they can be found.
+
+
+VIEWS_WAIT_S: Final = 30.0
+"""Seconds to wait for the views after an import: at 10,000 entries/s a lag of 300,000."""
+
+
+class Sender:
+    """Sends batches to the service, and finds it again after a restart."""
+
+    def __init__(self, there: Target, where: Where) -> None:
+        self._there = there
+        self._where = where
+        self._clients: list[AsyncCrewJournal] = []  # the last one is used; requests may be under way with the others
+        self._finding = asyncio.Lock()
+
+    async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Receipt]:
+        """One batch, all or nothing."""
+        if not self._clients:
+            self._clients.append(async_client(self._there))
+        try:
+            return await self._clients[-1].append_batch(records)
+        except Unavailable:
+            await self._find_again()
+            raise
+
+    async def held(self, record: dict[str, Any]) -> Receipt | None:
+        """Where the journal holds an entry with all fields of ``record``, None if it does not.
+
+        The conversation of an imported turn may have another title there: people rename conversations.
+        """
+        try:
+            entry = await self._clients[-1].get(record["id"], workspace_id=record.get("workspace_id"))
+        except NotFound:
+            return None  # the views may be behind; then it counts as taken
+        stored, wanted = without_conversation(entry.model_dump(mode="json")), without_conversation(record)
+        same = all(stored.get(name) == value for name, value in wanted.items())
+        return Receipt(id=entry.id, seq=entry.seq, duplicate=True) if same else None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for client in self._clients:
+            await client.close()
+
+    async def _find_again(self) -> None:
+        async with self._finding:
+            target = await asyncio.to_thread(find_again, self._there, self._where)
+            if target != self._there:
+                self._there = target
+                self._clients.append(async_client(target))
+
+
+def find_again(there: Target, where: Where) -> Target:
+    """The service after a restart, which may have given it another port; ``there`` if it does not run at the moment."""
+    if there.local or there.data_dir is None:
+        return there
+    try:
+        return connection.resolve(where) or there
+    except CrewJournalError:
+        return there
+
+
+def still_held(journal: CrewJournal, state: ImportState) -> bool:
+    """Whether the last entry that was acked is where it was acked; if the views are behind, waits for them some seconds.
+
+    Raises:
+        CrewJournalError: If the token may not ask.
+    """
+    if not state.last_id:
+        return False
+    for min_seq in (None, state.last_seq):
+        try:
+            entry = journal.get(state.last_id, workspace_id=state.last_workspace, min_seq=min_seq)
+        except NotFound:
+            continue  # the views may be behind
+        except Unavailable:
+            break
+        return entry.seq == state.last_seq
+    return False
+
+
+def views_behind(journal: CrewJournal, seq: int, *, wait_s: float = VIEWS_WAIT_S) -> int | None:
+    """Wait at most ``wait_s`` seconds until the views have passed the sequence ``seq``, so that what was sent can be found.
+
+    Returns:
+        By how many sequences they are still behind, 0 if they are not; None if the service does not answer.
+    """
+    until = time.monotonic() + wait_s
+    try:
+        while True:
+            try:
+                journal.count(min_seq=seq)
+            except ViewsBehind:
+                if time.monotonic() >= until:
+                    return max(0, seq - journal.count().view_seq)
+            else:
+                return 0
+    except CrewJournalError:
+        return None

@@ -11,19 +11,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from ....schemas.errors import NotAllowed, NotFound, Unavailable
-from ....schemas.rules.tiers import Scope, owner_of
+from ....schemas.core.errors import NotAllowed, NotFound, Unavailable
+from ....schemas.documents.rules import Scope, owner_of
 from ..commands import Argument, Option
 from ..connection import client, resolve, sync_client
 from ..options import Json, Where, Workspace
 from ..output import print_pairs, say, show
-from ..stopping import stopping
+from ..run import stopping
 
 if TYPE_CHECKING:
-    from ....schemas.operations.agents import AgentAnswer
+    from ....schemas.access.operations import AgentAnswer
     from ...client import CrewJournal
-    from .report import MirrorReport
-    from .sync import Mirror
+    from .sync import Mirror, MirrorReport
 
 INTERVAL_S: Final = 0.5
 CREW_DIR: Final = "crew"
@@ -54,8 +53,8 @@ def mirror(
     An agent writes with a shell (`echo … >> DIR/.memory/AGENT.md`); what changes in the journal appears as a file. With
     --once, the exit code is 1 if a file was refused.
     """
-    from .report import MirrorReport
-    from .state import lock
+    from .folder import lock
+    from .sync import MirrorReport
 
     report = MirrorReport()
     crew_base = None if crew is None else (crew_dir or directory / CREW_DIR)
@@ -97,8 +96,7 @@ def _maker(
 ) -> Callable[[CrewJournal], Callable[[], None]]:
     """What makes a pass over a connection: the mirror is made with the first one."""
     from .documents import MirrorService, Side
-    from .folder import Folder
-    from .state import MirrorState
+    from .folder import Folder, MirrorState
     from .sync import Mirror
 
     mirrors: list[Mirror] = []

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ....schemas.errors import DocumentError, InvalidEntry, NotAllowed
-from ....schemas.operations.documents import VERSIONS_MAX
-from ....schemas.rules.tiers import MIRROR, TIERS, MinRole, Scope, is_mirrored, tier_of_label
+from ....schemas.core.errors import DocumentError, InvalidEntry, NotAllowed
+from ....schemas.documents.operations import VERSIONS_MAX
+from ....schemas.documents.rules import MIRROR, TIERS, MinRole, Scope, is_mirrored, tier_of_label
 from .folder import Folder
 
 if TYPE_CHECKING:
-    from ....schemas.operations.documents import DocumentAnswer, DocumentShown, DocumentWrittenAnswer, VersionShown
+    from ....schemas.documents.operations import DocumentAnswer, DocumentShown, DocumentWrittenAnswer, VersionShown
     from ...client import CrewJournal
 
 REFUSALS: Final = (DocumentError, NotAllowed, InvalidEntry)

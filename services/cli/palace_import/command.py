@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from ...printable import safe
 from ..commands import Argument, Option
 from ..connection import client
 from ..options import Json, Where, Workspace
-from ..output import counted, progress_bar, safe, say, show
+from ..output import counted, progress_bar, say, show
 
 if TYPE_CHECKING:
-    from ....schemas.operations.palace_filing import ImportedDrawer
+    from ....schemas.palace.operations import ImportedDrawer
     from ...client import CrewJournal
-    from .source import PalaceSource
+    from .sources import PalaceSource
 
 BATCH: Final = 200
 BATCH_CHARS: Final = 400_000
@@ -40,8 +41,7 @@ def palace_import(
 
     What is no longer there is deleted here, too; it can be restored. A drawer that was deleted here stays deleted.
     """
-    from .mempalace import palace_folder, read_mempalace
-    from .notes import read_notes
+    from .sources import palace_folder, read_mempalace, read_notes
 
     folder = palace_folder(path) if path.is_dir() else None
     source = read_notes(path, wing) if folder is None else read_mempalace(folder)
@@ -58,7 +58,7 @@ def palace_import(
         }
     show(report, json_output, _print)
     if drawers["no_room"] and not dry_run:
-        from ....schemas.errors import PalaceFull
+        from ....schemas.core.errors import PalaceFull
 
         number = counted(drawers["no_room"], "drawer")
         raise PalaceFull(

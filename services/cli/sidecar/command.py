@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Annotated, Final
 
-from ....schemas.errors import Unavailable
+from ....schemas.core.errors import Unavailable
 from ..commands import Option
 from ..connection import resolve
 from ..options import Json, Where, Workspace
 from ..output import show
-from ..stopping import stopping
+from ..run import stopping
 
 if TYPE_CHECKING:
     from ..connection import Target
@@ -32,8 +32,7 @@ def sidecar(
     Forwards POST /memory/search, GET /memory/status, POST /memory/reindex and POST /memory/write to the service in the
     agent's name, and nothing else.
     """
-    from .acting import ActingAgent
-    from .server import Sidecar, listen_of
+    from .server import ActingAgent, Sidecar, listen_of
 
     def find() -> Target | None:
         return resolve(where)

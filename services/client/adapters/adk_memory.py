@@ -18,9 +18,9 @@ from google.adk.memory.memory_entry import MemoryEntry
 from google.genai.types import Content, Part
 
 from ....schemas.api import EntryRecord
-from ....schemas.errors import NotFound
-from ....schemas.ids import is_id
-from ....schemas.operations.retractions import State
+from ....schemas.core.errors import NotFound
+from ....schemas.core.ids import is_id
+from ....schemas.standing.operations import State
 from ..aio import AsyncCrewJournal
 
 if TYPE_CHECKING:

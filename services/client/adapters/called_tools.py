@@ -1,6 +1,6 @@
 """``CalledTools``: the memory's tools for frameworks that call tools with a name and arguments, in a thread.
 
-The tools are those of the Model Context Protocol (``schemas.operations.toolsets``). Invariant: a call returns an answer or
+The tools are those of the Model Context Protocol (``schemas.toolsets``). Invariant: a call returns an answer or
 raises ``ToolFailed``, whose text is for the model: what to mend, or that the memory is not available.
 """
 
@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from ....schemas.errors import CrewJournalError, Unavailable
+from ....schemas.core.errors import CrewJournalError, Unavailable
+from ....schemas.core.operation import Effect, Operation
 from ....schemas.operations import ALL
-from ....schemas.operations.operation import Effect, Operation
-from ....schemas.operations.tool import Tool
-from ....schemas.operations.toolsets import DEFAULT_TOOLSETS, TOOLSETS, input_schema, tools_of
+from ....schemas.toolsets import DEFAULT_TOOLSETS, TOOLSETS, Tool, input_schema, tools_of
 from ..generated_sync import CrewJournal
 
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}

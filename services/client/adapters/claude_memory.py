@@ -21,8 +21,8 @@ from anthropic.types.beta import (
     BetaMemoryTool20250818ViewCommand,
 )
 
-from ....schemas.errors import CrewJournalError
-from ....schemas.operations.files import MemoryFileAnswer
+from ....schemas.core.errors import CrewJournalError
+from ....schemas.documents.operations import MemoryFileAnswer
 from .. import AsyncCrewJournal, CrewJournal
 
 

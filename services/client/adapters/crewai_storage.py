@@ -23,9 +23,9 @@ from crewai.tools import BaseTool
 from pydantic import BaseModel, create_model
 
 from ....schemas.api import EntryRecord
-from ....schemas.operations.retractions import State
-from ....schemas.operations.toolsets import DEFAULT_TOOLSETS
-from ....schemas.rules.spheres import RECORD, slot
+from ....schemas.relations.rules import RECORD, slot
+from ....schemas.standing.operations import State
+from ....schemas.toolsets import DEFAULT_TOOLSETS
 from ..generated_sync import CrewJournal
 from .called_tools import CalledTools, ToolFailed
 

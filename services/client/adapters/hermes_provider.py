@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from agent.memory_provider import MemoryProvider
 
-from ....schemas.errors import CrewJournalError
-from ....schemas.ids import is_id
-from ....schemas.operations.retractions import State
-from ....schemas.operations.toolsets import DEFAULT_TOOLSETS
+from ....schemas.core.errors import CrewJournalError
+from ....schemas.core.ids import is_id
+from ....schemas.standing.operations import State
+from ....schemas.toolsets import DEFAULT_TOOLSETS
 from ..find import find
 from ..generated_sync import CrewJournal
 from .called_tools import CalledTools, ToolFailed

@@ -32,8 +32,8 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from ....schemas.api import EntryRecord
-from ....schemas.operations.retractions import State
-from ....schemas.rules.spheres import ITEM, slot
+from ....schemas.relations.rules import ITEM, slot
+from ....schemas.standing.operations import State
 from ..generated_sync import CrewJournal
 
 _TYPE: Final = "memory.remembered"

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ....schemas.api import EntryRecord
-from ....schemas.errors import ViewsBehind
-from ....schemas.ids import is_id
-from ....schemas.operations.retractions import State
+from ....schemas.core.errors import ViewsBehind
+from ....schemas.core.ids import is_id
+from ....schemas.standing.operations import State
 from ..aio import AsyncCrewJournal
 
 _TYPES: Final = {"user": "chat.user_message"}

@@ -1,6 +1,6 @@
 """``memory_toolset``: the memory as tools of Pydantic AI.
 
-The tools are those of the Model Context Protocol (``schemas.operations.toolsets``): names, descriptions and arguments are
+The tools are those of the Model Context Protocol (``schemas.toolsets``): names, descriptions and arguments are
 the same. Invariant: for what a model can correct it is asked to try again; a memory that is not available ends no run.
 """
 
@@ -12,11 +12,11 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_ai import FunctionToolset, ModelRetry, Tool
 
-from ....schemas.errors import CrewJournalError, Unavailable
+from ....schemas.core.errors import CrewJournalError, Unavailable
+from ....schemas.core.operation import Operation
 from ....schemas.operations import ALL
-from ....schemas.operations.operation import Operation
-from ....schemas.operations.tool import Tool as Declared
-from ....schemas.operations.toolsets import DEFAULT_TOOLSETS, TOOLSETS, input_schema, tools_of
+from ....schemas.toolsets import DEFAULT_TOOLSETS, TOOLSETS, input_schema, tools_of
+from ....schemas.toolsets import Tool as Declared
 from ..aio import AsyncCrewJournal
 from .called_tools import consequence
 

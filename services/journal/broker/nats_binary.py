@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ....schemas.errors import BrokerError
+from ....schemas.core.errors import BrokerError
 
 Version = tuple[int, int, int]
 

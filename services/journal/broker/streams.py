@@ -16,16 +16,16 @@ import structlog
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from ....schemas.errors import BrokerError, BrokerUnavailable, StreamMismatch
-from ....schemas.sequence_set import Range, normalised, ranges_of
-from ....schemas.settings import DEDUPE_WINDOW_S
-from ....schemas.subjects import (
+from ....schemas.core.errors import BrokerError, BrokerUnavailable, StreamMismatch
+from ....schemas.core.sequence_set import Range, normalised, ranges_of
+from ....schemas.core.subjects import (
     CANARY_STREAM,
     CANARY_SUBJECT,
     DEADLETTER_STREAM,
     JOURNAL_STREAM,
     JOURNAL_SUBJECTS,
 )
+from ....schemas.settings import DEDUPE_WINDOW_S
 from .nats_binary import ATOMIC_BATCH_VERSION, MINIMUM_VERSION
 
 API_TIMEOUT_S: Final = 10.0

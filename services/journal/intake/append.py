@@ -23,29 +23,75 @@ from typing import Any, Final, Unpack
 
 import orjson
 import structlog
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
-from ....schemas.entry import problems_of
-from ....schemas.errors import (
+from ....schemas.core.entry import problems_of
+from ....schemas.core.envelope import EntryRecorded
+from ....schemas.core.errors import (
+    BrokerUnavailable,
     EntryConflict,
     EntryTooLarge,
     FieldProblem,
+    FoldError,
     InvalidEntry,
     NotAllowed,
 )
-from ....schemas.events.payload import ControlPayload
-from ....schemas.ids import unforeseen
-from ....schemas.ports import IdentityReader, Published
-from ....schemas.principal import Principal
-from ....schemas.sequence_set import Range, normalised
-from ....schemas.settings import MAX_BATCH
-from ..publishing.atomic import EncodedMessage
+from ....schemas.core.ids import unforeseen
+from ....schemas.core.limits import MAX_BATCH
+from ....schemas.core.payload import ControlPayload
+from ....schemas.core.ports import IdentityReader, Published
+from ....schemas.core.principal import Principal
+from ....schemas.core.sequence_set import Range, normalised
+from ....schemas.core.subjects import JOURNAL_STREAM
+from ....schemas.decode import decode
+from ..publishing.acks import EncodedMessage
 from ..publishing.writer import Writer
 from .decisions import DecisionFields, decision_entry
 from .plain import Accepted, entry_head
 from .secrets import Scrubbed, SecretGuard
-from .stored import stored_content
 from .submission import accept
+
+# What the broker has stored where it says that a message is a duplicate.
+
+
+_OTHER: Final = ""
+"""Stands for the content of an entry that has our id and cannot have our content: its subject is another."""
+
+
+async def stored_content(messages: JetStreamContext, accepted: Accepted, seq: int) -> str | None:
+    """The content hash of the message at ``seq`` as a fold sees it; None if it is not an entry with this id.
+
+    Raises:
+        EntryConflict: If the message does not exist any more: the id was erased.
+        BrokerUnavailable: If the broker does not tell.
+    """
+    try:
+        stored = await messages.get_msg(JOURNAL_STREAM, seq=seq)  # direct: a header Status would deceive nats-py
+    except NotFoundError:
+        raise EntryConflict(
+            f"an entry with id {accepted.entry_id} was erased from the journal at {seq}",
+            hint="an erased id cannot be used again",
+            field="id",
+            seq=seq,
+        ) from None
+    except (NatsError, TimeoutError) as error:
+        raise BrokerUnavailable(
+            f"cannot compare with the entry stored at {seq}: {error}", hint="try again with the same id"
+        ) from None
+    headers = {name: str(value) for name, value in (stored.headers or {}).items()}
+    try:
+        event = decode(seq, stored.subject or "", headers, stored.data or b"", 0)
+    except FoldError:
+        return None
+    if not isinstance(event, EntryRecorded):
+        return None
+    if event.workspace_id != accepted.workspace_id or event.entry.id != accepted.entry_id:
+        return None
+    return event.content.hex() if stored.subject == accepted.subject else _OTHER  # else the hash was forged
+
 
 RECENT_IDS: Final = 20_000
 """Client-given ids remembered until the views know them, about 6 MB; the views are a second behind at most."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
-from ....schemas.entry import ActorType, JournalEntry, Priority, Severity
-from ....schemas.events.payload import ControlPayload
-from ....schemas.ids import mint_entry_id
-from ....schemas.timestamps import to_ms
+from ....schemas.core.entry import ActorType, JournalEntry, Priority, Severity
+from ....schemas.core.ids import mint_entry_id
+from ....schemas.core.payload import ControlPayload
+from ....schemas.core.timestamps import to_ms
 from .plain import Accepted
 from .submission import content_hash, encode_entry
 

@@ -25,13 +25,12 @@ import orjson
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from ....schemas.errors import CrewJournalError, InvalidQuery, Overloaded
-from ....schemas.ids import NO_ID, uuid7_hex
-from ....schemas.principal import Principal, Role
+from ....schemas.core.errors import CrewJournalError, InvalidQuery, Overloaded
+from ....schemas.core.ids import NO_ID, uuid7_hex
+from ....schemas.core.principal import Principal, Role
 from ...budgets import SPENDER, Budgets
-from ...json_body import parse_json
 from ...parts import Part
-from ...problem import log_unexpected, problem, problem_of, unexpected_problem
+from ...problem import log_unexpected, parse_json, problem, problem_of, unexpected_problem
 from ..broker.connection import BrokerConnection, encode_headers
 from .submitted import Appender, append_submitted
 

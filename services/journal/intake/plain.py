@@ -20,13 +20,13 @@ import orjson
 from uuid_utils import uuid7
 
 from ....schemas.catalogue import info_of
-from ....schemas.entry import MAX_ENTRY_BYTES, JournalEntry
-from ....schemas.events import headers as h
-from ....schemas.events.payload import PublisherKind
-from ....schemas.plain import PLAIN_FIELDS
-from ....schemas.subjects import is_entry_type
-from ....schemas.timestamps import format_ts
-from ..publishing.atomic import EncodedMessage
+from ....schemas.core import headers as h
+from ....schemas.core.entry import MAX_ENTRY_BYTES, JournalEntry
+from ....schemas.core.payload import PublisherKind
+from ....schemas.core.plain_entry import PLAIN_FIELDS
+from ....schemas.core.subjects import is_entry_type
+from ....schemas.core.timestamps import format_ts
+from ..publishing.acks import EncodedMessage
 
 HASH_BYTES: Final = 16
 """BLAKE2b-128: two contents of one id would have to collide."""

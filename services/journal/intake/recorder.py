@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, Unpack
 
-from ....schemas.events.payload import ControlPayload
+from ....schemas.core.payload import ControlPayload
 from .append import Appended
 from .decisions import DecisionFields
 from .secrets import Scrubs

@@ -14,12 +14,12 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from ....schemas.entry import MAX_ENTRY_BYTES, MAX_SUMMARY
-from ....schemas.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidRequest
-from ....schemas.ports import ViewReader
-from ....schemas.recorded_settings import ScrubberMode
-from ....schemas.rules.secrets import NOTICE, find_secrets, kinds_of, may_hold_secrets, without
-from ....schemas.views import MEMORY_CONFIG
+from ....schemas.core.entry import MAX_ENTRY_BYTES, MAX_SUMMARY
+from ....schemas.core.errors import EntryTooLarge, FieldProblem, InvalidEntry, InvalidRequest
+from ....schemas.core.ports import ViewReader
+from ....schemas.core.recorded_settings import ScrubberMode
+from ....schemas.documents.tables import MEMORY_CONFIG
+from ....schemas.text.secrets import NOTICE, find_secrets, kinds_of, may_hold_secrets, without
 from ...kept import KeptValues, in_thread
 from .plain import Accepted
 

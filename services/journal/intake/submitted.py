@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ....schemas.errors import EntryTooLarge, InvalidQuery
-from ....schemas.principal import Principal
-from ....schemas.settings import MAX_BATCH
+from ....schemas.core.errors import EntryTooLarge, InvalidQuery
+from ....schemas.core.limits import MAX_BATCH
+from ....schemas.core.principal import Principal
 from .append import Appended
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import structlog
 
-from ....schemas.errors import BrokerError
+from ....schemas.core.errors import BrokerError
 from ...endings import end_task
 from ...parts import Part
 from ..broker.connection import BrokerConnection

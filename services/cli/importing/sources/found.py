@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from .....schemas.entry import MAX_SUMMARY
-from .....schemas.errors import InvalidFile
-from .....schemas.ids import DERIVED_NAMESPACE
-from .....schemas.rules.embed_text import CONVERSATION, TITLE, TITLE_CHARS
-from .....schemas.rules.palace.lexicon import lexicon
-from .....schemas.timestamps import format_ts
+from .....schemas.core.entry import MAX_SUMMARY
+from .....schemas.core.errors import InvalidFile
+from .....schemas.core.ids import DERIVED_NAMESPACE
+from .....schemas.core.timestamps import format_ts
+from .....schemas.models.rules import CONVERSATION, TITLE, TITLE_CHARS
+from .....schemas.text.kinds import lexicon
 from ....client.project import Project, project_without_question, slug
 from ...foreign_files import ForeignFile, files_of
 from ...foreign_json import Shape, ValuePlace, values_of

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .....schemas.errors import InvalidFile
+from .....schemas.core.errors import InvalidFile
 from ....client.project import slug
 from ...foreign_files import ForeignFile, files_of, shown
 from ...foreign_json import NAME, TEXT, Shape, values_of

@@ -1,0 +1,1 @@
+"""Tokens, agents and crews as views."""

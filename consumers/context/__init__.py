@@ -1,0 +1,1 @@
+"""Nudges that were offered, and settings of workspaces, as views."""

@@ -1,0 +1,1 @@
+"""Memory documents as views."""

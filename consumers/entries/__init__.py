@@ -1,0 +1,1 @@
+"""Entries as views: lists, full text, turns of conversations; compaction."""

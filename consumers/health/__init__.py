@@ -1,0 +1,1 @@
+"""How healthy memories are: measured and folded."""

@@ -1,0 +1,1 @@
+"""What crews learn: how rules are found, worded and folded."""

@@ -1,0 +1,547 @@
+"""Learns rules from what recurs among a crew's entries when a consolidation is due, and promotes rules that proved useful.
+
+It also promotes what recurs in daily logs and archives old logs (``consolidate_logs``).
+
+A chat model words the rules if there is one; without one, or when it fails, entries whose summaries share much of their
+words are rules.
+
+Invariant: a rule is an entry whose evidence exists, each entry once, from two publishers on two days of receipt; everything
+else is proposed to a person. Ids follow from the tick and the evidence, so a run that is repeated records nothing twice. No
+run reads what runs record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import structlog
+from Stemmer import Stemmer
+
+from ...schemas.access.tables import AGENTS_PROJECTION, NUDGES_PROJECTION
+from ...schemas.core import headers as h
+from ...schemas.core.derived import OutgoingMessage
+from ...schemas.core.entry import MAX_SUMMARY, Priority, Severity
+from ...schemas.core.ids import derived_id
+from ...schemas.core.payload import ControlPayload
+from ...schemas.core.principal import UNRECORDED, author_shown
+from ...schemas.core.timestamps import DAY_MS
+from ...schemas.documents.events import encode_document
+from ...schemas.documents.tables import DOCUMENTS_PROJECTION
+from ...schemas.entries.tables import ENTRIES_PROJECTION
+from ...schemas.learning.agreement import MIN_PUBLISHERS, Saying, agreed_action, is_shared, shared_wording
+from ...schemas.learning.consolidation import (
+    AUTHORS_NAMED,
+    REPEAT_DAYS,
+    WAITING_MAX,
+    Occurrence,
+    Usefulness,
+    is_promoted,
+    is_skill,
+    is_worthwhile,
+    normalised,
+    recurrences,
+    score,
+    terms_of,
+)
+from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RulePromoted, RuleProposed
+from ...schemas.learning.lessons import rule_summary
+from ...schemas.learning.tables import LEARNING_PROJECTION
+from ...schemas.models.chat import ChatError
+from ...schemas.recall.tables import RECEIPTS_PROJECTION
+from ...schemas.relations.rules import EVIDENCE_REF
+from ...schemas.standing.tables import STANDINGS_PROJECTION
+from ...schemas.sweeps.rules import CONSOLIDATION, Sweep
+from ...schemas.text.analyzer import Analyzer, tokens_of
+from ...schemas.text.injection import finding_in
+from ...schemas.text.secrets import find_secrets
+from ..reacting.control_facts import encode_control
+from ..reacting.sweeping import SweepReactor, Swept, Tick
+from .daily_logs import LogsFound, consolidated_logs
+from .prompt import MIN_EVIDENCE, ProposedRules, cited, question
+from .reads import (
+    KnownRule,
+    LearningEntry,
+    Search,
+    candidates_of,
+    crews_of,
+    proposals_of,
+    reviews_rules,
+    rules_of,
+    searches_of,
+    staged_of,
+    types_of,
+)
+
+# Sorts the findings of a consolidation: new rules, proposals, rules that were found again, rules that proved useful.
+
+
+VERSION: Final = 2
+"""Of the reactor: version 1 learned what one publisher alone said."""
+_TEXT_CHARS: Final = 500
+"""Characters of a pattern or action."""
+_SAME_EVIDENCE: Final = 0.5
+"""Share of the smaller evidence from which two findings are the same."""
+_RESEMBLES: Final = 0.5
+"""Share of the terms of a model's pattern that its evidence must have."""
+_PUBLISHERS_KEPT: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Entries that suggest a rule.
+
+    Attributes:
+        name: Stable for the same evidence.
+        is_vouched: Whether more than one publisher used its words; a model may have taken them from one entry.
+    """
+
+    name: str
+    evidence: tuple[str, ...]
+    pattern: str
+    action: str
+    confidence: float
+    is_vouched: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NewRules:
+    """New rules and proposals by the name of the group of each, and the ids of rules that were found again."""
+
+    rules: dict[str, RuleLearned]
+    proposals: dict[str, RuleProposed]
+    confirmed: tuple[str, ...]
+
+
+def recurring_groups(candidates: Sequence[LearningEntry]) -> list[Group]:
+    """Groups of candidates that share most of their words, the largest first."""
+    by_id = {candidate.entry_id: candidate for candidate in candidates}
+    analyzer = Analyzer(Stemmer)
+    seen = [
+        Occurrence(
+            candidate.entry_id,
+            candidate.ts_ms // DAY_MS,
+            terms_of(analyzer, candidate.summary),
+            candidate.received_ms // DAY_MS,
+        )
+        for candidate in candidates
+    ]
+    groups = []
+    for recurrence in recurrences(seen):
+        members = [by_id[entry_id] for entry_id in recurrence.evidence]
+        sayings = [Saying(member.publisher, member.summary) for member in members]
+        pattern = shared_wording(sayings, recurrence.evidence.index(recurrence.typical))[:_TEXT_CHARS]
+        actions = [Saying(member.publisher, member.action) for member in members if member.action]
+        action = agreed_action(actions, len({member.publisher for member in members}))[:_TEXT_CHARS]
+        if pattern and _is_clean(pattern, action):
+            groups.append(Group(recurrence.typical, recurrence.evidence, pattern, action, recurrence.confidence))
+    return groups
+
+
+def proposed_groups(answer: ProposedRules, candidates: Sequence[LearningEntry]) -> list[Group]:
+    """The rules of a model's answer that count, in its order.
+
+    A rule must resemble its evidence: each entry of it has a term of the pattern, and all together have most of them.
+    """
+    analyzer = Analyzer(Stemmer)
+    groups = []
+    for rule in cited(answer, len(candidates)):
+        terms = terms_of(analyzer, rule.pattern)
+        shared_terms = [(candidates[at], terms_of(analyzer, candidates[at].summary) & terms) for at in rule.evidence]
+        evidence = tuple(candidate.entry_id for candidate, shared in shared_terms if shared)
+        covered = frozenset[int]().union(*(shared for _, shared in shared_terms))
+        if (
+            len(evidence) < MIN_EVIDENCE
+            or len(covered) < _RESEMBLES * len(terms)
+            or find_secrets(rule.pattern + rule.action)
+        ):
+            continue
+        name = hashlib.blake2b("/".join(sorted(evidence)).encode(), digest_size=16).hexdigest()
+        vouched = _is_vouched(analyzer, f"{rule.pattern} {rule.action}", candidates)
+        groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence, vouched))
+    return groups
+
+
+def _is_clean(pattern: str, action: str) -> bool:
+    """Whether a text that was put together from several entries has nothing that the scanners block."""
+    text = f"{pattern}\n{action}"
+    return finding_in(text) is None and not find_secrets(text)
+
+
+def _is_vouched(analyzer: Analyzer, text: str, candidates: Sequence[LearningEntry]) -> bool:
+    """Whether a model's text has no word that it can only have from one publisher: one that no other entry uses.
+
+    Words of no entry are the model's own; those with digits are not, because a model makes up no account number.
+    """
+    used: dict[int | str, set[str]] = {}
+    for candidate in candidates:
+        for word in _content(analyzer, f"{candidate.summary} {candidate.action}"):
+            used.setdefault(word, set()).add(candidate.publisher)
+    for word in _content(analyzer, text):
+        by = used.get(word)
+        if (by is None and isinstance(word, str)) or (by is not None and len(by) < MIN_PUBLISHERS):
+            return False
+    return True
+
+
+def _content(analyzer: Analyzer, text: str) -> set[int | str]:
+    """The terms of a text, and its words with digits as they are."""
+    return {*terms_of(analyzer, text), *(word for word in tokens_of(text) if not word.isalpha())}
+
+
+def learned_of(
+    crew_id: str,
+    tick: Tick,
+    groups: Sequence[Group],
+    candidates: Sequence[LearningEntry],
+    known: Sequence[KnownRule],
+    model: str | None,
+    *,
+    reviewed: bool,
+) -> NewRules:
+    """Which groups are new rules or proposals, and which were known; a group without a new entry is neither.
+
+    A proposal that waits for a second publisher does not keep a finding of two publishers from being learned.
+
+    Args:
+        crew_id: The crew.
+        tick: The run.
+        groups: What the run found.
+        candidates: The entries of their evidence.
+        known: Rules and proposals that exist.
+        model: The model that worded the groups; None if they were found by recurrence.
+        reviewed: Whether all rules of the workspace wait for a person.
+    """
+    by_id = {candidate.entry_id: candidate for candidate in candidates}
+    own_ids = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
+    known = [rule for rule in known if rule.rule_id not in own_ids]
+    newest = [rule for rule in known if rule.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS]
+    waiting = Counter(name for rule in known if rule.waits for name in rule.publishers or (UNRECORDED,))
+    rules: dict[str, RuleLearned] = {}
+    proposals: dict[str, RuleProposed] = {}
+    confirmed: list[str] = []
+    for group in groups:
+        members = [by_id[entry_id] for entry_id in group.evidence]
+        if not any(member.is_new for member in members):
+            continue
+        publishers = tuple(dict.fromkeys(member.publisher for member in members))
+        days = len({member.received_ms // DAY_MS for member in members})
+        shared = not reviewed and group.is_vouched and is_shared(publishers, days)
+        same = next(
+            (rule for rule in reversed(known) if _is_same(rule.evidence, group) and not (shared and rule.waits)), None
+        )
+        if same is not None:
+            if not same.is_retracted and any(member.seq > same.last_seq for member in members):
+                confirmed.append(same.rule_id)
+            continue
+        recorded: list[RuleLearned | RuleProposed] = [*rules.values(), *proposals.values()]
+        patterns = {normalised(rule.pattern) for rule in newest if not (shared and rule.waits)}
+        patterns |= {normalised(rule.pattern) for rule in recorded}
+        if normalised(group.pattern) in patterns or any(_is_same(rule.evidence, group) for rule in recorded):
+            continue
+        fields = {
+            "crew_id": crew_id,
+            "pattern": group.pattern,
+            "action": group.action,
+            "evidence": group.evidence,
+            "confidence": group.confidence,
+            "days": days,
+            "model": model,
+            "publishers": publishers[:_PUBLISHERS_KEPT],
+            "authors": authors_of(members),
+        }
+        if shared:
+            settled = next((rule for rule in reversed(known) if rule.waits and _is_same(rule.evidence, group)), None)
+            rules[group.name] = RuleLearned.model_validate(
+                {**fields, "settles": None if settled is None else settled.rule_id}
+            )
+        elif reviewed or min(waiting[name] for name in publishers) < WAITING_MAX:
+            proposals[group.name] = RuleProposed.model_validate(fields)
+            waiting.update(publishers)
+    return NewRules(rules, proposals, tuple(dict.fromkeys(confirmed)))
+
+
+def authors_of(members: Sequence[LearningEntry]) -> tuple[str, ...]:
+    """The authors of entries as they are shown, those of most entries first."""
+    counts = Counter(author_shown(member.publisher, member.agent_id) for member in members)
+    return tuple(sorted(counts, key=lambda name: (-counts[name], name))[:AUTHORS_NAMED])
+
+
+def rule_id(tick: Tick, crew_id: str, name: str) -> str:
+    """The id of the rule, or proposal, that a run records for a group."""
+    return derived_id("consolidate", VERSION, f"{tick.workspace_id}/{tick.entry_id}", f"{crew_id}/rule/{name}")
+
+
+def _is_same(evidence: Collection[str], group: Group) -> bool:
+    shared = len(set(evidence).intersection(group.evidence))
+    return shared >= _SAME_EVIDENCE * min(len(evidence), len(group.evidence))
+
+
+def usefulness_of(rule: KnownRule, types: dict[str, str], searches: Sequence[Search], tick: Tick) -> Usefulness:
+    """How useful a rule has been; ``types`` are those of the entries of its evidence."""
+    about = {*rule.evidence, rule.rule_id}
+    matching = [search for search in searches if not about.isdisjoint(search.hits)]
+    last = max((search.ts_ms for search in matching), default=None)
+    return Usefulness(
+        relevance=rule.confidence,
+        recalls=len(matching),
+        queries=len({search.query for search in matching}),
+        days_since=None if last is None else (tick.due_ms - last) / DAY_MS,
+        runs=rule.runs,
+        evidence=len(rule.evidence),
+        types=len({types[entry_id] for entry_id in rule.evidence if entry_id in types}),
+    )
+
+
+def promotion_of(rule: KnownRule, measured: Usefulness) -> RulePromoted | None:
+    """The promotion of a rule that has proved useful and is not promoted yet."""
+    if rule.is_promoted or rule.is_retracted or not is_promoted(measured):
+        return None
+    return RulePromoted(
+        rule_id=rule.rule_id, score=round(score(measured), 4), recalls=measured.recalls, queries=measured.queries
+    )
+
+
+def skill_of(crew_id: str, rule: KnownRule, measured: Usefulness, staged: Collection[str]) -> RuleProposed | None:
+    """The proposal of a rule as a skill, unless it was proposed before (``staged``)."""
+    if rule.is_retracted or rule.rule_id in staged or not is_skill(measured):
+        return None
+    return RuleProposed(
+        crew_id=crew_id,
+        pattern=rule.pattern,
+        action=rule.action,
+        evidence=rule.evidence,
+        confidence=rule.confidence,
+        days=rule.days,
+        publishers=rule.publishers,
+        skill_of=rule.rule_id,
+        score=round(score(measured), 4),
+        recalls=measured.recalls,
+    )
+
+
+CREWS_AT_ONCE: Final = 4
+"""Crews of a workspace that are consolidated at once: a model answers after seconds, and its server queues further
+requests."""
+WORKSPACES_AT_ONCE: Final = 4
+"""Workspaces that are consolidated at once, for the same reason."""
+_MODEL_CHARS: Final = 96
+"""Characters of a model's name in a rule."""
+_DURABLE: Final = "sweep-consolidate-v1"
+"""That of version 1, so that the ticks which it has handled do not come again."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a run reads of a crew."""
+
+    candidates: Sequence[LearningEntry]
+    known: Sequence[KnownRule]
+    new: int
+    worthwhile: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """Rules that proved useful: promotions, and proposals of the most useful ones as skills."""
+
+    promoted: tuple[RulePromoted, ...]
+    skills: tuple[RuleProposed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CrewRun:
+    """What a run found for a crew; ``model`` is the one that worded the rules, ``error`` why it did not."""
+
+    read: Read
+    learned: NewRules
+    proven: Proven
+    model: str | None
+    error: str | None
+
+
+class ConsolidateReactor(SweepReactor):
+    """Consumes ``sweep.ticked`` of the consolidation; ``chat`` words the rules."""
+
+    name: ClassVar[str] = "consolidate"
+    version: ClassVar[int] = VERSION
+    sweep: ClassVar[Sweep] = CONSOLIDATION
+    uses_chat = True
+    max_ack_pending = WORKSPACES_AT_ONCE
+    needs: ClassVar[tuple[str, ...]] = (
+        ENTRIES_PROJECTION,
+        STANDINGS_PROJECTION,
+        RECEIPTS_PROJECTION,
+        LEARNING_PROJECTION,
+        NUDGES_PROJECTION,
+        AGENTS_PROJECTION,
+        DOCUMENTS_PROJECTION,
+    )
+
+    def _durable_name(self) -> str:
+        return _DURABLE
+
+    async def work(self, tick: Tick) -> Swept:
+        """Look at each crew with new entries, or at the one that was asked for."""
+        since_ms = tick.since_ms if tick.since_ms is not None else tick.due_ms - self.sweep.schedule.period_ms
+        searches = await asyncio.to_thread(searches_of, self._views, tick)
+        turns = asyncio.Semaphore(1 if self._chat is None else CREWS_AT_ONCE)
+
+        async def consolidate(crew_id: str) -> CrewRun:
+            async with turns:
+                result = await self._find(tick, crew_id, since_ms, searches, reviewed=reviewed)
+                await self._record(tick, crew_id, result)
+                return result
+
+        reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
+        logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
+        crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
+        results = await asyncio.gather(*map(consolidate, crews))
+        counts = {
+            "crews": len(results),
+            "skipped": sum(not result.read.worthwhile for result in results),
+            "candidates": sum(result.read.new for result in results),
+            "learned": sum(len(result.learned.rules) for result in results),
+            "proposed": sum(len(result.learned.proposals) for result in results),
+            "confirmed": sum(len(result.learned.confirmed) for result in results),
+            "promoted": sum(len(result.proven.promoted) for result in results),
+            "skills": sum(len(result.proven.skills) for result in results),
+            "notes_promoted": logs.promoted,
+            "notes_left": logs.left,
+            "logs_archived": logs.archived,
+        }
+        return Swept(counts, next((result.error for result in results if result.error), None))
+
+    async def _consolidate_logs(self, tick: Tick, since_ms: int) -> LogsFound:
+        logs = await asyncio.to_thread(consolidated_logs, self._views, tick, since_ms)
+        for write in logs.writes:
+            await self.publish(encode_document(write))
+        return logs
+
+    async def _find(
+        self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search], *, reviewed: bool
+    ) -> CrewRun:
+        read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
+        groups, model, error = [], None, None
+        if read.worthwhile and self._chat is not None:
+            prompt = question([(candidate.entry_type, candidate.summary) for candidate in read.candidates])
+            try:
+                answer = await self._chat.complete(
+                    tick.workspace_id, self.sweep.name, prompt, ProposedRules, crew_id=crew_id
+                )
+                groups = proposed_groups(answer, read.candidates)
+                model = self._chat.model_id[:_MODEL_CHARS]
+            except ChatError as failure:
+                _log.warning("consolidate.no_model", model=self._chat.model_id, error=type(failure).__name__)
+                error = f"rules were found by recurrence: {failure}"
+        if read.worthwhile and model is None:
+            groups = await asyncio.to_thread(recurring_groups, read.candidates)
+        learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model, reviewed=reviewed)
+        proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches)
+        return CrewRun(read, learned, proven, model, error)
+
+    def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
+        candidates = candidates_of(self._views, tick, crew_id, since_ms)
+        new = [candidate for candidate in candidates if candidate.is_new]
+        worthwhile = is_worthwhile(len(new), permanent=any(candidate.is_permanent for candidate in new))
+        known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
+        return Read(candidates, known, len(new), worthwhile)
+
+    def _proven(self, tick: Tick, crew_id: str, known: Sequence[KnownRule], searches: Sequence[Search]) -> Proven:
+        evidence = sorted({entry_id for rule in known for entry_id in rule.evidence})
+        types = types_of(self._views, tick.workspace_id, evidence)
+        staged = staged_of(self._views, tick, crew_id)
+        measured = [(rule, usefulness_of(rule, types, searches, tick)) for rule in known]
+        return Proven(
+            promoted=tuple(filter(None, (promotion_of(rule, usefulness) for rule, usefulness in measured))),
+            skills=tuple(filter(None, (skill_of(crew_id, rule, usefulness, staged) for rule, usefulness in measured))),
+        )
+
+    async def _record(self, tick: Tick, crew_id: str, result: CrewRun) -> None:
+        rules: list[str] = []
+        proposals: list[str] = []
+        evidence: list[str] = []
+        for name, rule in result.learned.rules.items():
+            fact = self._fact(
+                tick,
+                crew_id,
+                rule,
+                f"rule/{name}",
+                rule_summary(rule.pattern, rule.authors),
+                severity=Severity.NOTICE,
+                priority=Priority.HIGH,
+                refs=_of_evidence(rule.evidence),
+            )
+            await self.publish(fact)
+            rules.append(fact.headers[h.ENTRY_ID])
+            evidence += rule.evidence
+        for name, proposal in result.learned.proposals.items():
+            summary = f"Proposed: {proposal.pattern}"
+            refs = _of_evidence(proposal.evidence)
+            fact = self._fact(tick, crew_id, proposal, f"rule/{name}", summary, refs=refs)
+            await self.publish(fact)
+            proposals.append(fact.headers[h.ENTRY_ID])
+            evidence += proposal.evidence
+        for promotion in result.proven.promoted:
+            summary = f"The rule {promotion.rule_id} proved useful: score {promotion.score:.2f}"
+            await self.publish(self._fact(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", summary))
+        for skill in result.proven.skills:
+            refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": [str(skill.skill_of)]}
+            summary = f"Proposed as a skill: {skill.pattern}"
+            await self.publish(self._fact(tick, crew_id, skill, f"skill/{skill.skill_of}", summary, refs=refs))
+        if not result.read.worthwhile:
+            return
+        run = MemoryConsolidated(
+            crew_id=crew_id,
+            rules_count=len(rules),
+            rules=tuple(rules),
+            proposed=tuple(proposals),
+            confirmed=result.learned.confirmed,
+            promoted=tuple(rule.rule_id for rule in result.proven.promoted),
+            candidates=len(result.read.candidates),
+            entries_scanned=result.read.new,
+            model=result.model,
+        )
+        counts = f"{len(rules)} rules learned, {len(proposals)} proposed"
+        summary = f"Consolidation of crew {crew_id}: {counts} from {result.read.new} entries"
+        severity = Severity.NOTICE if rules or proposals else Severity.INFO
+        refs = {"source_entry_ids": list(dict.fromkeys(evidence))}
+        await self.publish(self._fact(tick, crew_id, run, "run", summary, severity=severity, refs=refs))
+
+    def _fact(
+        self,
+        tick: Tick,
+        crew_id: str,
+        payload: ControlPayload,
+        name: str,
+        summary: str,
+        *,
+        severity: Severity = Severity.INFO,
+        priority: Priority = Priority.NORMAL,
+        refs: dict[str, list[str]] | None = None,
+    ) -> OutgoingMessage:
+        return encode_control(
+            tick.workspace_id,
+            payload,
+            fact_id=derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{crew_id}/{name}"),
+            cause=tick.entry_id,
+            reactor=self.identity,
+            summary=summary[:MAX_SUMMARY],
+            severity=severity,
+            ts_ms=tick.due_ms,
+            crew_id=crew_id,
+            priority=priority,
+            refs=refs,
+        )
+
+
+def _of_evidence(evidence: tuple[str, ...]) -> dict[str, list[str]]:
+    return {EVIDENCE_REF: list(evidence), "source_entry_ids": list(evidence)}
+
+
+REACTORS: Final = {"consolidate": ConsolidateReactor.create}

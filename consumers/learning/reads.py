@@ -1,0 +1,224 @@
+"""What a consolidation reads of a crew: candidates, the rules it has, and the searches that found them; blocking.
+
+Invariant: candidates and searches are those before the tick, so a run that is repeated finds the same; all rules are read,
+because if several ticks come at once, the later ones need the rules of the first. A retracted entry is not a candidate.
+``published_ms``, the broker's time, decides what is new and on which day something was received; ``ts_ms`` is the author's.
+Candidates are taken from each publisher in turn, so that one that publishes much does not displace what others say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from ...schemas.access.tables import read_workspace_settings
+from ...schemas.core.ports import ViewReader
+from ...schemas.core.principal import UNRECORDED
+from ...schemas.core.table import PRESENT
+from ...schemas.core.timestamps import DAY_MS
+from ...schemas.entries.tables import ENTRIES
+from ...schemas.learning.agreement import is_shared
+from ...schemas.learning.consolidation import (
+    HISTORY_DAYS,
+    MAX_ENTRIES,
+    OWN_OUTPUT,
+    RECALL_DAYS,
+    SOURCES,
+    action_in,
+    is_candidate,
+    is_fit,
+    normalised,
+)
+from ...schemas.learning.tables import PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
+from ...schemas.recall.tables import RECEIPTS
+from ...schemas.standing.tables import LIVE_PRIORITIES, RETRACTIONS
+from ..reacting.sweeping import Tick
+
+_READ_MAX: Final = 10 * MAX_ENTRIES
+"""Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are not denials, some reports are routine."""
+_LIVE: Final = f"""{ENTRIES} e LEFT JOIN {LIVE_PRIORITIES} p
+    ON p.workspace_id = e.workspace_id AND p.entry_id = e.id AND p.{PRESENT}"""
+_PERMANENT: Final = "coalesce(p.priority, e.priority) = 'permanent'"
+_OF_RUN: Final = f"""e.workspace_id = $workspace AND e.seq < $seq AND e.published_ms <= $due
+    AND (list_contains($types, e.entry_type) OR {_PERMANENT})
+    AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{prefix}')" for prefix in OWN_OUTPUT)}"""
+_CREWS: Final = f"""SELECT DISTINCT e.crew_id FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id IS NOT NULL
+    AND e.published_ms > $since AND ($crew IS NULL OR e.crew_id = $crew) ORDER BY 1"""
+_CANDIDATES: Final = f"""WITH ranked AS (
+        SELECT e.seq, row_number() OVER (PARTITION BY e.publisher ORDER BY e.seq DESC) AS place FROM {_LIVE}
+        WHERE {_OF_RUN} AND e.crew_id = $crew AND e.published_ms > $history
+        AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
+            AND r.target_id = e.id AND r.{PRESENT})
+        ORDER BY place, e.seq DESC LIMIT {_READ_MAX})
+    SELECT e.seq, e.id, e.entry_type, e.severity, e.ts_ms, e.published_ms, e.summary, e.payload, e.published_ms > $since,
+        {_PERMANENT}, coalesce(e.publisher, '{UNRECORDED}'), e.agent_id
+    FROM {_LIVE} JOIN ranked ON ranked.seq = e.seq ORDER BY ranked.place, e.seq DESC"""
+_RULES: Final = f"""SELECT rule_id, pattern, action, confidence, evidence, days, learned_ms,
+    coalesce((SELECT max(m.seq) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
+        AND m.mark = 'confirmed'), seq),
+    (SELECT 1 + count(*) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
+        AND m.mark = 'confirmed'),
+    EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
+        AND m.mark = 'promoted'),
+    EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = r.workspace_id AND x.kind = 'entry'
+        AND x.target_id = r.rule_id AND x.{PRESENT}), publishers, false
+    FROM {RULES} r WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
+_PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidence, days, made_ms, seq, 0, false, true,
+    publishers, coalesce((SELECT arg_max(d.decision, d.seq) FROM {PROPOSAL_DECISIONS} d
+        WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id), '') <> 'rejected'
+    AND NOT EXISTS (SELECT 1 FROM {RULES} r
+        WHERE r.workspace_id = p.workspace_id AND p.proposal_id IN (r.proposal_id, r.settles))
+    AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = p.workspace_id AND x.kind = 'entry'
+        AND x.target_id = p.proposal_id AND x.{PRESENT})
+    FROM {PROPOSALS} p WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NULL ORDER BY seq"""
+_STAGED: Final = f"""SELECT skill_of FROM {PROPOSALS}
+    WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NOT NULL"""
+_TYPES: Final = f"SELECT id, entry_type FROM {ENTRIES} WHERE workspace_id = $workspace AND list_contains($ids, id)"
+_SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
+    WHERE workspace_id = $workspace AND seq < $seq AND ts_ms > $since AND ts_ms <= $due"""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningEntry:
+    """An entry that rules are learned from.
+
+    Attributes:
+        received_ms: The broker's time, milliseconds since the epoch; ``ts_ms`` is the author's.
+        action: What it says to do; empty if nothing.
+        is_new: Whether it was recorded within the look-back.
+        publisher: Whose token published it (``schemas/core/principal``), or ``UNRECORDED``.
+        agent_id: The agent that it names.
+    """
+
+    seq: int
+    entry_id: str
+    entry_type: str
+    ts_ms: int
+    received_ms: int
+    summary: str
+    action: str
+    is_new: bool
+    is_permanent: bool
+    publisher: str
+    agent_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRule:
+    """A rule of the crew, or a proposal.
+
+    Attributes:
+        last_seq: Sequence of the last run that found it.
+        runs: The number of runs that found it.
+        publishers: Of its evidence; empty if they were not recorded.
+        is_pending: Whether it is a proposal that waits for its decision.
+    """
+
+    rule_id: str
+    pattern: str
+    action: str
+    confidence: float
+    evidence: tuple[str, ...]
+    days: int
+    learned_ms: int
+    last_seq: int
+    runs: int
+    is_promoted: bool
+    is_retracted: bool
+    publishers: tuple[str, ...] = ()
+    is_pending: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is a pending proposal that one publisher, or one day, was not enough to learn."""
+        return self.is_pending and not is_shared(self.publishers, self.days)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A recorded search: its query in normal form, its time, its hits."""
+
+    query: str
+    ts_ms: int
+    hits: frozenset[str]
+
+
+def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
+    """The crews with something to learn from within the look-back."""
+    params = {**_of_run(tick), "since": since_ms, "crew": tick.crew_id}
+    return [crew for (crew,) in views.rows(_CREWS, params)]
+
+
+def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[LearningEntry]:
+    """At most ``MAX_ENTRIES`` candidates of a crew, oldest first; of the look-back and the days before it."""
+    history = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS)
+    params = {**_of_run(tick), "since": since_ms, "crew": crew_id, "history": history}
+    candidates: list[LearningEntry] = []
+    for row in views.rows(_CANDIDATES, params):
+        seq, entry_id, entry_type, severity, ts_ms, received_ms, summary, raw, is_new, permanent, publisher, agent = row
+        payload: dict[str, Any] = orjson.loads(raw)
+        if not is_candidate(entry_type, severity, payload, permanent=permanent):
+            continue
+        action = action_in(payload)
+        if is_fit(summary, action, permanent=permanent):
+            candidates.append(
+                LearningEntry(
+                    seq, entry_id, entry_type, ts_ms, received_ms, summary, action, is_new, permanent, publisher, agent
+                )
+            )
+            if len(candidates) == MAX_ENTRIES:
+                break
+    return sorted(candidates, key=lambda candidate: candidate.seq)
+
+
+def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
+    """The rules of a crew, retracted ones too, oldest first."""
+    return _known(views, _RULES, tick, crew_id)
+
+
+def proposals_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
+    """Rules that were proposed, whatever became of them: none is proposed again, and none is found again."""
+    return _known(views, _PROPOSALS, tick, crew_id)
+
+
+def _known(views: ViewReader, sql: str, tick: Tick, crew_id: str) -> list[KnownRule]:
+    rows = views.rows(sql, {"workspace": tick.workspace_id, "crew": crew_id})
+    return [
+        KnownRule(*[*row[:4], tuple(orjson.loads(row[4])), *row[5:-2], tuple(orjson.loads(row[-2])), row[-1]])
+        for row in rows
+    ]
+
+
+def staged_of(views: ViewReader, tick: Tick, crew_id: str) -> frozenset[str]:
+    """The rules of a crew that were proposed as skills, whatever became of them."""
+    return frozenset(rule_id for (rule_id,) in views.rows(_STAGED, {"workspace": tick.workspace_id, "crew": crew_id}))
+
+
+def reviews_rules(views: ViewReader, workspace_id: str) -> bool:
+    """Whether rules of the workspace wait for a person."""
+    return read_workspace_settings(views, workspace_id).review_rules is True
+
+
+def types_of(views: ViewReader, workspace_id: str, ids: list[str]) -> dict[str, str]:
+    """The types of entries by id."""
+    return dict(views.rows(_TYPES, {"workspace": workspace_id, "ids": ids}))
+
+
+def searches_of(views: ViewReader, tick: Tick) -> list[Search]:
+    """The searches of the last ``RECALL_DAYS``."""
+    params = {
+        "workspace": tick.workspace_id,
+        "seq": tick.seq,
+        "due": tick.due_ms,
+        "since": tick.due_ms - RECALL_DAYS * DAY_MS,
+    }
+    return [
+        Search(normalised(query), ts_ms, frozenset(hit["entry_id"] for hit in orjson.loads(hits)))
+        for query, ts_ms, hits in views.rows(_SEARCHES, params)
+    ]
+
+
+def _of_run(tick: Tick) -> dict[str, Any]:
+    return {"workspace": tick.workspace_id, "seq": tick.seq, "due": tick.due_ms, "types": list(SOURCES)}

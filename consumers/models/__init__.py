@@ -1,0 +1,1 @@
+"""Vectors: how texts are embedded, and the views of vectors and models."""

@@ -1,0 +1,1 @@
+"""Models of people: how statements about themselves are found and folded."""

@@ -1,0 +1,308 @@
+"""Refreshes the models of operators once a day from statements about themselves in their own turns.
+
+Invariant: only facts with a quote from the person's own turns are stored, and only turns that a token which speaks for the
+person submitted are theirs; a key that the turns do not mention keeps its fact; of a person who has not opted in, no turn is
+read and nothing published, nor of anyone while the key that names people is another than the journal's. What is published
+depends on the tick alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from ...schemas.core.errors import Unavailable
+from ...schemas.core.ids import derived_id
+from ...schemas.core.ports import ViewReader
+from ...schemas.core.table import PRESENT
+from ...schemas.core.timestamps import DAY_MS
+from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
+from ...schemas.models.chat import ChatError
+from ...schemas.operators.events import OperatorProfileUpdated, StatedFact
+from ...schemas.operators.rules import (
+    ALL_KEYS,
+    KEY_CHANGED,
+    KEY_CHANGED_FIX,
+    WINDOW_DAYS,
+    OwnTurn,
+    Proposed,
+    facts_of,
+    is_eligible,
+    key_id,
+    merged,
+    proposed_facts,
+    remembered,
+    slug_of,
+    stated,
+    subject_hash,
+)
+from ...schemas.operators.tables import (
+    OPERATOR_CONSENTS,
+    OPERATOR_FORGOTTEN,
+    OPERATOR_KEY,
+    OPERATOR_NAMES,
+    OPERATOR_PROFILES,
+    OPERATOR_TURNS,
+    OPERATORS_PROJECTION,
+)
+from ...schemas.standing.tables import RETRACTIONS, STANDINGS_PROJECTION
+from ...schemas.sweeps.rules import OPERATORS, Sweep
+from ..reacting.control_facts import encode_control
+from ..reacting.sweeping import SweepReactor, Swept, Tick
+from .prompt import Facts, question
+
+# Reads for a sweep of operator models: the people who talked, their turns, the known facts about them; blocking.
+
+
+PEOPLE_MAX: Final = 1_000
+"""People of one sweep, those who spoke last; the next sweep reads those who speak again."""
+TURNS_MAX: Final = 500
+"""Newest turns of a person that are read: at 20,000 characters each, 10 MB."""
+_TURNS: Final = f"""{ENTRIES} e JOIN {OPERATOR_TURNS} own ON own.workspace_id = e.workspace_id AND own.seq = e.seq
+    WHERE e.workspace_id = $workspace AND e.seq < $seq AND e.ts_ms > $since AND e.ts_ms <= $due
+    AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
+        AND r.target_id = e.id AND r.{PRESENT})"""
+_PEOPLE: Final = f"""WITH turns AS (SELECT own.person, {{agent}} AS agent, e.actor_id, e.crew_id, e.trace_id, e.seq, e.ts_ms,
+        e.published_ms FROM {_TURNS}),
+    sessions AS (SELECT person, agent, trace_id, max(ts_ms) - min(ts_ms) AS span FROM turns WHERE trace_id IS NOT NULL
+        GROUP BY ALL),
+    spans AS (SELECT person, agent, sum(span)::BIGINT AS span FROM sessions GROUP BY ALL)
+    SELECT t.person, t.agent, arg_max(t.actor_id, t.seq), mode(t.crew_id ORDER BY t.crew_id), count(*),
+        coalesce(any_value(s.span), 0)
+    FROM turns t LEFT JOIN spans s ON s.person = t.person AND s.agent IS NOT DISTINCT FROM t.agent
+    GROUP BY t.person, t.agent HAVING max(greatest(t.ts_ms, t.published_ms)) > $new ORDER BY max(t.seq) DESC"""
+_OF_PERSON: Final = f"""SELECT e.id, e.seq, e.summary, e.payload ->> '$.text' FROM {_TURNS}
+    AND own.person IN (SELECT unnest($names::VARCHAR[])) AND ($agent IS NULL OR e.agent_id = $agent) AND e.seq > $after
+    ORDER BY e.seq DESC LIMIT {TURNS_MAX}"""
+_FACTS: Final = f"""SELECT facts FROM {OPERATOR_PROFILES} WHERE workspace_id = $1 AND slug = $2
+    AND agent_id IS NOT DISTINCT FROM $3 AND {PRESENT}"""
+_CONSENT: Final = f"SELECT granted FROM {OPERATOR_CONSENTS} WHERE workspace_id = $1 AND slug = $2"
+_FORGOTTEN: Final = f"SELECT key, seq FROM {OPERATOR_FORGOTTEN} WHERE workspace_id = $1 AND slug = $2"
+
+
+_NAMES: Final = f"SELECT slug, person_hash FROM {OPERATOR_NAMES} WHERE workspace_id = ?"
+_KEY: Final = f"SELECT key_id FROM {OPERATOR_KEY}"
+
+
+@dataclass(frozen=True, slots=True)
+class Talker:
+    """A person who talked.
+
+    Attributes:
+        hashed: The keyed hash that names the person.
+        names: The names under which the person talked, as ``persons.person_of`` writes them.
+        user: The name of the last turn, as it was submitted.
+        agent_id: The agent they talked with; None for all.
+        crew_id: The crew of most turns.
+        messages: How many turns.
+        session_ms: How long in all, milliseconds.
+    """
+
+    hashed: str
+    names: tuple[str, ...]
+    user: str
+    agent_id: str | None
+    crew_id: str | None
+    messages: int
+    session_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPerson:
+    """What the views hold of a person; ``forgotten`` as in ``schemas/operators/rules.remembered``.
+
+    Attributes:
+        consent: Whether the person opted in (True) or out (False); None if they did neither.
+    """
+
+    consent: bool | None
+    facts: tuple[StatedFact, ...]
+    forgotten: dict[str, int]
+
+
+def key_in_use(views: ViewReader) -> str | None:
+    """The id of the key by which the journal names people; None if it names none yet."""
+    rows = views.rows(_KEY)
+    return rows[0][0] if rows else None
+
+
+def people_of(views: ViewReader, tick: Tick, key: bytes, *, of_agents: bool) -> list[Talker]:
+    """The people with a turn in the day before the tick, by person, or by person and agent; the most recent speaker first.
+
+    Args:
+        views: The views.
+        tick: The sweep.
+        key: The key of the hash that names people.
+        of_agents: Whether a person is counted once with each agent.
+    """
+    agent = "e.agent_id" if of_agents else "NULL::VARCHAR"
+    params = {**_window(tick), "new": tick.due_ms - DAY_MS}
+    further = dict(views.rows(_NAMES, [tick.workspace_id]))
+    people: dict[tuple[str, str | None], Talker] = {}
+    for name, agent_id, user, crew_id, messages, session_ms in views.rows(_PEOPLE.format(agent=agent), params):
+        if agent_id is None and of_agents:
+            continue
+        hashed = subject_hash(key, tick.workspace_id, name)
+        hashed = further.get(slug_of(hashed), hashed)
+        hashed_and_agent = hashed, agent_id
+        known = people.get(hashed_and_agent)
+        people[hashed_and_agent] = (
+            Talker(hashed, (name,), user, agent_id, crew_id, messages, session_ms)
+            if known is None
+            else replace(
+                known,
+                names=(*known.names, name),
+                crew_id=known.crew_id if known.messages >= messages else crew_id,
+                messages=known.messages + messages,
+                session_ms=known.session_ms + session_ms,
+            )
+        )
+    return list(people.values())
+
+
+def turns_of(views: ViewReader, tick: Tick, person: Talker, after: int) -> list[OwnTurn]:
+    """The person's newest turns after a sequence, in stream order."""
+    params = {"names": list(person.names), "agent": person.agent_id, "after": after}
+    rows = views.rows(_OF_PERSON, {**_window(tick), **params})
+    return [OwnTurn(entry_id, seq, text or summary) for entry_id, seq, summary, text in reversed(rows)]
+
+
+def known_of(views: ViewReader, tick: Tick, slug: str, agent_id: str | None) -> KnownPerson:
+    """What is known of a person."""
+    of_person = [tick.workspace_id, slug]
+    facts = views.rows(_FACTS, [*of_person, agent_id])
+    consent = views.rows(_CONSENT, of_person)
+    return KnownPerson(
+        consent=bool(consent[0][0]) if consent else None,
+        facts=facts_of(facts[0][0]) if facts else (),
+        forgotten=dict(views.rows(_FORGOTTEN, of_person)),
+    )
+
+
+def _window(tick: Tick) -> dict[str, str | int]:
+    return {
+        "workspace": tick.workspace_id,
+        "seq": tick.seq,
+        "since": tick.due_ms - WINDOW_DAYS * DAY_MS,
+        "due": tick.due_ms,
+    }
+
+
+REFUSALS: Final = ("key", "value", "quote", "injection", "secret")
+
+
+class OperatorsReactor(SweepReactor):
+    """Consumes ``sweep.ticked`` of the models of operators.
+
+    Without ``chat``, or when it gives no answer, rules propose facts.
+    """
+
+    name: ClassVar[str] = "operators"
+    version: ClassVar[int] = 1
+    sweep: ClassVar[Sweep] = OPERATORS
+    needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, STANDINGS_PROJECTION, OPERATORS_PROJECTION)
+    of_agents: ClassVar[bool] = False
+    """Whether each agent has a card of its own of a person."""
+    uses_chat = True
+
+    async def work(self, tick: Tick) -> Swept:
+        """Look at each person with a new turn; counts facts proposed and refused, and profiles written.
+
+        Raises:
+            Unavailable: If the journal names people by another key.
+        """
+        counts = dict.fromkeys(
+            (
+                "people",
+                "below_threshold",
+                "no_consent",
+                "opted_out",
+                "unchanged",
+                "written",
+                "proposed",
+                "model_failed",
+            ),
+            0,
+        )
+        counts |= {f"refused_{why}": 0 for why in REFUSALS}
+        key = self._context.subject_key
+        if await asyncio.to_thread(key_in_use, self._views) not in (None, key_id(key)):
+            raise Unavailable(KEY_CHANGED, hint=KEY_CHANGED_FIX)
+        people = await asyncio.to_thread(people_of, self._views, tick, key, of_agents=self.of_agents)
+        for person in people[:PEOPLE_MAX]:
+            counts["people"] += 1
+            known = await asyncio.to_thread(known_of, self._views, tick, slug_of(person.hashed), person.agent_id)
+            if known.consent is not True:
+                counts["no_consent" if known.consent is None else "opted_out"] += 1
+                continue
+            if not is_eligible(person.messages, person.session_ms):
+                counts["below_threshold"] += 1
+                continue
+            facts = await self._facts(tick, person, known, counts)
+            if facts == known.facts:
+                counts["unchanged"] += 1
+                continue
+            await self._publish(tick, person, facts)
+            counts["written"] += 1
+        counts["people_left"] = max(0, len(people) - PEOPLE_MAX)
+        return Swept(counts)
+
+    async def _facts(
+        self, tick: Tick, person: Talker, known: KnownPerson, counts: dict[str, int]
+    ) -> tuple[StatedFact, ...]:
+        after = known.forgotten.get(ALL_KEYS, 0)
+        turns = await asyncio.to_thread(turns_of, self._views, tick, person, after)
+        proposed = await self._propose(tick, person, turns, counts)
+        outcomes = [stated(proposal, turns) for proposal in proposed]
+        counts["proposed"] += len(outcomes)
+        for why in outcomes:
+            if isinstance(why, str):
+                counts[f"refused_{why}"] += 1
+        new = sorted((fact for fact in outcomes if isinstance(fact, StatedFact)), key=lambda fact: fact.seq)
+        return merged(known.facts, remembered(new, known.forgotten))
+
+    async def _propose(
+        self, tick: Tick, person: Talker, turns: Sequence[OwnTurn], counts: dict[str, int]
+    ) -> list[Proposed]:
+        """The facts that the chat model proposes; those that rules find if there is no model or it fails."""
+        if self._chat is not None:
+            try:
+                answer = await self._chat.complete(
+                    tick.workspace_id, self.sweep.name, question(turns), Facts, crew_id=person.crew_id
+                )
+            except ChatError:
+                counts["model_failed"] += 1
+            else:
+                return answer.proposed()
+        return await asyncio.to_thread(lambda: list(proposed_facts(turns)))
+
+    async def _publish(self, tick: Tick, person: Talker, facts: tuple[StatedFact, ...]) -> None:
+        payload = OperatorProfileUpdated(
+            subject_hash=person.hashed,
+            agent_id=person.agent_id,
+            crew_id=person.crew_id,
+            facts=facts,
+            messages=person.messages,
+            model=None if self._chat is None else self._chat.model_id,
+        )
+        subject = f"card of agent {person.agent_id}" if person.agent_id is not None else "operator model"
+        fact = encode_control(
+            tick.workspace_id,
+            payload,
+            fact_id=derived_id(
+                self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{subject}/{person.hashed}"
+            ),
+            cause=tick.entry_id,
+            reactor=self.identity,
+            summary=f"{subject} of {slug_of(person.hashed)}: {', '.join(fact.key for fact in facts)}",
+            ts_ms=tick.due_ms,
+            crew_id=person.crew_id,
+            data_subject_id=person.user,
+            refs={"derived_from": list(dict.fromkeys([tick.entry_id, *(fact.entry_id for fact in facts)]))},
+        )
+        await self.publish(fact)
+
+
+REACTORS: Final = {"operators": OperatorsReactor.create}

@@ -1,0 +1,1 @@
+"""The palace: how drawers are filed, classified, compared and maintained."""

@@ -1,0 +1,250 @@
+"""Reads of the cold path of the palace: drawers that wait, their neighbours, and the knowledge graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...schemas.core.derived import FLOAT_BYTES
+from ...schemas.core.ports import ViewReader
+from ...schemas.core.timestamps import DAY_MS
+from ...schemas.documents.tables import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION
+from ...schemas.facts.rules import counted, is_single
+from ...schemas.facts.tables import FACTS, FACTS_PROJECTION, KG_ENTITIES
+from ...schemas.models.tables import VECTORS_PROJECTION
+from ...schemas.palace.events import DrawerState, PipelineTier
+from ...schemas.palace.rules import (
+    ACTIVE_MS,
+    CENTROID_DAYS,
+    CENTROID_LEAST,
+    CENTROID_MOST,
+    DECAY_AGE_DAYS,
+    DIARY,
+    Fading,
+    source_hash,
+)
+from ...schemas.palace.tables import (
+    ACTIVE_DRAWERS,
+    DRAWER_CENTROIDS,
+    DRAWER_USES,
+    DRAWERS,
+    DRAWERS_PROJECTION,
+    IMPORTANCE_NOW,
+    LIVE_DRAWER,
+    UPKEEP,
+)
+from ...schemas.relations.updates import Statement, update
+
+NEEDS: Final = (DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, VECTORS_PROJECTION, FACTS_PROJECTION)
+ENRICH_FROM: Final = 3.0
+"""Importance from which a drawer that no model classified gets its entities (contract of the palace, §4)."""
+SAME_SUBJECT: Final = 0.5
+"""Cosine that means "about the same thing" in the rule for updates: two facts of one subject and predicate are."""
+_VECTOR: Final = f"""LEFT JOIN {CHUNK_VECTORS} AS v ON v.workspace_id = drawer.workspace_id AND v.model = ?
+        AND v.text_hash = drawer.text_hash"""
+_WAITING: Final = f"""SELECT drawer.drawer_id, drawer.entry_id, content, memory_type, importance, pipeline_tier, state,
+        added_by, filed_ms, drawer.since_seq, coalesce(rejected, 0), coalesce(asked_alone, false),
+        coalesce(linked, false)
+    FROM {DRAWERS} AS drawer {UPKEEP}
+    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND drawer.entry_id IN (SELECT unnest(?))"""
+_PROCESSED: Final = f"""SELECT drawer.drawer_id, filed_ms, memory_type, coalesce(v.vector, ''),
+        if(v.vector IS NULL, content, '')
+    FROM {DRAWERS} AS drawer {_VECTOR}
+    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
+        AND coalesce(v.dim, 1) > 0 ORDER BY drawer.since_seq"""
+_TEXTS: Final = f"""SELECT drawer_id, content FROM {DRAWERS}
+    WHERE workspace_id = ? AND {LIVE_DRAWER} AND drawer_id IN (SELECT unnest(?))"""
+_RAW: Final = f"""SELECT drawer_id, entry_id FROM {DRAWERS}
+    WHERE workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.RAW}' AND drawer_id IN (SELECT unnest(?))"""
+_ENTITIES: Final = f"SELECT entity_id, name FROM {KG_ENTITIES} WHERE workspace_id = ? AND until_seq IS NULL"
+_FACTS: Final = f"""SELECT subject_id, predicate, object_id, fact_id, from_ms, asserted_by_type, source_drawer_id
+    FROM {FACTS} WHERE workspace_id = ? AND until_seq IS NULL AND valid_to IS NULL AND namespace = ''
+    ORDER BY asserted_seq"""
+_FACT_COUNT: Final = f"SELECT count(*) FROM {FACTS} WHERE workspace_id = ? AND until_seq IS NULL"
+_FADING: Final = f"""SELECT drawer.drawer_id, {IMPORTANCE_NOW}, coalesce(access_count, 0) FROM {DRAWERS} AS drawer {UPKEEP}
+    LEFT JOIN {DRAWER_USES} AS uses ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id
+    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
+        AND filed_ms < ?"""
+_LIVE: Final = f"SELECT count(*) FROM {DRAWERS} WHERE workspace_id = ? AND {LIVE_DRAWER}"
+_LABELLED: Final = f"""SELECT memory_type, drawer.drawer_id, v.vector FROM {DRAWERS} AS drawer {UPKEEP} {_VECTOR}
+    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}'
+        AND pipeline_tier = '{PipelineTier.LLM}' AND memory_type NOT IN ('', '{DIARY}') AND v.dim > 0 AND filed_ms >= ?
+    QUALIFY row_number() OVER (
+        PARTITION BY memory_type ORDER BY {IMPORTANCE_NOW} DESC, filed_ms DESC, drawer.drawer_id) <= {CENTROID_MOST}
+    ORDER BY memory_type, drawer.drawer_id"""
+_CENTROIDS: Final = f"SELECT memory_type, source_hash FROM {DRAWER_CENTROIDS} WHERE workspace_id = ? AND model = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A live drawer and its state in the cold path."""
+
+    drawer_id: str
+    entry_id: str
+    content: str
+    memory_type: str
+    importance: float
+    tier: str
+    state: str
+    added_by: str
+    filed_ms: int
+    since_seq: int
+    rejected: int
+    asked_alone: bool
+    linked: bool
+
+    @property
+    def text(self) -> str:
+        """What is embedded."""
+        return self.content
+
+    @property
+    def raw(self) -> bool:
+        """Whether its type is not decided."""
+        return self.state == DrawerState.RAW
+
+    @property
+    def to_enrich(self) -> bool:
+        """Whether its type is decided, so that a model has to find only its entities."""
+        decided = self.state == DrawerState.PROCESSED and self.tier != PipelineTier.LLM
+        return decided and not self.linked and self.importance >= ENRICH_FROM
+
+    @property
+    def to_compare(self) -> bool:
+        """Whether, once it is classified, it is compared with its neighbours."""
+        return self.state == DrawerState.PROCESSED and self.memory_type != DIARY
+
+    @property
+    def by_model(self) -> bool:
+        """Whether a model classified it, so that a model compares it, too."""
+        return self.tier == PipelineTier.LLM
+
+
+@dataclass(slots=True)
+class Neighbour:
+    """A processed drawer; ``text`` is empty if it has a vector."""
+
+    drawer_id: str
+    filed_ms: int
+    memory_type: str
+    vector: bytes
+    text: str
+
+
+Triple = tuple[str, str, str]
+"""Subject, predicate and object, entities by their ids."""
+
+
+class OpenFact(NamedTuple):
+    """A fact of the graph without an end; ``asserted_by`` is the type of its actor."""
+
+    fact_id: str
+    from_ms: int | None
+    asserted_by: str
+    drawer_id: str | None
+
+
+@dataclass(slots=True)
+class Graph:
+    """What decides whether a statement is new to the knowledge graph, and which facts it ends.
+
+    Attributes:
+        entities: Their names by their ids.
+    """
+
+    entities: dict[str, str]
+    open: dict[Triple, OpenFact]
+    facts: int
+
+    def rivals(self, triple: Triple, text: str) -> list[Triple]:
+        """The facts with another object of the same subject and predicate that a new one ends.
+
+        Args:
+            triple: The new fact.
+            text: The text that states it. If the predicate has several objects at a time, those end that the text says
+                hold no longer ("Postgres instead of MySQL").
+        """
+        subject, predicate, object_ = triple
+        others = [fact for fact in self.open if fact[:2] == (subject, predicate) and fact[2] != object_]
+        same = counted((subject, value) for subject, name, value in self.open if name == predicate) if others else {}
+        if is_single(predicate, same):
+            return others
+        return [fact for fact in others if self._retired(fact, text)]
+
+    def _retired(self, triple: Triple, text: str) -> bool:
+        subject, predicate, object_ = triple
+        stated = f"{self.entities.get(subject, '')} {predicate.replace('_', ' ')} {self.entities.get(object_, '')}"
+        update_ = update(Statement(text), Statement(stated), cosine=SAME_SUBJECT)
+        return update_ is not None and update_.retires
+
+
+@dataclass(frozen=True, slots=True)
+class Centroid:
+    """A type's mean vector, and the hash of the drawers that it is of."""
+
+    memory_type: str
+    vector: npt.NDArray[np.float32]
+    samples: int
+    source_hash: str
+
+
+def waiting_in(views: ViewReader, workspace_id: str, entry_ids: Sequence[str]) -> dict[str, Waiting]:
+    """The live drawers that these entries filed, by entry."""
+    return {row[1]: Waiting(*row) for row in views.rows(_WAITING, [workspace_id, list(entry_ids)])}
+
+
+def raw_entries_of(views: ViewReader, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, str]:
+    """The entries that filed raw drawers, by drawer."""
+    return dict(views.rows(_RAW, [workspace_id, list(drawer_ids)])) if drawer_ids else {}
+
+
+def neighbours_in(views: ViewReader, workspace_id: str, model: str) -> list[Neighbour]:
+    """The processed drawers, the one that changed last at the end; without those that the model rejects."""
+    return [Neighbour(*row) for row in views.rows(_PROCESSED, [model, workspace_id])]
+
+
+def texts_of(views: ViewReader, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, str]:
+    """The texts of live drawers."""
+    return dict(views.rows(_TEXTS, [workspace_id, list(drawer_ids)]))
+
+
+def graph_of(views: ViewReader, workspace_id: str) -> Graph:
+    """The knowledge graph of a workspace."""
+    facts = views.rows(_FACTS, [workspace_id])
+    entities = dict(views.rows(_ENTITIES, [workspace_id]))
+    [(count,)] = views.rows(_FACT_COUNT, [workspace_id])
+    return Graph(entities, {row[:3]: OpenFact(*row[3:]) for row in facts}, int(count))
+
+
+def fading_in(views: ViewReader, workspace_id: str, now_ms: int) -> tuple[list[Fading], int]:
+    """The processed drawers that are old enough to be pruned, and the number of live ones; none in a silent workspace."""
+    if not views.rows(ACTIVE_DRAWERS, [workspace_id, now_ms - ACTIVE_MS]):
+        return [], 0
+    before_ms = now_ms - DECAY_AGE_DAYS * DAY_MS
+    fading = [Fading(row[0], float(row[1]), int(row[2])) for row in views.rows(_FADING, [workspace_id, before_ms])]
+    return fading, int(views.rows(_LIVE, [workspace_id])[0][0])
+
+
+def new_centroids(views: ViewReader, workspace_id: str, model: str, now_ms: int) -> list[Centroid]:
+    """The centroids of types with enough drawers that a model classified, if these drawers changed since the last time."""
+    known = {row[0]: row[1] for row in views.rows(_CENTROIDS, [workspace_id, model])}
+    labelled: dict[str, list[tuple[str, bytes]]] = {}
+    for memory_type, drawer_id, vector in views.rows(_LABELLED, [model, workspace_id, now_ms - CENTROID_DAYS * DAY_MS]):
+        labelled.setdefault(memory_type, []).append((drawer_id, vector))
+    centroids = []
+    for memory_type, drawers in labelled.items():
+        content_hash = source_hash([drawer_id for drawer_id, _ in drawers])
+        if len(drawers) >= CENTROID_LEAST and known.get(memory_type) != content_hash:
+            mean = matrix_of([vector for _, vector in drawers]).mean(axis=0, dtype=np.float64).astype("<f4")
+            centroids.append(Centroid(memory_type, mean, len(drawers), content_hash))
+    return centroids
+
+
+def matrix_of(vectors: Sequence[bytes]) -> npt.NDArray[np.float32]:
+    """Vectors as (n, d) float32."""
+    width = len(vectors[0]) // FLOAT_BYTES if vectors else 0
+    return np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), width)

@@ -1,0 +1,429 @@
+"""Files exchanges that have ended as drawers: chunks, types, vectors, comparison with live drawers, events.
+
+Invariant: a chunk's vector is published before its ``drawer.filed``; both ids follow from their cause, so filing again after
+a crash adds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+from nats.errors import Error as NatsError
+from pydantic_core import from_json
+
+from ...schemas.access.events import WorkspaceConfigured
+from ...schemas.access.tables import NUDGES_PROJECTION, WORKSPACE_SETTINGS
+from ...schemas.core.derived import FLOAT_BYTES, OutgoingMessage
+from ...schemas.core.errors import BrokerError, EmbedderError
+from ...schemas.core.ids import derived_id, hash64
+from ...schemas.core.ports import Embedder, Published, ViewReader
+from ...schemas.documents.tables import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION
+from ...schemas.entries.rules import AGENT_RESPONSE, USER_MESSAGE
+from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
+from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
+from ...schemas.palace.events import MOST_DRAWERS, DrawerFiled
+from ...schemas.palace.exchanges import (
+    SAME_COSINE,
+    WING,
+    Exchange,
+    ExchangeChunk,
+    ExchangeTurn,
+    Thresholds,
+    chunk_of,
+    filed_chunks,
+    may_answer,
+)
+from ...schemas.palace.rules import drawer_id
+from ...schemas.palace.tables import DRAWER_CENTROIDS, DRAWERS, DRAWERS_PROJECTION, LIVE_DRAWER
+from ...schemas.text.marks import Marks, agree, marks_by_kind
+from ..models.chunks_reactor import vector_fact
+from ..models.embed_batch import Embedded, embed_in_pieces
+from ..models.index_rows import known
+from ..reacting.control_facts import encode_control
+from .classify_reads import texts_of
+
+# Reads of the hot path of the palace: turns of conversations, and drawers with their vectors.
+
+
+NEEDS: Final = (
+    ENTRIES_PROJECTION,
+    DRAWERS_PROJECTION,
+    CHUNK_VECTORS_PROJECTION,
+    VECTORS_PROJECTION,
+    NUDGES_PROJECTION,
+)
+LOOK_BACK_MS: Final = 3_600_000
+"""How far before a turn the exchange is looked for that it ends; a longer one comes by its own first turn."""
+_SESSION: Final = "coalesce(agent_id, '') || '/' || coalesce(trace_id, run_id, '')"
+_TURN: Final = f"seq, id, {_SESSION} AS session, entry_type, agent_id, summary, payload, published_ms, ts_ms"
+_OF_TYPE: Final = f"workspace_id = $workspace AND entry_type IN ('{USER_MESSAGE}', '{AGENT_RESPONSE}')"
+_AROUND: Final = f"""WITH taken AS (SELECT {_SESSION} AS session, published_ms FROM {ENTRIES}
+        WHERE {_OF_TYPE} AND seq IN (SELECT unnest($seqs::UBIGINT[])))
+    SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND {_SESSION} IN (SELECT session FROM taken)
+        AND published_ms >= (SELECT min(published_ms) FROM taken) - {LOOK_BACK_MS} ORDER BY seq"""
+_SINCE: Final = f"SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND seq >= $since ORDER BY seq"
+_SETTINGS: Final = f"SELECT workspace_id, settings FROM {WORKSPACE_SETTINGS}"
+_BETWEEN: Final = f"SELECT seq FROM {ENTRIES} WHERE {_OF_TYPE} AND seq > $after AND seq <= $until"
+_CENTROIDS: Final = f"SELECT memory_type, vector FROM {DRAWER_CENTROIDS} WHERE workspace_id = ? AND model = ?"
+_DRAWERS: Final = f"""SELECT drawer_id, entry_id, d.text_hash, {LIVE_DRAWER} AS live, v.vector FROM {DRAWERS} d
+    LEFT JOIN {CHUNK_VECTORS} v ON v.workspace_id = d.workspace_id AND v.model = $model AND v.text_hash = d.text_hash
+        AND v.dim > 0
+    WHERE d.workspace_id = $workspace"""
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """The drawers of a workspace.
+
+    Attributes:
+        entries: Ids of the entries that filed one, removed ones included.
+        live: Ids of live drawers.
+        texts: Hashes of the texts of live drawers.
+        vectors: (n, d) float32 of live drawers, L2-normalised; None without any.
+        embedded: Ids of the drawers of ``vectors``, in order.
+    """
+
+    entries: frozenset[str]
+    live: frozenset[str]
+    texts: frozenset[int]
+    vectors: npt.NDArray[np.float32] | None
+    embedded: tuple[str, ...] = ()
+
+
+def filing_chat(views: ViewReader) -> frozenset[str]:
+    """The workspaces that have chosen that their conversations are filed."""
+    rows = views.rows(_SETTINGS)
+    return frozenset(
+        name
+        for name, settings in rows
+        if WorkspaceConfigured(settings=json.loads(settings)).chosen.palace_ingest is True
+    )
+
+
+def turns_around(views: ViewReader, workspace_id: str, seqs: Sequence[int], quiet_ms: int) -> list[list[ExchangeTurn]]:
+    """The turns of the sessions that some turns belong to, by session, from an hour before the first of them.
+
+    Turns that may belong to an exchange that began earlier are left out.
+    """
+    rows = views.rows(_AROUND, {"workspace": workspace_id, "seqs": list(seqs)})
+    sessions = _by_session(rows)
+    asked = set(seqs)
+    taken = [turn.published_ms for turns in sessions for turn in turns if turn.seq in asked]
+    begin = min(taken, default=0) - LOOK_BACK_MS
+    return [turns[_first_whole(turns, begin, quiet_ms) :] for turns in sessions]
+
+
+def seqs_of_turns(views: ViewReader, workspace_id: str, after: int, until: int) -> list[int]:
+    """The sequences of the turns of a workspace behind one sequence, up to another."""
+    rows = views.rows(_BETWEEN, {"workspace": workspace_id, "after": after, "until": until})
+    return [int(seq) for (seq,) in rows]
+
+
+def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[ExchangeTurn]]:
+    """The turns of a workspace from a sequence on, by session."""
+    return _by_session(views.rows(_SINCE, {"workspace": workspace_id, "since": seq}))
+
+
+def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
+    """The drawers of a workspace, with the vectors of a model."""
+    drawers = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
+    live = drawers.filter(drawers["live"])
+    with_vector = live.filter(live["vector"].is_valid())
+    vectors = with_vector["vector"].combine_chunks()
+    return Filed(
+        frozenset(drawers["entry_id"].to_pylist()),
+        frozenset(live["drawer_id"].to_pylist()),
+        frozenset(live["text_hash"].to_pylist()),
+        np.frombuffer(b"".join(vectors.to_pylist()), "<f4").reshape(len(vectors), -1) if len(vectors) else None,
+        tuple(with_vector["drawer_id"].to_pylist()),
+    )
+
+
+def centroids_in(views: ViewReader, workspace_id: str, model: str) -> dict[str, npt.NDArray[np.float32]]:
+    """The centroids of a workspace, L2-normalised, by type."""
+    rows = views.rows(_CENTROIDS, [workspace_id, model])
+    return {row[0]: _unit(np.frombuffer(row[1], "<f4")) for row in rows}
+
+
+def _unit(vector: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return (vector / max(float(np.linalg.norm(vector)), 1e-12)).astype(np.float32)
+
+
+def _first_whole(turns: Sequence[ExchangeTurn], begin_ms: int, quiet_ms: int) -> int:
+    """The first turn that certainly begins an exchange."""
+    for at, turn in enumerate(turns):
+        before_ms = turns[at - 1].published_ms if at else begin_ms
+        if (turn.is_user and not may_answer(turn)) or turn.published_ms - before_ms > quiet_ms:
+            return at
+    return len(turns)
+
+
+def _by_session(rows: Sequence[tuple[Any, ...]]) -> list[list[ExchangeTurn]]:
+    sessions: dict[str, list[ExchangeTurn]] = {}
+    for seq, entry_id, session, entry_type, agent_id, summary, payload, published_ms, ts_ms in rows:
+        said = from_json(payload)
+        text, kind = said.get("text"), said.get("kind")
+        turn = ExchangeTurn(
+            int(seq),
+            entry_id,
+            session,
+            entry_type,
+            agent_id or "",
+            text if isinstance(text, str) and text else summary,
+            kind if isinstance(kind, str) else "",
+            int(published_ms),
+            int(ts_ms),
+        )
+        sessions.setdefault(session, []).append(turn)
+    return list(sessions.values())
+
+
+ADDED_BY: Final = "auto-ingest"
+_NAME: Final = "palace_ingest"
+_VERSION: Final = 1
+_SESSION_CHARS: Final = 512
+_SOURCES: Final = 50
+"""Turns of an exchange that its drawers name."""
+BLOCK: Final = 1_024
+"""Drawers whose cosines are computed at once."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A chunk of an exchange that is being filed."""
+
+    exchange: Exchange
+    chunk: ExchangeChunk
+    drawer_id: str
+    entry_id: str
+    text_hash: int
+    vector: bytes = b""
+
+    @property
+    def text(self) -> str:
+        """What is embedded."""
+        return self.chunk.text
+
+
+class _FiledDrawers:
+    """The filed drawers and the pieces that are added.
+
+    Cosines are computed for all pieces together, which reads the vectors of the drawers once.
+
+    Args:
+        filed: The drawers.
+        pieces: The chunks to file.
+        contents: The texts of drawers by id; called once, with those that are near a piece.
+    """
+
+    def __init__(
+        self, filed: Filed, pieces: Sequence[_Piece], contents: Callable[[Sequence[str]], Mapping[str, str]]
+    ) -> None:
+        self._filed = filed
+        self._pieces = pieces
+        self._ids: set[str] = set()
+        self._texts: set[int] = set()
+        self._added: list[int] = []
+        width = max((len(piece.vector) for piece in pieces), default=0) // FLOAT_BYTES
+        vectors = np.zeros((len(pieces), width), np.float32)  # a piece without a vector has a cosine of 0 with all
+        for at, piece in enumerate(pieces):
+            if piece.vector:
+                vectors[at] = np.frombuffer(piece.vector, "<f4")
+        self._among = vectors @ vectors.T
+        self._near: list[list[str]] = [[] for _ in pieces]
+        if filed.vectors is not None and filed.vectors.shape[1] == width:
+            for begin in range(0, len(filed.vectors), BLOCK):
+                cosines = filed.vectors[begin : begin + BLOCK] @ vectors.T
+                for row, at in np.argwhere(cosines > SAME_COSINE).tolist():
+                    self._near[at].append(filed.embedded[begin + row])
+        self._contents = contents(sorted({drawer_id for near in self._near for drawer_id in near}))
+        self._marks: dict[str, Marks] = {}
+
+    def has(self, at: int) -> bool:
+        """Whether a live drawer has the text of the piece at a position, or nearly the same text.
+
+        A text with other numbers, dates, names or negations says something else, however near its vector is.
+        """
+        piece = self._pieces[at]
+        if piece.drawer_id in self._filed.live or piece.drawer_id in self._ids:
+            return True
+        if piece.text_hash in self._filed.texts or piece.text_hash in self._texts:
+            return True
+        near = [self._contents[drawer_id] for drawer_id in self._near[at] if drawer_id in self._contents]
+        near += [self._pieces[index].text for index in self._added if self._among[at, index] > SAME_COSINE]
+        return any(agree(self._marks_of(piece.text), self._marks_of(text)) for text in near)
+
+    def _marks_of(self, text: str) -> Marks:
+        marks = self._marks.get(text)
+        if marks is None:
+            marks = self._marks[text] = marks_by_kind(text)
+        return marks
+
+    def choose(self, counts: Counter[str]) -> list[_Piece]:
+        """The pieces to file; takes milliseconds for each piece that is near thousands of drawers."""
+        chosen: list[_Piece] = []
+        for at, piece in enumerate(self._pieces):
+            if self.has(at):
+                counts["duplicates"] += 1
+            elif self.full:
+                counts["put_off"] += 1
+            else:
+                self.add(at)
+                chosen.append(piece)
+        return chosen
+
+    def add(self, at: int) -> None:
+        """Count the piece at a position as filed."""
+        self._ids.add(self._pieces[at].drawer_id)
+        self._texts.add(self._pieces[at].text_hash)
+        self._added.append(at)
+
+    @property
+    def full(self) -> bool:
+        """Whether the palace has as many drawers as it may have."""
+        return len(self._filed.live) + len(self._ids) >= MOST_DRAWERS
+
+
+class Filing:
+    """Files exchanges.
+
+    Args:
+        views: Where drawers are read.
+        publish: Publishes a fact; returns after the ack.
+        embedder_for: What runs a model, None if nothing does.
+        thresholds: Confidences that decide how a type is found.
+        reactor: ``name@version``.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        publish: Callable[[OutgoingMessage], Awaitable[Published]],
+        embedder_for: Callable[[str], Embedder | None],
+        thresholds: Thresholds,
+        reactor: str,
+    ) -> None:
+        self._views = views
+        self._publish = publish
+        self._embedder_for = embedder_for
+        self._thresholds = thresholds
+        self._reactor = reactor
+
+    async def file(self, workspace_id: str, exchanges: Sequence[Exchange]) -> Counter[str]:
+        """File exchanges; the views have reached what was filed before. Returns counts.
+
+        Raises:
+            BrokerUnavailable: If an event was not acked; it is safe to file all of them again.
+        """
+        counts: Counter[str] = Counter(completed=len(exchanges))
+        model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
+        filed = await asyncio.to_thread(filed_in, self._views, workspace_id, model)
+        pieces_of = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
+        counts["noise"] = sum(not pieces for pieces in pieces_of)
+        fresh = [piece for pieces in pieces_of for piece in pieces if piece.entry_id not in filed.entries]
+        generation = await self._embed(workspace_id, model, fresh)
+        if model is not None:
+            centroids = await asyncio.to_thread(centroids_in, self._views, workspace_id, model)
+            for piece in fresh:
+                self._ask_centroids(piece, centroids)
+        contents = partial(texts_of, self._views, workspace_id)
+        live = await asyncio.to_thread(_FiledDrawers, filed, fresh, contents)
+        chosen = await asyncio.to_thread(live.choose, counts)  # the event loop has other work meanwhile
+        counts["filed"] = len(chosen)
+        counts["without_vector"] = sum(not piece.vector for piece in chosen)
+        if counts["put_off"]:
+            _log.warning("palace.full", workspace=workspace_id, put_off=counts["put_off"])
+        work = [self._file(workspace_id, model, generation, piece) for piece in chosen]
+        for piece, error in zip(chosen, await asyncio.gather(*work, return_exceptions=True), strict=True):
+            if isinstance(error, BrokerError | NatsError) or not isinstance(error, Exception | None):
+                raise error
+            if error is not None:  # a fault about one chunk stops no other
+                _log.error("palace.not_filed", drawer=piece.drawer_id, error=type(error).__name__)
+                counts["faults"] += 1
+                counts["filed"] -= 1
+        return counts
+
+    def _pieces(self, workspace_id: str, exchanges: Sequence[Exchange]) -> list[list[_Piece]]:
+        return [
+            [self._piece(workspace_id, exchange, chunk) for chunk in filed_chunks(text, self._thresholds)]
+            if (text := exchange.text) is not None
+            else []
+            for exchange in exchanges
+        ]
+
+    def _piece(self, workspace_id: str, exchange: Exchange, chunk: ExchangeChunk) -> _Piece:
+        name = drawer_id(WING, chunk.room, chunk.text)
+        cause = f"{workspace_id}/{exchange.head.entry_id}"
+        text_hash = hash64(chunk.text)
+        return _Piece(exchange, chunk, name, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
+
+    def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
+        """Take the type of the nearest centroid if the word lists are not certain."""
+        if not piece.vector or not self._thresholds.low <= piece.chunk.classified.confidence < self._thresholds.high:
+            return
+        vector = np.frombuffer(piece.vector, "<f4")
+        cosines = {
+            name: float(centroid @ vector) for name, centroid in centroids.items() if centroid.shape == vector.shape
+        }
+        if cosines:
+            nearest = max(cosines.items(), key=lambda item: (item[1], item[0]))
+            piece.chunk = chunk_of(piece.chunk.text, piece.chunk.classified, self._thresholds, nearest)
+            piece.drawer_id = drawer_id(WING, piece.chunk.room, piece.chunk.text)
+
+    async def _embed(self, workspace_id: str, model: str | None, pieces: Sequence[_Piece]) -> int:
+        """Give pieces their vectors, as far as there is a model; returns its generation."""
+        embedder = self._embedder_for(model) if model is not None else None
+        if model is None or embedder is None or not pieces:
+            return 0
+        generation, dim = await asyncio.to_thread(known, self._views, model)
+        try:
+            async for part in embed_in_pieces(embedder, pieces, dim):
+                if isinstance(part, Embedded):
+                    for piece, vector in zip(part.candidates, part.vectors, strict=True):
+                        piece.vector = vector
+        except EmbedderError as error:  # they are filed without vectors, which embed_chunks adds
+            _log.warning("palace.not_embedded", workspace=workspace_id, error=type(error).__name__)
+        return generation
+
+    async def _file(self, workspace_id: str, model: str | None, generation: int, piece: _Piece) -> None:
+        exchange, chunk, head = piece.exchange, piece.chunk, piece.exchange.head
+        if piece.vector and model is not None:
+            fact = vector_fact(
+                workspace_id, model, generation, piece.text_hash, piece.vector, piece.entry_id, self._reactor
+            )
+            await self._publish(fact)
+        filed = DrawerFiled(
+            drawer_id=piece.drawer_id,
+            wing=WING,
+            room=chunk.room,
+            content=chunk.text,
+            memory_type=chunk.memory_type,
+            importance=chunk.importance,
+            added_by=ADDED_BY,
+            added_by_agent=next((turn.agent_id for turn in exchange.turns if turn.agent_id), ""),
+            conversation=head.session[:_SESSION_CHARS],
+            pipeline_tier=chunk.tier,
+            state=chunk.state,
+            filed_ms=exchange.said_ms,
+        )
+        await self._publish(
+            encode_control(
+                workspace_id,
+                filed,
+                fact_id=piece.entry_id,
+                cause=head.entry_id,
+                reactor=self._reactor,
+                summary=f"An exchange is filed as {piece.drawer_id}",
+                refs={"source_entry_ids": [turn.entry_id for turn in exchange.turns][:_SOURCES]},
+            )
+        )

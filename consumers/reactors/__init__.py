@@ -1,1 +1,0 @@
-"""One reactor a file; discovery registers it."""

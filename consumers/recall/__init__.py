@@ -1,0 +1,1 @@
+"""Receipts of what recall showed."""

@@ -1,0 +1,89 @@
+"""``memory_receipts``: what recalls showed to whom, and what of it reached a prompt.
+
+Invariants: one row a recall that was recorded; the first use of a receipt counts, later ones change nothing. The text of
+a query is in this table and in its entry, nowhere else. A search that found only documents is not a recall.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import islice, zip_longest
+from typing import ClassVar
+
+from ...schemas.core.envelope import EntryRecorded
+from ...schemas.core.ids import name_key
+from ...schemas.core.table import Tables
+from ...schemas.recall.events import MemoryReferenced, MemorySearched
+from ...schemas.recall.tables import RECEIPTS, RECEIPTS_PROJECTION, ReceiptRow
+from ..folds.payloads import decisions
+from ..projection import Batch, FoldTransaction
+
+
+class ReceiptsProjection:
+    """Folds ``memory.searched`` and ``memory.referenced``."""
+
+    name: ClassVar = RECEIPTS_PROJECTION
+    version: ClassVar = 1
+    tables: ClassVar[Tables] = (RECEIPTS,)
+    folds: ClassVar = (MemorySearched, MemoryReferenced)
+
+    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
+        """Add receipts, and note their first uses."""
+        searches = decisions(batch, MemorySearched)
+        recalls = (_receipt(event, shown) for event, shown in searches if shown.hit_ids or not shown.chunks)
+        added = {row.key: row for row in recalls}
+        uses: dict[int, tuple[str, MemoryReferenced, int]] = {}
+        for event, use in decisions(batch, MemoryReferenced):
+            if use.receipt is not None:
+                key = name_key((event.workspace_id, use.receipt))
+                uses.setdefault(key, (use.receipt, use, event.ts_ms))
+        former = tx.find(RECEIPTS, [key for key in uses if key not in added]) if uses else []
+        found = {row.key: row for row in former} | added
+        for key, (receipt, use, ts_ms) in uses.items():
+            row = found.get(key)
+            if row is not None and row.receipt == receipt and row.used is None:
+                found[key] = row._replace(used=_json([one.entry_id for one in use.entries]), used_ms=ts_ms)
+        if found:
+            tx.replace(RECEIPTS, list(found.values()), former)
+
+
+def _receipt(event: EntryRecorded, shown: MemorySearched) -> ReceiptRow:
+    return ReceiptRow(
+        key=name_key((event.workspace_id, event.entry.id)),
+        workspace_id=event.workspace_id,
+        receipt=event.entry.id,
+        ts_ms=event.ts_ms,
+        published_ms=event.published_ms,
+        asked_by=shown.asked_by,
+        agent_id=event.entry.agent_id,
+        crew_id=event.entry.crew_id,
+        scope=shown.scope,
+        of_agent_id=shown.agent_id,
+        of_crew_id=shown.crew_id,
+        query=shown.query,
+        recipe=shown.recipe,
+        model=shown.model,
+        mode=shown.mode,
+        floor=shown.floor,
+        mean_cosine=shown.mean_cosine,
+        hits=_json(
+            [
+                {"entry_id": entry_id, "score": score, "confidence": confidence}
+                for entry_id, score, confidence in islice(
+                    zip_longest(shown.hit_ids, shown.scores, shown.confidences), len(shown.hit_ids)
+                )
+            ]
+        ),
+        rendered=shown.rendered is not None,
+        used=None if shown.rendered is None else _json(shown.rendered),
+        used_ms=None if shown.rendered is None else event.ts_ms,
+        seq=event.seq,
+    )
+
+
+def _json(value: Sequence[object]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+PROJECTION = ReceiptsProjection

@@ -1,0 +1,1 @@
+"""Relations between entries: how links, updates and contradictions are found and folded."""

@@ -1,0 +1,1 @@
+"""Which entries count, and how much, as views."""

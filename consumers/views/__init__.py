@@ -1,1 +1,0 @@
-"""One projection a file: its tables and its fold; discovery registers it."""

@@ -1,0 +1,1 @@
+"""What reaches a prompt: the assembler, budgets, memory blocks, nudges."""

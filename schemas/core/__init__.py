@@ -1,0 +1,1 @@
+"""What every family is made of: entries, ids, subjects, operations, tables, errors, settings, ports."""

@@ -1,0 +1,162 @@
+"""The declaration of an operation, from which routes, OpenAPI, commands and client methods are made.
+
+Invariant: an operation holds no code; ``services.desk`` binds it to its handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+
+from .entry import WorkspaceId
+
+MAX_SEQ = 2**63 - 1
+"""The largest stream sequence that is accepted; DuckDB stores them as BIGINT."""
+
+
+class Answer(BaseModel):
+    """Base class of every answer. Answers may gain fields; readers ignore fields that they do not know."""
+
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore")
+
+
+class Access(StrEnum):
+    """Which tokens may call the operation."""
+
+    EVERY_TOKEN = "every token"
+    LEADER = "OWNER, ADMIN or LEAD"
+    ADMINISTRATOR = "OWNER or ADMIN"
+    NODE_OWNER = "OWNER of all workspaces"
+
+
+class Effect(StrEnum):
+    """What the operation does to the journal.
+
+    ``reads``: fields are sent in the query string unless the route is a POST. ``creates``: the status is 201.
+    ``starts``: the work goes on after the answer, the status is 202.
+    """
+
+    READS = "reads"
+    CHANGES = "changes"
+    CREATES = "creates"
+    STARTS = "starts"
+    DESTROYS = "destroys"
+
+
+def _null_is_absent(schema: dict[str, Any]) -> None:
+    for field in schema.get("properties", {}).values():
+        if "default" in field and isinstance(field.get("type"), str):
+            field["type"] = [field["type"], "null"]
+
+
+class Request(BaseModel):
+    """Base class of every request. ``null`` in an optional field means that the field is absent."""
+
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", json_schema_extra=_null_is_absent)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_null(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        fields = cls.model_fields
+        return {k: v for k, v in data.items() if v is not None or k not in fields or fields[k].is_required()}
+
+
+Workspace = Annotated[
+    WorkspaceId | None,
+    Field(description="The workspace, for a token of all workspaces; `default` if absent."),
+]
+"""Field ``workspace_id`` of a request."""
+MinSeq = Annotated[
+    Annotated[StrictInt, Field(ge=0, le=MAX_SEQ)] | None,
+    Field(
+        description="Wait until the views have reached this sequence, so that the answer includes your own writes.",
+        json_schema_extra={"x-fix": "send the seq that an append returned, an integer from 0"},
+    ),
+]
+"""Field ``min_seq`` of a request."""
+
+Visible = Annotated[
+    bool,
+    Field(description="False if the change is stored and the views do not show it yet: pass `seq` as `min_seq`."),
+]
+"""Field ``visible`` of the answer to a decision."""
+
+Q = TypeVar("Q", bound=Request)
+A = TypeVar("A", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Generic[Q, A]):
+    """A request that the service answers.
+
+    Attributes:
+        name: Unique name; also the name of the client's method.
+        request: Model of the request. Its docstring is the help text everywhere; the first line is the summary.
+        route: Method and path, ``POST /v1/journal/{entry_id}/priority``; names in braces are fields.
+        views: Projections that must have reached ``min_seq`` before the handler runs; empty if the handler waits
+            itself.
+        errors: HTTP status codes in addition to those of every operation.
+        command: Name of the command, ``dlq list``; None if absent or written by hand.
+        repeatable: Whether a client may repeat the request if the answer was lost.
+        needs_journal: What it does, for the refusal in a workspace that keeps its documents elsewhere than in the
+            journal; empty if every document store can answer.
+    """
+
+    name: str
+    request: type[Q]
+    answer: type[A]
+    route: str
+    effect: Effect
+    access: Access = Access.EVERY_TOKEN
+    views: tuple[str, ...] = ()
+    errors: tuple[int, ...] = ()
+    command: str | None = None
+    repeatable: bool = True
+    needs_journal: str = ""
+
+    @property
+    def method(self) -> str:
+        """GET, POST, PUT or DELETE."""
+        return self.route.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """The path, with fields in braces."""
+        return self.route.partition(" ")[2]
+
+    @property
+    def path_fields(self) -> tuple[str, ...]:
+        """The fields in the path."""
+        return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
+
+    @property
+    def has_body(self) -> bool:
+        """Whether fields outside the path are sent as a JSON body."""
+        return self.method in ("POST", "PUT")
+
+    @property
+    def summary(self) -> str:
+        """The first line of the help text, without its full stop."""
+        return (self.request.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+
+
+def plain_types(annotation: Any) -> list[Any]:
+    """The member types of a union, without ``Annotated``."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return plain_types(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return [kind for part in get_args(annotation) for kind in plain_types(part)]
+    return [annotation]
+
+
+def is_switch(annotation: Any) -> bool:
+    """Whether a field is on, off or absent."""
+    return set(plain_types(annotation)) == {bool, NoneType}

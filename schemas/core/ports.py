@@ -1,0 +1,243 @@
+"""Protocols between services and consumers, which only the composition root imports together.
+
+Invariant: vectors cross a port as bytes (little-endian float32, L2-normalised, ``4 * dim`` long).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from .envelope import DocumentWritten, EntryRecorded, VectorDerived
+
+R = TypeVar("R")
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """A model that turns text into vectors."""
+
+    @property
+    def model_id(self) -> str:
+        """Name of the model, ``[A-Za-z0-9._:/-]{1,96}``; vectors of different models are never compared."""
+        ...
+
+    @property
+    def dim(self) -> int | None:
+        """Dimensions; None before the model's first answer."""
+        ...
+
+    async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
+        """One vector per text, in order.
+
+        Raises:
+            EmbedderError: A subclass that says what failed.
+        """
+        ...
+
+    async def embed_query(self, text: str) -> bytes:
+        """The vector of a query; some models use another prefix for queries.
+
+        Raises:
+            EmbedderError: One of its subclasses.
+        """
+        ...
+
+    async def probe(self) -> None:
+        """Test the model with a short text.
+
+        Raises:
+            EmbedderError: A subclass that says what failed.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close connections and stop threads."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBits:
+    """The word pieces of a text in context, one bit per dimension.
+
+    Attributes:
+        quantiser: Version of ``rules/token_bits`` that made them.
+        bits: ``dim / 8`` bytes per word piece that counts, in the order of the text.
+        dim: Bits per word piece.
+        first_passage: How many word pieces belong to the first passage; the others belong to the second.
+    """
+
+    quantiser: int
+    bits: bytes
+    dim: int
+    first_passage: int
+
+
+@runtime_checkable
+class TokenEmbedder(Protocol):
+    """An embedder that also computes token bits in the same pass, or None for a text without them."""
+
+    @property
+    def token_quantiser(self) -> int | None:
+        """The quantiser of its token bits; None if it computes none."""
+        ...
+
+    async def embed_documents_tokens(self, texts: Sequence[str]) -> Sequence[tuple[bytes, TokenBits | None]]:
+        """Vector and token bits of each text, in order; errors as in ``Embedder.embed_documents``."""
+        ...
+
+    async def embed_query_tokens(self, text: str) -> tuple[bytes, TokenBits | None]:
+        """Vector and token bits of a query."""
+        ...
+
+
+@dataclass(slots=True)
+class TableChanges:
+    """The changes of one commit to a table, so that hot indexes follow it without a query.
+
+    Attributes:
+        written: Columns of the rows that were appended or that replaced rows with the same key.
+        removed: Rows with these values in these columns were deleted.
+        rewritten: Workspaces with so many changed rows that their rows are read again.
+    """
+
+    written: list[Mapping[str, Any]] = field(default_factory=list)
+    removed: list[Mapping[str, Any]] = field(default_factory=list)
+    rewritten: set[str] = field(default_factory=set)
+
+    def rows(self, row: type[R]) -> Iterator[R]:
+        """The rows that were written, if the fold wrote rows and not columns."""
+        names: tuple[str, ...] = row._fields  # type: ignore[attr-defined] # a NamedTuple
+        for columns in self.written:
+            yield from map(row._make, zip(*(columns[name] for name in names), strict=True))  # type: ignore[attr-defined]
+
+
+Changes = dict[str, TableChanges]
+"""The changes by table."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """A committed transaction: sequences ``first_seq`` to ``last_seq``, folded by ``projections``.
+
+    Attributes:
+        first_seq: First stream sequence covered.
+        last_seq: Last stream sequence covered.
+        entries: Admitted entries among them.
+        projections: Names of the projections that committed.
+        changes: Table → its changes.
+        documents: Writes of documents among them, repeats included.
+    """
+
+    first_seq: int
+    last_seq: int
+    entries: Sequence[EntryRecorded]
+    projections: frozenset[str]
+    changes: Mapping[str, TableChanges] = field(default_factory=dict)
+    documents: Sequence[DocumentWritten] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SimilarEntry:
+    """An entry similar to another one: id, sequence and cosine."""
+
+    entry_id: str
+    seq: int
+    cosine: float
+
+
+class SimilarReader(Protocol):
+    """Finds the most similar earlier entries, for the link reactor."""
+
+    async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
+        """The best ``k`` earlier entries with a cosine of at least ``threshold``.
+
+        Compares vectors of earlier facts with the same workspace, crew (or none), model and length.
+        Order: cosine descending, then newer, then id. Waits until the views have reached the fact.
+
+        Raises:
+            ViewsBehind: If the views do not reach it in time.
+        """
+        ...
+
+
+@runtime_checkable
+class ViewReader(Protocol):
+    """Read access to the DuckDB views. Blocking; each calling thread has its own cursor."""
+
+    def rows(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a parametrised query; a mapping fills ``$name``, a sequence ``?`` or ``$1``."""
+        ...
+
+    def columns(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """The result as a ``pyarrow.Table`` (one copy, no Python objects)."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Incremented when the file is replaced (rebuild, erasure); caches of another generation are invalid."""
+        ...
+
+    def view_seq(self, *projections: str) -> int:
+        """The lowest committed checkpoint of these projections, or of all if none is given."""
+        ...
+
+    async def wait_for(self, seq: int, timeout_s: float, *projections: str) -> int:
+        """Wait until these projections have committed ``seq``.
+
+        Returns:
+            The lowest checkpoint reached.
+
+        Raises:
+            ViewsBehind: After ``timeout_s`` seconds.
+        """
+        ...
+
+    def views_folding(self, kind: type) -> tuple[str, ...]:
+        """Projections that declare to fold a payload or event class; what a caller of ``wait_for`` waits for."""
+        ...
+
+    def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
+        """Call ``listener`` on the event loop after every commit, in order; returns a function that unsubscribes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Sequence and content hash of the first entry with an id."""
+
+    seq: int
+    content: bytes
+
+
+class IdentityReader(Protocol):
+    """Looks up the first entry of each (workspace, id) that the views have folded."""
+
+    def find(self, workspace_id: str, entry_id: str) -> Identity | None:
+        """The first entry with this id, or None. In memory, does not block."""
+        ...
+
+    def find_all(self, wanted: Sequence[tuple[str, str]]) -> list[Identity | None]:
+        """``find`` for many workspaces and ids at once."""
+        ...
+
+
+@dataclass(slots=True)  # not frozen: freezing triples the cost, which every append pays
+class Published:
+    """The broker's ack of one message."""
+
+    seq: int
+    duplicate: bool
+
+
+class Publisher(Protocol):
+    """Publishes to JOURNAL and returns after the ack."""
+
+    async def publish(self, subject: str, body: bytes, headers: Mapping[str, str]) -> Published:
+        """Publish one message; retried with the same ``Nats-Msg-Id`` until acked or out of time.
+
+        Raises:
+            BrokerUnavailable: If no ack came in time.
+        """
+        ...

@@ -1,0 +1,141 @@
+"""The caller of a request: what its token is bound to.
+
+Invariant: workspace, crew, agent and role come from the token, never from a body alone (DESIGN §3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from .entry import Id, WorkspaceId
+from .errors import InvalidQuery, NotAllowed
+from .grants import MAX_GRANTS, Speaker, TypePattern
+from .ids import is_workspace
+from .limits import DEFAULT_WORKSPACE
+
+BCRYPT_HASH: Final = r"^\$2[aby]\$\d{2}\$[./A-Za-z0-9]{53}$"
+"""Pattern of a password hash for nats-server."""
+_WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
+
+
+class Role(StrEnum):
+    """The rights of a token; matched exactly, case included."""
+
+    OWNER = "OWNER"
+    ADMIN = "ADMIN"
+    LEAD = "LEAD"
+    AGENT = "AGENT"
+
+    @property
+    def administers(self) -> bool:
+        """Whether the role may administer its workspace: priorities, control types, erasure, rebuild."""
+        return self in (Role.OWNER, Role.ADMIN)
+
+
+class Principal(BaseModel):
+    """What a token is bound to.
+
+    ``workspace_id`` None means all workspaces (OWNER only); such a caller names one in each request. AGENT and LEAD are
+    bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are grants beyond the role
+    (``schemas.core.grants``). ``expires_ms`` is when the token expires, milliseconds since the epoch.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    token_id: str
+    role: Role
+    workspace_id: WorkspaceId | None
+    crew_id: Id | None = None
+    agent_id: Id | None = None
+    may_publish: tuple[TypePattern, ...] = Field(default=(), max_length=MAX_GRANTS)
+    speaks_for: tuple[Speaker, ...] = Field(default=(), max_length=MAX_GRANTS)
+    expires_ms: int | None = None
+
+    @model_validator(mode="after")
+    def _is_bound(self) -> Principal:
+        if self.workspace_id is None and self.role is not Role.OWNER:
+            raise ValueError("only an OWNER token may be for all workspaces")
+        if not self.role.administers and self.agent_id is None:
+            raise ValueError(f"a token of role {self.role.value} needs an agent_id")
+        if self.role is Role.LEAD and self.crew_id is None:
+            raise ValueError("a token of role LEAD needs a crew_id")
+        return self
+
+    def workspace(self, workspace_id: str | None) -> str:
+        """The workspace of a request: ``workspace_id`` if given, else the token's (``default`` if it is for all workspaces).
+
+        Raises:
+            NotAllowed: If the request names another workspace than the token's.
+            InvalidQuery: If the name is empty or not valid.
+        """
+        if workspace_id == "":
+            raise InvalidQuery("workspace_id is empty", hint=_WORKSPACE_FIX, field="workspace_id")
+        if self.workspace_id is not None:
+            if workspace_id not in (None, self.workspace_id):
+                raise NotAllowed(
+                    f"the token is for workspace {self.workspace_id}, the request names another",
+                    hint="leave the workspace out, or use a token of that workspace",
+                    field="workspace_id",
+                )
+            return self.workspace_id
+        if workspace_id is None:
+            return DEFAULT_WORKSPACE
+        if not is_workspace(workspace_id):
+            raise InvalidQuery("workspace_id is not valid", hint=_WORKSPACE_FIX, field="workspace_id")
+        return workspace_id
+
+    def workspace_or_all(self, workspace_id: str | None) -> str | None:
+        """As ``workspace``, but None (all workspaces) if a token of all workspaces names none."""
+        return None if self.workspace_id is None and workspace_id is None else self.workspace(workspace_id)
+
+
+# Whose token published an entry, as the journal records it.
+
+
+_OWNER, _ADMIN = Role.OWNER, Role.ADMIN
+_AGENT: Final = "agent:"
+_TOKEN: Final = "token:"
+_PUBLISHER: Final = re.compile(r"(?:agent|token):[A-Za-z0-9_-]{1,64}\Z")
+UNRECORDED: Final = "unrecorded"
+"""Stands for the publishers of entries of older versions: all of them are one publisher that is not known."""
+OPERATOR: Final = "an operator"
+"""How the author of an entry is named that an OWNER's or ADMIN's token published for no agent."""
+
+
+def publisher_of(principal: Principal) -> str:
+    """The publisher of what a token publishes."""
+    role, agent_id = principal.role, principal.agent_id
+    if role is _OWNER or role is _ADMIN or agent_id is None:  # as ``administers``, at a third of its cost
+        return _TOKEN + principal.token_id
+    return _AGENT + agent_id
+
+
+@lru_cache(maxsize=4_096)
+def publisher_in(header: str | None) -> str | None:
+    """The publisher that a header names; None if it is absent or not of the form."""
+    return header if header is not None and _PUBLISHER.match(header) else None
+
+
+def is_publisher(publishers: Sequence[str], agent_id: str) -> bool:
+    """Whether an agent's own tokens are the only publisher."""
+    return list(publishers) == [_AGENT + agent_id]
+
+
+def author_shown(publisher: str, agent_id: str | None) -> str:
+    """The author of an entry for people and prompts: the agent, and who spoke for it if that was not the agent itself.
+
+    Args:
+        publisher: The publisher, or ``UNRECORDED``.
+        agent_id: The agent that the entry names.
+    """
+    if publisher == UNRECORDED:
+        return f"{agent_id or 'unknown'} (publisher not recorded)"
+    if publisher.startswith(_AGENT):
+        return publisher.removeprefix(_AGENT)
+    return OPERATOR if agent_id is None else f"{agent_id} (by {OPERATOR})"

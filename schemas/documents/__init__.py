@@ -1,0 +1,1 @@
+"""Memory documents: texts of agents, crews and workspaces under tier and key."""

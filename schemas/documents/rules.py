@@ -1,0 +1,342 @@
+"""The tiers of memory documents: their owners, writers and maximum sizes (contract §14).
+
+Invariant: a tier, an owner and a key name one document; the owner carries its kind (``a-``, ``c-``, ``w``), so a
+document of agent ``support`` and one of crew ``support`` are never the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from calendar import monthrange
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ..context.assembler import notice_of
+from ..core.entry import ActorType, JournalEntry
+from ..core.envelope import DocumentWritten, EntryRecorded
+from ..core.subjects import is_document_key
+from ..core.timestamps import format_ms, from_ms
+from ..recall.render import one_line
+from ..text.injection import finding_in
+from ..text.injection import finding_in as injection_finding_in
+from .events import DocumentAction
+
+
+class Scope(StrEnum):
+    """The kind of owner of a document. No tier belongs to a user; a newer node may write such documents."""
+
+    AGENT = "agent"
+    CREW = "crew"
+    WORKSPACE = "workspace"
+    USER = "user"
+
+
+class MinRole(StrEnum):
+    """The least role that may write a tier: the agent itself, a LEAD of the crew, or an operator (OWNER, ADMIN)."""
+
+    AGENT = "agent"
+    LEAD = "lead"
+    OPERATOR = "operator"
+
+
+class KeyKind(StrEnum):
+    """The form of the key of a document in a tier."""
+
+    NONE = "none"
+    DATE = "date"
+    SLUG = "slug"
+    NAME = "name"
+    PATH = "path"
+
+
+@dataclass(frozen=True, slots=True)
+class TierRule:
+    """The properties of a tier.
+
+    Attributes:
+        writers: Scope → least role that may write there; its scopes are those that the tier has, the first one is the
+            default.
+        label: Name of its file below ``.memory``; ``{key}`` stands for the key.
+        key: The form of its key.
+        cap_bytes: Maximum size of a document in bytes; None for a rendering, which cannot be written.
+        file_cap_bytes: Likewise for a write from a directory, where it differs (contract §0 row 10).
+        title: Its title in a prompt block; ``{key}`` stands for the key.
+    """
+
+    writers: dict[Scope, MinRole]
+    label: str
+    title: str
+    key: KeyKind = KeyKind.NONE
+    cap_bytes: int | None = None
+    file_cap_bytes: int | None = None
+
+    @property
+    def writable(self) -> bool:
+        """Whether there are documents of this tier; a rendering has none."""
+        return self.cap_bytes is not None
+
+    def cap_of(self, source: str) -> int:
+        """Maximum size in bytes of a document after a write from ``source``; 0 for a rendering."""
+        return (self.file_cap_bytes if source == MIRROR else None) or self.cap_bytes or 0
+
+    def label_of(self, key: str | None) -> str:
+        """The label of a document: its path below ``.memory``."""
+        return self.label.format(key=key)
+
+
+MIRROR: Final = "mirror"
+"""Source of a write that comes from a directory."""
+DAILY_FILE_CAP_BYTES: Final = 100_000
+"""Maximum size in bytes of a daily log that is written as a file (seed 3, Limits)."""
+AGENT_TOTAL_BYTES: Final = 10_000_000
+"""Maximum number of bytes of all documents of one agent (seed 3, Limits); likewise of one crew."""
+SOFT_CAP_PERCENT: Final = 80
+"""Share of the cap from which an answer carries the text and asks to shorten it."""
+
+TIERS: Final[dict[str, TierRule]] = {
+    "AGENT": TierRule({Scope.AGENT: MinRole.AGENT}, "AGENT.md", "AGENT.md (long-term memory)", cap_bytes=4_000),
+    "CREW": TierRule({Scope.CREW: MinRole.LEAD}, "CREW.md", "CREW.md (crew-wide knowledge)", cap_bytes=4_000),
+    "PERSONA": TierRule(
+        {Scope.AGENT: MinRole.OPERATOR, Scope.CREW: MinRole.OPERATOR}, "PERSONA.md", "PERSONA.md", cap_bytes=1_500
+    ),
+    "WORKSPACE": TierRule(
+        {Scope.WORKSPACE: MinRole.OPERATOR}, "WORKSPACE.md", "WORKSPACE.md (workspace-wide knowledge)", cap_bytes=4_000
+    ),
+    "pins": TierRule(
+        {Scope.AGENT: MinRole.OPERATOR, Scope.CREW: MinRole.OPERATOR, Scope.WORKSPACE: MinRole.OPERATOR},
+        "pins.md",
+        "pins.md (pinned by operators)",
+        cap_bytes=8_000,
+    ),
+    "daily": TierRule(
+        {Scope.AGENT: MinRole.AGENT, Scope.CREW: MinRole.LEAD},
+        "daily/{key}.md",
+        "Daily log: {key}",
+        key=KeyKind.DATE,
+        cap_bytes=30_000,
+        file_cap_bytes=DAILY_FILE_CAP_BYTES,
+    ),
+    "peers": TierRule({Scope.AGENT: MinRole.AGENT}, "peers/{key}.md", "Peer: {key}", key=KeyKind.SLUG, cap_bytes=1_500),
+    "topics": TierRule(
+        {Scope.CREW: MinRole.LEAD}, "topics/{key}.md", "Topic: {key}", key=KeyKind.NAME, cap_bytes=250_000
+    ),
+    "procedures": TierRule(
+        {Scope.AGENT: MinRole.AGENT, Scope.CREW: MinRole.LEAD, Scope.WORKSPACE: MinRole.OPERATOR},
+        "procedures/{key}.md",
+        "Procedure: {key}",
+        key=KeyKind.NAME,
+        cap_bytes=32_000,
+    ),
+    "files": TierRule({Scope.AGENT: MinRole.AGENT}, "files/{key}", "File: {key}", key=KeyKind.PATH, cap_bytes=100_000),
+    "users": TierRule(
+        {Scope.CREW: MinRole.OPERATOR}, "users/{key}.md", "users/{key}.md (operator model)", key=KeyKind.SLUG
+    ),
+    "lessons": TierRule({Scope.CREW: MinRole.OPERATOR, Scope.AGENT: MinRole.OPERATOR}, "lessons.md", "lessons.md"),
+}
+"""Every tier by its name, case-sensitive. Contract §14 gives the caps, except for WORKSPACE, topics, procedures, files."""
+WRITABLE: Final = tuple(tier for tier, rule in TIERS.items() if rule.writable)
+"""Tiers that have documents; the others are rendered from entries and can only be read."""
+FILES: Final = "files"
+"""Tier of the files whose names an agent chooses freely."""
+SHARED_FOLDERS: Final = {"crew": Scope.CREW, "workspace": Scope.WORKSPACE}
+"""Folders of ``schemas/documents/files`` with documents that are not the agent's own."""
+
+_SLUG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d\Z")
+
+
+def is_mirrored(tier: str) -> bool:
+    """Whether a mirror keeps documents of the tier as files.
+
+    Renderings and the files of tools, whose keys are paths, stay in the journal.
+    """
+    return TIERS[tier].writable and TIERS[tier].key is not KeyKind.PATH
+
+
+def key_problem(rule: TierRule, key: str | None) -> str | None:
+    """What is wrong with a key that is given; None if it is valid. A missing key is another error."""
+    if rule.key is KeyKind.NONE:
+        return None if key is None else "this tier has one document and takes no key"
+    if key is None:
+        return None
+    if rule.key is KeyKind.DATE:
+        return None if _is_date(key) else "not a date such as 2026-05-14"
+    if rule.key is KeyKind.PATH:
+        return _path_problem(key)
+    if not _SLUG.match(key) or ".." in key or key.endswith(".md"):
+        return "use 1 to 64 of A-Z a-z 0-9 _ . -, starting with a letter or digit, without .. and without .md"
+    return None
+
+
+def _path_problem(key: str) -> str | None:
+    if not is_document_key(key):
+        return "use a path such as notes/a.md, without empty parts, ., .., backslashes and control characters"
+    other = tier_of_label(key)
+    if key.partition("/")[0] in SHARED_FOLDERS or (other and other[0] != FILES and is_tier_of(Scope.AGENT, other[0])):
+        return "this path belongs to a document of another tier"
+    return None
+
+
+def is_tier_of(scope: Scope, tier: str) -> bool:
+    """Whether a tier has documents of this scope."""
+    return scope in TIERS[tier].writers
+
+
+def _is_date(key: str) -> bool:
+    if not _DATE.match(key):
+        return False
+    year, month, day = map(int, key.split("-"))
+    return year > 0 and 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]
+
+
+_SCOPES: Final = {"a": Scope.AGENT, "c": Scope.CREW, "u": Scope.USER}
+
+
+def owner_of(scope: Scope, name: str | None) -> str:
+    """The owner in a subject: ``a-<agent>``, ``c-<crew>`` or ``w``."""
+    return "w" if scope is Scope.WORKSPACE else f"{scope.value[0]}-{name}"
+
+
+def scope_of(owner: str) -> tuple[Scope, str | None]:
+    """Scope and id of an owner; inverse of ``owner_of``."""
+    if owner == "w":
+        return Scope.WORKSPACE, None
+    return _SCOPES[owner[0]], owner[2:]
+
+
+def tier_of_label(label: str) -> tuple[str, str | None] | None:
+    """Tier and key of a label such as ``daily/2026-05-14.md``; None if no tier has such a label."""
+    for tier, rule in TIERS.items():
+        before, mark, after = rule.label.partition("{key}")
+        if not mark:
+            if label == rule.label:
+                return tier, None
+        elif label.startswith(before) and label.endswith(after) and len(label) > len(before) + len(after):
+            key = label[len(before) : len(label) - len(after)]
+            if key_problem(rule, key) is None:
+                return tier, key
+    return None
+
+
+# The effect of a write on a document's text.
+
+
+SCAN_OVERLAP: Final = 2_000
+"""Characters that are scanned twice: together with the text before them and with the text after them."""
+SCAN_WINDOW: Final = 2 * SCAN_OVERLAP
+"""Characters of an appended text that are scanned at once, at 1 to 3 µs each."""
+
+
+def joint(text: str, piece: str) -> str:
+    """The text that an append adds to ``text``: the piece on lines of its own."""
+    return ("\n" if text and not text.endswith("\n") else "") + piece + ("" if piece.endswith("\n") else "\n")
+
+
+def sha256_of(text: str) -> str:
+    """The SHA-256 of a text in UTF-8, 64 hex digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def appended_finding(text: str, clean: int) -> tuple[int, str | None]:
+    """The finding of the scanners that blocks a text after an append.
+
+    It is scanned in windows of ``SCAN_WINDOW`` characters, one every ``SCAN_OVERLAP``, the last of which may be
+    shorter. Findings in a complete window are final, because appends do not change it.
+
+    Args:
+        text: The whole text.
+        clean: Where the first window begins: what an earlier call returned, or ``SCAN_OVERLAP`` before the end of the
+            text that was replaced and in which ``finding_in`` found nothing, at least 0.
+
+    Returns:
+        Where the first window begins that is not complete or not clean, and what is found in it.
+    """
+    while (finding := finding_in(text[clean : clean + SCAN_WINDOW])) is None and clean + SCAN_WINDOW <= len(text):
+        clean += SCAN_OVERLAP
+    return clean, finding
+
+
+# Lists a write of a document as an entry ``memory.updated`` with the sequence and id of the write.
+
+
+UPDATED: Final = "memory.updated"
+_DONE: Final = {
+    DocumentAction.REPLACE: "written",
+    DocumentAction.APPEND: "appended",
+    DocumentAction.RESTORE: "restored",
+}
+
+
+def updated_entry(write: DocumentWritten) -> EntryRecorded:
+    """The entry of a write: owner of the document, kind and size of the change. It belongs to the owner's agent or crew."""
+    scope, name = scope_of(write.owner)
+    content = write.content.encode()
+    payload = {
+        "tier": write.tier,
+        "key": write.key,
+        "owner": write.owner,
+        "action": write.action,
+        "source": write.source,
+        "bytes": len(content),
+        "sha256": sha256_of(write.content),
+    }
+    entry = JournalEntry(
+        id=write.write_id,
+        workspace_id=write.workspace_id,
+        crew_id=name if scope is Scope.CREW else None,
+        agent_id=name if scope is Scope.AGENT else None,
+        ts=from_ms(write.published_ms),
+        entry_type=UPDATED,
+        actor_type=ActorType(write.actor_type),
+        actor_id=write.actor_id,
+        summary=_summary(write, len(content)),
+        payload=payload,
+        data_subject_id=write.data_subject_id,
+    )
+    return EntryRecorded(write.seq, entry, write.published_ms, False, b"", b"", write.published_ms, len(content))
+
+
+def _summary(write: DocumentWritten, size: int) -> str:
+    """``AGENT.md of agent support: 42 bytes appended (api)``."""
+    rule = TIERS.get(write.tier)
+    label = rule.label_of(write.key) if rule is not None else "/".join(filter(None, (write.tier, write.key)))
+    scope, name = scope_of(write.owner)
+    owner = "the workspace" if scope is Scope.WORKSPACE else f"{scope} {name}"
+    done = _DONE.get(DocumentAction(write.action))
+    return f"{label} of {owner}: {'retracted' if done is None else f'{size} bytes {done}'} ({write.source})"
+
+
+# The topic ``pins`` of a crew: its entries that operators pinned, one line each.
+
+
+PINS_TOPIC: Final = "pins"
+"""Key of the topic that is rendered unless a text is written under it."""
+MAX_PINS: Final = 500
+"""Maximum number of pinned entries in the text; the newest count."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedEntry:
+    """An entry with the priority ``pin`` or ``permanent``."""
+
+    entry_id: str
+    ts_ms: int
+    summary: str
+
+
+def pins_text(pins: Sequence[PinnedEntry], *, whole: bool) -> str:
+    """The text, in the order given.
+
+    Args:
+        pins: The entries.
+        whole: Whether text that the scanners block is shown; else a notice replaces it.
+    """
+    return "".join(f"- {format_ms(pin.ts_ms)[:10]} {_safe(pin, whole)} ({pin.entry_id})\n" for pin in pins)
+
+
+def _safe(pin: PinnedEntry, whole: bool) -> str:
+    finding = None if whole else injection_finding_in(pin.summary)
+    return one_line(pin.summary) if finding is None else notice_of(pin.entry_id, finding)

@@ -1,0 +1,1 @@
+"""Entries of the journal as they are stored, listed, compacted and erased."""

@@ -1,0 +1,141 @@
+"""Payload of a compaction: the entries that move from the table of entries to the archive.
+
+Invariant: the messages of the entries stay in the stream.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field, StringConstraints, model_validator
+
+from ..core.entry import Id, Timestamp
+from ..core.payload import ControlPayload, EntryTypeInfo, PublisherKind
+from ..core.sequence_set import MAX_IDS, InParts, SequenceSet, size_of
+
+PART_ENTRIES: Final = 4_500
+"""Maximum number of entries of one event: sequences of up to 13 digits fit into ``sequence_set.MAX_TEXT``."""
+
+
+class MemoryCompacted(ControlPayload, InParts):
+    """Entries of one crew, UTC day and type are archived; its ``ts`` is 23:59:59 of that day.
+
+    A large bucket has several parts; all figures are those of the part.
+
+    Attributes:
+        crew_id: The crew, None for entries without one.
+        entry_type: The type of the archived entries.
+        count: Number of archived entries.
+        bytes_sum: Bytes of their messages.
+        bytes_freed: Bytes of summaries and payloads that the archive does not keep.
+        first_ts: Time of the oldest one (RFC 3339, UTC).
+        cutoff: Time before which all of them happened.
+        entries: Their sequences.
+    """
+
+    ENTRY_TYPE = "memory.compacted"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE)
+    crew_id: Id | None = None
+    bucket_date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
+    entry_type: str = Field(min_length=1, max_length=96)
+    count: int = Field(ge=1, le=PART_ENTRIES)
+    bytes_sum: int = Field(ge=0)
+    bytes_freed: int = Field(ge=0)
+    first_ts: str
+    last_ts: str
+    cutoff: str
+    entries: SequenceSet
+
+    @model_validator(mode="after")
+    def _counts_its_entries(self) -> MemoryCompacted:
+        if size_of(self.entries.ranges) != self.count:
+            raise ValueError("count must be the number of sequences in entries")
+        return self
+
+
+# Payloads of erasures and accepted losses, which explain why sequences are missing from JOURNAL.
+
+
+MAX_REASON: Final = 500
+"""Maximum length of a reason in characters."""
+
+SubjectHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32,128}$")]
+"""Hex keyed hash of a data subject; the key lies outside the journal."""
+
+
+class ErasureRequested(ControlPayload):
+    """Starts an erasure and raises the fence: names ids or a keyed hash of the data subject, no text."""
+
+    ENTRY_TYPE = "erasure.requested"
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
+    erasure_id: Id
+    entry_ids: tuple[Id, ...] = Field(default=(), max_length=MAX_IDS)
+    subject_hash: SubjectHash | None = None
+    reason: str = Field(default="", max_length=MAX_REASON)
+
+    @model_validator(mode="after")
+    def _names_something(self) -> ErasureRequested:
+        if not self.entry_ids and self.subject_hash is None:
+            raise ValueError("an erasure must name entries or a data subject")
+        return self
+
+
+class ErasureScoped(ControlPayload, InParts):
+    """All ids and sequences that are erased; folds remove their rows, and the messages are deleted."""
+
+    ENTRY_TYPE = "erasure.scoped"
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
+    erasure_id: Id
+    scope: SequenceSet
+    reason: str = Field(default="", max_length=MAX_REASON)
+
+
+class ErasureCompleted(ControlPayload):
+    """Receipt of an erasure: counts by kind."""
+
+    ENTRY_TYPE = "erasure.completed"
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
+    erasure_id: Id
+    counts: dict[str, int] = Field(default_factory=dict)
+
+
+class LossAccepted(ControlPayload, InParts):
+    """An operator (the entry's actor) accepts that sequences of JOURNAL are lost.
+
+    Attributes:
+        loss_id: Shared by its parts.
+        lost: The sequences, and as many ids of lost entries known to the views as fit.
+        kept_as: Name of the views file that was kept; it may hold lost entries.
+    """
+
+    ENTRY_TYPE = "journal.loss_accepted"
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
+    loss_id: Id
+    lost: SequenceSet
+    kept_as: str = Field(default="", max_length=255)
+    reason: str = Field(default="", max_length=MAX_REASON)
+
+
+EXPLANATIONS: Final = (ErasureScoped.ENTRY_TYPE, LossAccepted.ENTRY_TYPE)
+"""Entry types that explain why sequences are missing."""
+
+
+# The record that a journal was made from a backup.
+
+
+class JournalRestored(ControlPayload):
+    """The journal was made from a backup.
+
+    Attributes:
+        backup_sha256: Hash of the backup's file.
+        made_at: When the backup was made.
+        last_seq: Last sequence in the backup.
+        messages: Number of messages of the journal in the backup.
+    """
+
+    ENTRY_TYPE = "journal.restored"
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
+    backup_sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    made_at: Timestamp
+    last_seq: int = Field(ge=0)
+    messages: int = Field(ge=0)

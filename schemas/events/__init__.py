@@ -1,1 +1,0 @@
-"""Payload models, one file per family."""

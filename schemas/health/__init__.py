@@ -1,0 +1,1 @@
+"""How healthy a memory is."""

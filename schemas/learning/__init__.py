@@ -1,0 +1,1 @@
+"""What crews learn: rules, proposals, lessons."""

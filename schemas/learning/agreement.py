@@ -1,0 +1,192 @@
+"""What several publishers say together: the wording that they share, the action that most of them name.
+
+Why: one author must not decide what all agents of a crew read. A repetition by one publisher counts once; a word that only
+one of them wrote is left out, and so is the word in whose place another one wrote something else.
+
+Invariant: pure; the result holds only words that were said, in their order, and ``GAP`` where words were left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Final
+
+GAP: Final = "…"
+MIN_WORDS: Final = 3
+"""Minimum number of shared words of a pattern: fewer say nothing that could be recognised."""
+MIN_PUBLISHERS: Final = 2
+"""Publishers from which something is shown to other agents without a person's review."""
+MIN_DAYS: Final = 2
+"""Days of receipt from which it is."""
+SAME_ACTION: Final = 0.7
+"""Minimum Jaccard index of the words of two actions that are one action in two wordings (as ``recurrence.SIMILAR``)."""
+VOICES: Final = 50
+"""Texts that are compared word by word; one comparison takes about 0.1 ms."""
+_EDGES: Final = re.compile(r"^\W+|\W+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What one entry says.
+
+    Attributes:
+        publisher: Whose token published it (``schemas/core/principal``).
+        text: One line.
+    """
+
+    publisher: str
+    text: str
+
+
+def is_shared(publishers: Iterable[str], days: int) -> bool:
+    """Whether findings with this evidence may be shown to other agents without a review.
+
+    Args:
+        publishers: Of each entry.
+        days: Different days of receipt (UTC).
+    """
+    return len(set(publishers)) >= MIN_PUBLISHERS and days >= MIN_DAYS
+
+
+def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
+    """The words of the typical saying that most voices have in the same order; empty if fewer than ``MIN_WORDS`` remain.
+
+    A voice is a publisher, by its text that is closest to the typical one; if all have one publisher, each is a voice. With
+    two voices, both must have a word. ``GAP`` marks where the typical saying, or half of the voices, have other words.
+
+    Args:
+        sayings: At least one.
+        typical: Index of the one whose wording is used.
+    """
+    words = sayings[typical].text.split()
+    keys = [_key(word) for word in words]
+    others = _voices(sayings, typical, keys)
+    kept = [1] * len(words)
+    inserted = [0] * (len(words) + 1)
+    for other in others:
+        at_typical = at_other = 0
+        for block in SequenceMatcher(None, keys, other, autojunk=False).get_matching_blocks():
+            if block.b > at_other or block.a > at_typical:
+                for place in range(at_typical, block.a + 1):
+                    inserted[place] += block.b > at_other
+            for place in range(block.a, block.a + block.size):
+                kept[place] += 1
+            at_typical, at_other = block.a + block.size, block.b + block.size
+    voices = len(others) + 1
+    wording: list[str] = []
+    for place, word in enumerate([*words, ""]):
+        is_kept = bool(word) and 2 * kept[place] > voices
+        if (2 * inserted[place] >= voices or (word and not is_kept)) and wording[-1:] != [GAP]:
+            wording.append(GAP)
+        if is_kept:
+            wording.append(word)
+    if sum(word != GAP for word in wording) < MIN_WORDS:
+        return ""
+    return " ".join(wording)
+
+
+def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
+    """The action that more than half of those who name one agree on; empty if absent.
+
+    Each publisher has one vote, divided among the actions that its entries name. An action counts if at least two entries
+    name it, and, if the evidence has several publishers, at least two publishers: otherwise one of them would decide what
+    all agents do about a problem that others report.
+
+    Args:
+        sayings: The actions of the entries that name one.
+        publishers: How many publishers the whole evidence has.
+    """
+    share: dict[str, int] = defaultdict(int)
+    for saying in sayings:
+        share[saying.publisher] += 1
+    kinds: list[list[Saying]] = []
+    for saying in sayings:
+        words = _words(saying.text)
+        same = next((kind for kind in kinds if _similar(words, _words(kind[0].text)) >= SAME_ACTION), None)
+        if same is None:
+            kinds.append([saying])
+        else:
+            same.append(saying)
+    for kind in kinds:
+        votes = sum(1 / share[saying.publisher] for saying in kind)
+        agreeing = {saying.publisher for saying in kind}
+        if 2 * votes > len(share) and len(kind) >= 2 and len(agreeing) >= min(publishers, MIN_PUBLISHERS):
+            return _wording(kind)
+    return ""
+
+
+def fair(authors: Sequence[Iterable[str]], most: int) -> list[int]:
+    """Indices of at most ``most`` items, in an order that gives each author a share.
+
+    The next item is always the first one whose least shown author has been shown least often, so an author who has many
+    items does not displace the items of others.
+
+    Args:
+        authors: The authors of each item, the best item first.
+        most: How many to take.
+    """
+    times_taken: dict[str, int] = defaultdict(int)
+    left = [(at, tuple(dict.fromkeys(of)) or ("",)) for at, of in enumerate(authors)]
+    picked: list[int] = []
+    while left and len(picked) < most:
+        best = min(range(len(left)), key=lambda at: min(times_taken[name] for name in left[at][1]))
+        at, names = left.pop(best)
+        for name in names:
+            times_taken[name] += 1
+        picked.append(at)
+    return picked
+
+
+def _wording(kind: Sequence[Saying]) -> str:
+    """The wording of an action that most voices share; an action of fewer than ``MIN_WORDS`` words must be the same."""
+    counts: Mapping[str, int] = _counted(" ".join(saying.text.casefold().split()) for saying in kind)
+    if len(counts) == 1:
+        return " ".join(kind[0].text.split())
+    return shared_wording(kind, 0)
+
+
+def _counted(texts: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = defaultdict(int)
+    for text in texts:
+        counts[text] += 1
+    return counts
+
+
+def _voices(sayings: Sequence[Saying], typical: int, keys: Sequence[str]) -> list[list[str]]:
+    """The words of each voice but that of the typical saying."""
+    mine = sayings[typical].publisher
+    split = [(saying.publisher, [_key(word) for word in saying.text.split()]) for saying in sayings]
+    several = len({saying.publisher for saying in sayings}) > 1
+    if not several:
+        return [words for at, (_, words) in enumerate(split) if at != typical][:VOICES]
+    wanted = set(keys)
+    closest: dict[str, list[str]] = {}
+    for publisher, words in split:
+        if publisher == mine:
+            continue
+        known = closest.get(publisher)
+        if known is None or _distance(words, wanted) < _distance(known, wanted):
+            closest[publisher] = words
+    return list(closest.values())[:VOICES]
+
+
+def _distance(words: Sequence[str], wanted: set[str]) -> tuple[int, int]:
+    """How many of the wanted words are missing, and how many others there are."""
+    have = set(words)
+    return len(wanted - have), len(have - wanted)
+
+
+def _key(word: str) -> str:
+    return _EDGES.sub("", word).casefold() or word
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_key(word) for word in text.split())
+
+
+def _similar(words: frozenset[str], other_words: frozenset[str]) -> float:
+    return len(words & other_words) / len(words | other_words) if words or other_words else 0.0

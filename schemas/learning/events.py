@@ -1,0 +1,149 @@
+"""Payloads of rules, lessons, and the runs that look for rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from ..core.entry import Id
+from ..core.payload import ControlPayload, EntryTypeInfo, PublisherKind
+
+LessonKind = Literal["positive", "negative", "neutral"]
+LessonSource = Literal[
+    "manual", "skill_promote", "negative_learning", "consolidator", "user_feedback", "mission_outcome"
+]
+LESSON_ID_MAX = 128
+Label = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+LessonId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]+$", max_length=LESSON_ID_MAX)]
+
+
+class RuleLearned(ControlPayload):
+    """A rule of a crew: what recurs, and what to do about it.
+
+    Attributes:
+        pattern: The recurring event.
+        action: What to do about it, or how often it was seen.
+        evidence: The entries that show it, each once, oldest first.
+        confidence: Confidence of the run in the rule.
+        days: Different days (UTC) on which the broker received the evidence.
+        model: The language model that worded it; None if it was found by recurrence.
+        proposal_id: The proposal that a person approved; None if the rule was not reviewed.
+        publishers: Whose tokens published the evidence (``core/principal``), each once; empty in rules of older versions.
+        authors: The authors of the evidence as they are shown, those of most entries first.
+        settles: The pending proposal that this rule replaces, because another publisher has reported the same since.
+    """
+
+    ENTRY_TYPE = "rule.learned"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED)
+    crew_id: Id
+    pattern: str = Field(min_length=1, max_length=600)
+    action: str = Field(default="", max_length=600)
+    evidence: tuple[Id, ...] = Field(min_length=2, max_length=500)
+    confidence: float = Field(ge=0.0, le=1.0, allow_inf_nan=False)
+    days: int = Field(default=1, ge=1)
+    model: str | None = Field(default=None, max_length=96)
+    proposal_id: Id | None = None
+    publishers: tuple[Label, ...] = Field(default=(), max_length=500)
+    authors: tuple[Label, ...] = Field(default=(), max_length=20)
+    settles: Id | None = None
+
+
+class RulePromoted(ControlPayload):
+    """A rule proved useful: its score and the searches that found it or its evidence reached the threshold."""
+
+    ENTRY_TYPE = "rule.promoted"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED, noise=True)
+    rule_id: Id
+    score: float = Field(ge=0.0, le=1.0, allow_inf_nan=False)
+    recalls: int = Field(ge=0)
+    queries: int = Field(ge=0)
+
+
+class LessonRecorded(ControlPayload):
+    """A lesson; the last one with an id counts. The lesson belongs to the crew or agent of the entry.
+
+    Attributes:
+        rule: What to do or to avoid.
+        context: Where it was learned.
+    """
+
+    ENTRY_TYPE = "lesson.recorded"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED)
+    lesson_id: LessonId
+    kind: LessonKind
+    source: LessonSource
+    rule: str = Field(min_length=1, max_length=2_000)
+    context: str = Field(default="", max_length=2_000)
+
+
+class MemoryConsolidated(ControlPayload):
+    """A run read the entries of a crew and learned rules from them, or none.
+
+    An OWNER or ADMIN may record such an entry with other fields; all of these have a default.
+
+    Attributes:
+        rules: Rules that it learned.
+        confirmed: Rules of earlier runs that it found again.
+        promoted: Rules that it promoted.
+        proposed: Rules that it proposed to people, in a workspace whose rules are reviewed.
+        candidates: Entries that rules could be learned from.
+        entries_scanned: Candidates within the look-back.
+        model: The language model; None if rules were found by recurrence.
+    """
+
+    ENTRY_TYPE = "memory.consolidated"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.OPERATORS)
+    crew_id: Id | None = None
+    rules_count: int = Field(default=0, ge=0)
+    rules: tuple[Id, ...] = ()
+    confirmed: tuple[Id, ...] = ()
+    promoted: tuple[Id, ...] = ()
+    proposed: tuple[Id, ...] = ()
+    candidates: int = Field(default=0, ge=0)
+    entries_scanned: int = Field(default=0, ge=0)
+    model: str | None = Field(default=None, max_length=96)
+
+
+# Payloads of proposals: rules and skills that wait for the decision of a person.
+
+
+class RuleProposed(ControlPayload):
+    """A run found a rule that a person has to review, or a learned rule is proposed as a skill.
+
+    A rule is reviewed in a workspace whose rules are reviewed, and if its evidence has one publisher or one day of receipt.
+    The other fields are those of ``RuleLearned``.
+
+    Attributes:
+        skill_of: The learned rule that is proposed as a skill; None if the proposal is a new rule.
+        score: How useful that rule is (``schemas/learning/consolidation.score``).
+        recalls: Recorded searches that found it or its evidence.
+    """
+
+    ENTRY_TYPE = "proposal.made"
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED, noise=True)
+    crew_id: Id
+    pattern: str = Field(min_length=1, max_length=600)
+    action: str = Field(default="", max_length=600)
+    evidence: tuple[Id, ...] = Field(min_length=2, max_length=500)
+    confidence: float = Field(ge=0.0, le=1.0, allow_inf_nan=False)
+    days: int = Field(default=1, ge=1)
+    model: str | None = Field(default=None, max_length=96)
+    skill_of: Id | None = None
+    score: float | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False)
+    recalls: int | None = Field(default=None, ge=0)
+    publishers: tuple[Label, ...] = Field(default=(), max_length=500)
+    authors: tuple[Label, ...] = Field(default=(), max_length=20)
+
+
+class ProposalDecided(ControlPayload):
+    """A person rejected a proposal, or undid that; the last decision counts.
+
+    ``approved`` and ``undone`` occur for skills only: an approval wrote the procedure, an undo retracted it.
+    """
+
+    ENTRY_TYPE = "proposal.decided"
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED, noise=True)
+    proposal_id: Id
+    decision: Literal["rejected", "reopened", "approved", "undone"]
+    reason: str = Field(default="", max_length=1_000)

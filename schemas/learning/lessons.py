@@ -1,0 +1,235 @@
+"""The lessons that persons give, the outcomes of missions for a lead, learned rules, and their texts (contract §12).
+
+Invariant: pure; the text is YAML, and no text of a lesson can begin another one. Each text names its authors. An agent's
+report that a mission ended is an outcome and no lesson: one agent teaches no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..context.assembler import notice_of
+from ..core.entry import ActorType, JournalEntry
+from ..core.timestamps import format_ms
+from ..recall.render import one_line
+from .agreement import fair
+
+MISSION: Final = "mission.status_change"
+MISSION_OUTCOME: Final = "mission_outcome"
+FEEDBACK: Final = "user.feedback"
+NEGATIVE_LEARNING: Final = "negative_learning"
+MAX_LESSONS: Final = 500
+"""Lessons of a crew or agent that are kept; the one with the oldest ``captured_at`` is dropped first."""
+OUTCOMES_SHOWN: Final = 10
+"""Outcomes of missions in a lead's prompt."""
+RULES_SHOWN: Final = 20
+"""Learned rules in a prompt: promoted ones first, then the newest."""
+_AUTHORS_SHOWN: Final = 5
+"""Authors of a rule in a prompt."""
+RULES_LABEL: Final = "Learned rules (from recurring entries of the crew)"
+OUTCOMES_LABEL: Final = "Mission outcomes (last 10)"
+_KINDS: Final = {"COMPLETED": "positive", "DONE": "positive", "FAILED": "negative", "CANCELLED": "neutral"}
+_VERDICTS: Final = ("rating", "sentiment", "verdict", "feedback")
+_NEGATIVE: Final = frozenset({"negative", "bad", "down", "thumbs_down", "wrong", "unhelpful"})
+_STATUS_FIELDS: Final = ("to", "status", "new_status")
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A lesson as it is shown; ``finding`` (``category/pattern``) is what the scanners block in its text."""
+
+    lesson_id: str
+    kind: str
+    captured_ms: int
+    source: str
+    rule: str
+    context: str
+    finding: str | None = None
+    author: str = ""
+    publisher: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRule:
+    """A rule as it is shown.
+
+    Attributes:
+        authors: Of its evidence (``schemas/core/principal.author_shown``).
+        publishers: Of its evidence.
+        reviewed: Whether a person approved it.
+        is_own: Whether the reader alone reported it, and it waits for a review.
+    """
+
+    rule_id: str
+    pattern: str
+    action: str
+    confidence: float
+    occurrences: int
+    days: int
+    promoted: bool
+    finding: str | None = None
+    authors: tuple[str, ...] = ()
+    publishers: tuple[str, ...] = ()
+    reviewed: bool = False
+    is_own: bool = False
+
+
+def rule_summary(pattern: str, authors: Sequence[str]) -> str:
+    """The summary of the entry of a rule: recall shows it, so it names the authors."""
+    by = f" from {', '.join(authors[:_AUTHORS_SHOWN])}" if authors else ""
+    return f"Learned{by}: {pattern}"
+
+
+def rules_shown(rules: Sequence[LearnedRule], most: int) -> list[LearnedRule]:
+    """At most ``most`` rules: first those that a person approved, then the others with a share for each publisher.
+
+    Args:
+        rules: The best first.
+        most: How many.
+    """
+    approved = [rule for rule in rules if rule.reviewed][:most]
+    others = [rule for rule in rules if not rule.reviewed]
+    return [*approved, *(others[at] for at in fair([rule.publishers for rule in others], most - len(approved)))]
+
+
+def outcomes_shown(outcomes: Sequence[Lesson], most: int) -> list[Lesson]:
+    """At most ``most`` outcomes of missions, with a share for each publisher; the newest first."""
+    newest = sorted(outcomes, key=lambda outcome: -outcome.captured_ms)
+    return [newest[at] for at in sorted(fair([[outcome.publisher] for outcome in newest], most))]
+
+
+def mission_outcome(entry: JournalEntry) -> tuple[str, str, str] | None:
+    """Mission, kind and new status of an entry that ends a mission; None for other entries."""
+    if entry.entry_type != MISSION:
+        return None
+    status = _status_of(entry.payload)
+    kind = _KINDS.get(status)
+    mission = entry.mission_id or entry.payload.get("mission_id")
+    if kind is None or not isinstance(mission, str) or not mission:
+        return None
+    return mission, kind, status
+
+
+def negative_feedback(entry: JournalEntry) -> tuple[str, str] | None:
+    """The correction and the subject of negative feedback; None for an entry that is not negative feedback of a person.
+
+    It is negative if ``rating``, ``sentiment``, ``verdict`` or ``feedback`` says so, or ``helpful`` is the boolean
+    false.
+    """
+    if entry.entry_type != FEEDBACK or entry.actor_type is not ActorType.USER:
+        return None
+    verdicts = (entry.payload.get(name) for name in _VERDICTS)
+    if entry.payload.get("helpful") is not False and not any(
+        isinstance(verdict, str) and verdict.strip().casefold() in _NEGATIVE for verdict in verdicts
+    ):
+        return None
+    correction = entry.payload.get("correction")
+    if isinstance(correction, str) and correction.strip():
+        return " ".join(correction.split()), entry.summary
+    return entry.summary, ""
+
+
+def ended_well(payload: Mapping[str, Any]) -> bool:
+    """Whether the payload of a ``mission.status_change`` says that the mission is completed."""
+    return _KINDS.get(_status_of(payload)) == "positive"
+
+
+def _status_of(payload: Mapping[str, Any]) -> str:
+    status = next((payload[name] for name in _STATUS_FIELDS if name in payload), None)
+    return status.strip().upper() if isinstance(status, str) else ""
+
+
+def kept(lessons: Sequence[Lesson]) -> list[Lesson]:
+    """The newest ``MAX_LESSONS``, in the order given."""
+    if len(lessons) <= MAX_LESSONS:
+        return list(lessons)
+    order = sorted(range(len(lessons)), key=lambda at: (-lessons[at].captured_ms, -at))
+    return [lessons[at] for at in sorted(order[:MAX_LESSONS])]
+
+
+def as_yaml(lessons: Sequence[Lesson], *, whole: bool) -> str:
+    """``lessons.md``: a YAML list; empty if absent.
+
+    Args:
+        lessons: In the order of the text.
+        whole: Whether text that the scanners block is shown; else a notice replaces it.
+    """
+    return "".join(_item(lesson, whole) for lesson in lessons)
+
+
+def rules_text(rules: Sequence[LearnedRule]) -> str:
+    """Learned rules for a prompt, one line each."""
+    return "".join(f"- {_rule_line(rule)}\n" for rule in rules)
+
+
+def outcomes_text(lessons: Sequence[Lesson]) -> str:
+    """Outcomes of missions for a prompt, one line each."""
+    return "".join(
+        f"- {format_ms(item.captured_ms)[:10]} {item.kind}, reported by {one_line(item.author)}: {_safe(item.rule, item)}\n"
+        for item in lessons
+    )
+
+
+def _item(lesson: Lesson, whole: bool) -> str:
+    rule, context = (
+        (lesson.rule, lesson.context) if whole or lesson.finding is None else (_safe(lesson.rule, lesson), "")
+    )
+    captured_at = _quoted(format_ms(lesson.captured_ms))
+    return (
+        f"- id: {_quoted(lesson.lesson_id)}\n  kind: {lesson.kind}\n  captured_at: {captured_at}\n"
+        f"  source: {lesson.source}\n  author: {_quoted(lesson.author)}\n"
+        f"  rule: {_quoted(rule)}\n  context: {_quoted(context)}\n"
+    )
+
+
+def _quoted(text: str) -> str:
+    """A double-quoted scalar, which YAML reads as JSON does."""
+    return json.dumps(text)
+
+
+def _safe(text: str, lesson: Lesson) -> str:
+    return one_line(text) if lesson.finding is None else notice_of(lesson.lesson_id, lesson.finding)
+
+
+def _rule_line(rule: LearnedRule) -> str:
+    if rule.finding is not None:
+        return notice_of(rule.rule_id, rule.finding)
+    action = f" → {one_line(rule.action)}" if rule.action else ""
+    days = "1 day" if rule.days == 1 else f"{rule.days} days"
+    seen = f"seen {rule.occurrences} times on {days}, confidence {rule.confidence:.2f}"
+    how = f"{seen}{', proven' if rule.promoted else ''}{', approved by a person' if rule.reviewed else ''}"
+    authors = ", ".join(map(one_line, rule.authors[:_AUTHORS_SHOWN]))
+    more = len(rule.authors) - _AUTHORS_SHOWN
+    if rule.is_own:
+        authors = "your own entries alone, not reviewed"
+    by = f"[from {authors}{f' and {more} more' if more > 0 else ''}] " if authors else ""
+    return f"{by}{one_line(rule.pattern)}{action} ({how}; {rule.rule_id})"
+
+
+# The procedure that is written for an approved skill.
+
+
+_KEY_CHARS: Final = 48
+_EVIDENCE_SHOWN: Final = 20
+"""Maximum number of ids of entries in the text; a procedure has at most 32,000 bytes."""
+
+
+def skill_key(rule_id: str, pattern: str) -> str:
+    """The key of the procedure: words of the pattern and a digest of the rule's id."""
+    words = re.sub(r"[^a-z0-9]+", "-", pattern.lower())[:_KEY_CHARS].strip("-")
+    return f"{words or 'skill'}-{hashlib.blake2b(rule_id.encode(), digest_size=4).hexdigest()}"
+
+
+def skill_text(rule_id: str, pattern: str, action: str, days: int, evidence: Sequence[str]) -> str:
+    """The text of the procedure."""
+    action_line = f"{one_line(action)}\n\n" if action else ""
+    evidence_shown = ", ".join(evidence[:_EVIDENCE_SHOWN]) + (", …" if len(evidence) > _EVIDENCE_SHOWN else "")
+    return (
+        f"# {one_line(pattern)}\n\n{action_line}"
+        f"Seen {len(evidence)} times on {days} days. Learned rule: {rule_id}. Evidence: {evidence_shown}.\n"
+    )

@@ -1,0 +1,1 @@
+"""Embedding models and chat models: which one, for which texts."""

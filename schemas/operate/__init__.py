@@ -1,0 +1,1 @@
+"""What operators look after: dead letters, calls of tools."""

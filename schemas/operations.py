@@ -1,0 +1,41 @@
+"""All operations of the service: one tuple per family, joined in ``ALL``."""
+
+from typing import Any, Final
+
+from .access import operations as access
+from .context import operations as context
+from .core.operation import Operation
+from .documents import operations as documents
+from .entries import operations as entries
+from .facts import operations as facts
+from .health import operations as health
+from .learning import operations as learning
+from .models import operations as models
+from .operate import operations as operate
+from .operators import operations as operators
+from .palace import graph_operations as palace_graph
+from .palace import operations as palace
+from .recall import operations as recall
+from .relations import operations as relations
+from .standing import operations as standing
+from .sweeps import operations as sweeps
+
+ALL: Final[tuple[Operation[Any, Any], ...]] = (
+    *recall.OPERATIONS,
+    *entries.OPERATIONS,
+    *documents.OPERATIONS,
+    *standing.OPERATIONS,
+    *health.OPERATIONS,
+    *relations.OPERATIONS,
+    *access.OPERATIONS,
+    *context.OPERATIONS,
+    *facts.OPERATIONS,
+    *palace.OPERATIONS,
+    *palace_graph.OPERATIONS,
+    *learning.OPERATIONS,
+    *operators.OPERATIONS,
+    *sweeps.OPERATIONS,
+    *models.OPERATIONS,
+    *operate.OPERATIONS,
+)
+"""All operations, in the order of docs/operations.md."""

@@ -1,0 +1,1 @@
+"""Models of the people whom agents work for, with their consent."""

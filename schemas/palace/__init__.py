@@ -1,0 +1,1 @@
+"""The palace: drawers with texts filed verbatim, under wing and room."""

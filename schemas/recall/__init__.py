@@ -1,0 +1,1 @@
+"""Recall: the entries that answer a question, and how sure that is."""

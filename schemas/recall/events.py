@@ -1,0 +1,90 @@
+"""Payloads about priorities, references, searches and nudges."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, StringConstraints
+
+from ..core.entry import Id, Priority
+from ..core.payload import STORED, ControlPayload, EntryTypeInfo, PublisherKind
+
+
+class PriorityChanged(ControlPayload):
+    """An operator changed an entry's live priority."""
+
+    ENTRY_TYPE = "memory.priority_changed"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE)
+    target_entry_id: Id
+    previous_priority: Priority
+    new_priority: Priority
+    reason: str = Field(min_length=1, max_length=1_000)
+
+
+class ReferencedEntry(BaseModel):
+    """An entry that reached prompts, and how often since the last batch."""
+
+    model_config = STORED
+    entry_id: Id
+    count: int = Field(ge=1)
+
+
+class MemoryReferenced(ControlPayload):
+    """Entries that reached prompts.
+
+    Attributes:
+        receipt: The receipt that was reported as used; None in entries written before receipts were durable.
+    """
+
+    ENTRY_TYPE = "memory.referenced"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE, noise=True, quiet=True)
+    entries: tuple[ReferencedEntry, ...] = Field(min_length=1, max_length=1_000)
+    receipt: Id | None = None
+
+
+class MemorySearched(ControlPayload):
+    """A recall was answered. The id of the entry is the receipt; agent and crew of the entry are those of the caller.
+
+    Attributes:
+        crew_id: The crew whose memories were searched.
+        agent_id: The agent whose memories were searched.
+        model: Model of the vectors that were used, or None.
+        hit_ids: Entries returned, best first.
+        mean_cosine: Mean cosine of the hits that have a vector, or None.
+        scores: Their scores, in the order of ``hit_ids``.
+        confidences: Their confidences, likewise; None for a hit without one.
+        mode: The mode of the recall, or None.
+        floor: The confidence below which hits were left out, or None.
+        rendered: The hits whose text reached a prompt by ``render``, which count as used; None if it was not a
+            render.
+        asked_by: Id of the token that asked.
+        chunks: Chunks of documents returned, best first: ``<owner>/<label>:<first line>``.
+    """
+
+    ENTRY_TYPE = "memory.searched"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED, noise=True, quiet=True)
+    query: str = Field(min_length=1, max_length=4_000)
+    scope: Literal["own", "crew_shared", "workspace"]
+    crew_id: Id | None = None
+    agent_id: Id | None = None
+    recipe: str = Field(min_length=1, max_length=64)
+    model: str | None = Field(default=None, max_length=96)
+    hit_ids: tuple[Id, ...] = Field(default=(), max_length=100)
+    mean_cosine: float | None = Field(default=None, ge=-1.0, le=1.0, allow_inf_nan=False)
+    scores: tuple[float, ...] = Field(default=(), max_length=100)
+    confidences: tuple[float | None, ...] = Field(default=(), max_length=100)
+    mode: str | None = Field(default=None, max_length=64)
+    floor: float | None = None
+    rendered: tuple[Id, ...] | None = Field(default=None, max_length=100)
+    asked_by: str | None = Field(default=None, max_length=64)
+    chunks: tuple[Annotated[str, StringConstraints(max_length=700)], ...] = Field(default=(), max_length=100)
+
+
+class NudgeOffered(ControlPayload):
+    """A nudge was returned to an orchestrator; each kind once per session."""
+
+    ENTRY_TYPE = "memory.nudge_offered"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE, noise=True, quiet=True)
+    agent_id: Id
+    session_id: Id
+    kind: Literal["memory", "cost"]

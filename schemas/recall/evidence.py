@@ -1,0 +1,239 @@
+"""The confidence of a hit: a logistic formula over its figures, with constants as data.
+
+The constants (``evidence.json``) are fitted by ``python -m bench.evidence_fit --write``. There is a row for texts and one
+for turns of conversations, each for questions and for everything else (requests, situations), with fewer figures further
+down: the first row of which a hit has every figure judges it. No row depends on the embedding model, because the figures
+mean the same under every one.
+
+Invariant: pure; a changed constant is a new ``version`` of the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from math import exp, isnan
+from operator import mul
+from typing import Any, Final, Literal
+
+from ..text.analyzer import fold
+from ..text.kinds import kind_of
+
+OVERHEARD: Final = 1.5
+"""Factor of the floor for texts that were not remembered on purpose, relative to those that were."""
+
+DECIDED: Final = 0.7
+"""The gate of a turn that decides something or states a preference is so many times that of others, because it was worth
+saying: of 16 questions to a team's chat, recall leaves two fewer without their answer, and on conversations that were not
+used for fitting, silence for foreign questions is the same."""
+NEAR_DECISION: Final = 4.0
+"""Log odds by meaning from which this is so."""
+_DECIDES: Final = frozenset(["decision", "preference"])
+
+
+def decides(text: str, speaker: str | None) -> bool:
+    """Whether a turn decides something or states a preference.
+
+    Args:
+        text: What was said, with or without the speaker's name before it.
+        speaker: The name of the speaker; None if it is not known.
+    """
+    name, colon, rest = text.partition(":")
+    has_speaker = colon and speaker is not None and fold(name).strip() == fold(speaker.replace("_", " "))
+    return kind_of(rest if has_speaker else text) in _DECIDES
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    """The constants of one kind of hit.
+
+    Attributes:
+        name: Name of the row.
+        turns: Whether it judges turns of conversations or other texts.
+        asks: Whether it judges questions or other prompts; None for both.
+        shares: Whether it judges hits that share a word with the prompt, or that share none; None for both. They differ: a
+            common word may be all that a text about the same person has, while one without any was found by its meaning.
+        weights: Name of the figure → its weight in the log odds.
+        bias: Added to their sum.
+        floor: Confidence below which ``inject`` leaves a hit out.
+        gate: Confidence that at least one turn must reach for any to be returned by ``inject``.
+    """
+
+    name: str
+    turns: bool
+    asks: bool | None
+    shares: bool | None
+    weights: Mapping[str, float]
+    bias: float
+    floor: float
+    gate: float
+
+    def confidence(self, figures: Mapping[str, Sequence[float]], at: int) -> float:
+        """The probability that the hit at a place is relevant; NaN if it lacks a figure."""
+        odds = self.bias + sum(map(mul, self.weights.values(), [figures[name][at] for name in self.weights]))
+        return odds if isnan(odds) else 1.0 / (1.0 + exp(-odds))
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedHit:
+    """The judgement of a hit: the probability that it is relevant, and the row that gave it."""
+
+    confidence: float
+    row: EvidenceRow
+
+    def opens(self, meaning: float, text: str, speaker: str | None) -> bool:
+        """Whether a turn reaches the gate, so that ``inject`` may return turns.
+
+        Args:
+            meaning: Its log odds by meaning; NaN without a vector.
+            text: What was said.
+            speaker: The name of the speaker; None if it is not known.
+        """
+        if self.confidence >= self.row.gate:
+            return True
+        if self.confidence < DECIDED * self.row.gate or not meaning >= NEAR_DECISION:
+            return False
+        return decides(text, speaker)
+
+
+def judge(figures: Mapping[str, Sequence[float]], at: int, *, turn: bool, asks: bool, shares: bool) -> JudgedHit:
+    """Judge one hit.
+
+    Args:
+        figures: Name → one value a hit, NaN where it has none.
+        at: The hit's place.
+        turn: Whether it is a turn of a conversation.
+        asks: Whether the prompt is a question.
+        shares: Whether the hit shares a word with it.
+
+    Returns:
+        The judgement by the first row of which the hit has all figures. A hit that shares no word and has no vector has
+        none: its confidence is 0.
+    """
+    rows = rows_for(turn, asks, shares)
+    for row in rows:
+        confidence = row.confidence(figures, at)
+        if not isnan(confidence):
+            return JudgedHit(confidence, row)
+    return JudgedHit(0.0, rows[-1])
+
+
+@cache
+def rows_for(turn: bool, asks: bool, shares: bool) -> tuple[EvidenceRow, ...]:
+    """The rows for a kind of hit and prompt, the one with most figures first."""
+    return tuple(
+        row
+        for row in evidence_rows()
+        if row.turns == turn and row.asks in (None, asks) and row.shares in (None, shares)
+    )
+
+
+@cache
+def evidence_rows() -> tuple[EvidenceRow, ...]:
+    """Every row of the table."""
+    data = json.loads(resources.files(__package__).joinpath("evidence.json").read_text("utf-8"))
+    return tuple(map(_row, data["rows"]))
+
+
+def _row(data: Mapping[str, Any]) -> EvidenceRow:
+    return EvidenceRow(
+        data["name"],
+        data["turns"],
+        data["asks"],
+        data["shares"],
+        data["weights"],
+        data["bias"],
+        data["floor"],
+        data["gate"],
+    )
+
+
+# The confidence of a hit as one word, for models and people.
+
+
+SURE: Final = 0.7
+"""Confidence from which a hit is ``sure``: set, not fitted; more than two of three such hits are to be relevant."""
+LIKELY: Final = 0.3
+"""Confidence from which a hit is ``likely``: set, not fitted."""
+
+ConfidenceWord = Literal["sure", "likely", "weak"]
+WEAK: Final[ConfidenceWord] = "weak"
+
+
+def confidence_word(confidence: float) -> ConfidenceWord:
+    """``sure``, ``likely`` or ``weak``, for a calibrated probability that a hit is relevant (0 to 1)."""
+    return "sure" if confidence >= SURE else "likely" if confidence >= LIKELY else "weak"
+
+
+# Proposes an evidence floor from a workspace's own receipts: the highest floor that keeps most of the used hits.
+
+
+FLOORS: Final = (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
+KEEP: Final = 0.95
+"""Share of the used hits that the proposed floor keeps."""
+LEAST_USED: Final = 20
+"""Minimum number of used hits for a proposal: with fewer, one hit changes the share by more than 5 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedHit:
+    """A hit of a receipt: its confidence, and whether it was reported as used."""
+
+    confidence: float
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FloorFigures:
+    """The effect of a floor on the receipts.
+
+    Attributes:
+        floor: The floor.
+        hits: Mean number of hits per recall.
+        used_kept: Share of the hits used that it keeps.
+        used_share: Share of the hits it keeps that were used; None if it keeps none.
+        silent: Share of the recalls that get nothing.
+    """
+
+    floor: float
+    hits: float
+    used_kept: float
+    used_share: float | None
+    silent: float
+
+
+@dataclass(frozen=True, slots=True)
+class FloorProposal:
+    """The floor to set, None if too few hits were used, and the table it was chosen from."""
+
+    floor: float | None
+    figures: tuple[FloorFigures, ...]
+
+
+def propose_floor(receipts: Sequence[Sequence[ReplayedHit]], keep: float = KEEP) -> FloorProposal:
+    """Replay receipts under every floor of ``FLOORS``.
+
+    Args:
+        receipts: The hits of each recall in mode ``search``; those of ``inject`` were cut at their own floor.
+        keep: Share of the hits used that must stay.
+    """
+    used = sum(hit.used for hits in receipts for hit in hits)
+    figures = tuple(_figures(receipts, floor, used) for floor in FLOORS) if receipts else ()
+    enough = [row.floor for row in figures if row.used_kept >= keep]
+    return FloorProposal(max(enough) if enough and used >= LEAST_USED else None, figures)
+
+
+def _figures(receipts: Sequence[Sequence[ReplayedHit]], floor: float, used: int) -> FloorFigures:
+    kept = [[hit for hit in hits if hit.confidence >= floor] for hits in receipts]
+    left = sum(map(len, kept))
+    useful = sum(hit.used for hits in kept for hit in hits)
+    return FloorFigures(
+        floor,
+        left / len(receipts),
+        useful / used if used else 1.0,
+        useful / left if left else None,
+        sum(not hits for hits in kept) / len(receipts),
+    )

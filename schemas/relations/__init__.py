@@ -1,0 +1,1 @@
+"""Relations between entries: similar, contradicting, superseding."""

@@ -1,1 +1,0 @@
-"""Pure, versioned formulas: no clock, no randomness, no I/O."""

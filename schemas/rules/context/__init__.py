@@ -1,1 +1,0 @@
-"""The content of a prompt: budgets, conversation, tool schemas, and the assembly of all of them. Pure."""

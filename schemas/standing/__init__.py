@@ -1,0 +1,1 @@
+"""Which entries count now, and how much: retractions, priorities, importance."""

@@ -1,0 +1,1 @@
+"""Text: terms, languages, dates, credentials, injected instructions."""

@@ -1,0 +1,1 @@
+"""What reaches a prompt: memory blocks, assembled contexts, nudges."""

@@ -1,0 +1,234 @@
+"""The use-case that assembles a prompt context from all layers of memory.
+
+Invariant: the same request with the same ``now`` at the same ``view_seq`` gives the same answer, receipt apart; what the
+scanners block reaches no context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import Final
+
+from ...schemas.context.assembly import Context, ContextInput, Message, assemble_context
+from ...schemas.context.budget import Budget, Count, Phase, estimate, phase_of
+from ...schemas.context.operations import CONTEXT_ASSEMBLE, ContextAnswer, ContextRequest, FactConflict
+from ...schemas.context.salience import Freshness, state_of
+from ...schemas.core.errors import InvalidQuery
+from ...schemas.core.limits import RECALL_QUERY_MAX_CHARS
+from ...schemas.core.timestamps import format_ms
+from ...schemas.recall.events import MemorySearched
+from ...schemas.recall.evidence import WEAK
+from ..desk import Caller
+from ..node import Answers, Node
+from .layered_facts import shown_conflicts
+from .memories import GatheredMemories, Memories, MemoryQuery
+from .state import LayeredState
+
+# Loads the function that counts tokens, where one is configured.
+
+
+ESTIMATE: Final = "estimate"
+_PROBE = "Deploy 148 of the checkout service was denied."
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """The function that counts tokens, and its name in answers."""
+
+    name: str = ESTIMATE
+    count: Count = estimate
+
+
+def tokenizer_of(named: str | None) -> Tokenizer:
+    """The tokenizer ``module:function``; the estimate if none is named.
+
+    Raises:
+        InvalidQuery: If it cannot be loaded, or does not return the number of tokens of a text.
+    """
+    if named is None:
+        return Tokenizer()
+    module, _, function = named.partition(":")
+    try:
+        count = getattr(import_module(module), function)
+        tokens = count(_PROBE)
+    except Exception as error:
+        raise _refused(named, f"{type(error).__name__}: {error}") from error
+    if not isinstance(tokens, int) or tokens <= 0 or count("") != 0:
+        raise _refused(named, f"it returns {tokens!r} for a sentence")
+    return Tokenizer(named, count)
+
+
+def _refused(named: str, why: str) -> InvalidQuery:
+    hint = (
+        "set CREW_JOURNAL_CONTEXT_TOKENIZER to module:function, a function that returns the number of tokens of a text"
+    )
+    return InvalidQuery(f"the tokenizer {named!r} cannot be used: {why}", hint=hint)
+
+
+RECIPE: Final = "context"
+"""Names these searches in ``memory.searched``."""
+MOST_RECORDED: Final = 100
+"""Memories that a receipt names."""
+
+
+class Assembling:
+    """Assembles contexts."""
+
+    def __init__(self, node: Node) -> None:
+        self._views = node.views
+        self._memories = node.use(Memories)
+        state = node.use(LayeredState)
+        self._indexes = state.indexes
+        self._choices = state.choices
+        self._moments = state.moments
+        self._record = node.record_search
+        self._tokenizer = tokenizer_of(node.settings.context_tokenizer)
+        self._counts = {"assembled": 0, "conflicts": 0, "stale": 0, "dropped": 0}
+
+    def figures(self) -> Mapping[str, int]:
+        """Totals since the start: contexts, and in them conflicts, stale facts and drops."""
+        return dict(self._counts)
+
+    async def assemble(self, caller: Caller, request: ContextRequest) -> ContextAnswer:
+        """Assemble a context.
+
+        Raises:
+            InvalidQuery: If the system's text or tokens leave nothing of the budget.
+            NotAllowed: If AGENT or LEAD names another agent or crew.
+            NotFound: If there is no such workspace, agent or crew.
+        """
+        now_ms = self._moments.ms(request.now)
+        view_seq = self._views.view_seq(*CONTEXT_ASSEMBLE.views)
+        choices = await self._choices.of(caller.workspace_id)
+        query = request.query or request.prompt.strip()[:RECALL_QUERY_MAX_CHARS]
+        budget = _budget(request, choices.budget)
+        wanted = MemoryQuery(caller, request, query if query.strip() else "-", choices, now_ms, budget.total)
+        gathered = await self._memories.gather(wanted)
+        phase = request.phase or phase_of(request.step, request.max_steps)
+        context_input = ContextInput(
+            request.prompt,
+            request.system,
+            gathered.items,
+            request.tools,
+            [Message(at, turn.role, turn.content) for at, turn in enumerate(request.conversation)],
+            gathered.drops,
+        )
+
+        def assembled() -> tuple[Context, list[FactConflict], tuple[str, ...]]:
+            context = self._assembled(context_input, budget, phase)
+            return context, *self._doubts(caller, gathered, context, now_ms)
+
+        made, conflicts, stale = await asyncio.to_thread(assembled)
+        self._counts["assembled"] += 1
+        self._counts["conflicts"] += len(conflicts)
+        self._counts["stale"] += len(stale)
+        self._counts["dropped"] += sum(drop.action == "dropped" for drop in made.drops)
+        receipt = self._recorded(wanted, gathered, made) if request.record else None
+        return _answer(made, gathered, phase, self._tokenizer.name, conflicts, stale, now_ms, receipt, view_seq)
+
+    def _assembled(self, context_input: ContextInput, budget: Budget, phase: Phase) -> Context:
+        try:
+            return assemble_context(context_input, budget, phase, self._tokenizer.count)
+        except ValueError as error:
+            hint = "system: shorten it, or raise budget_tokens"
+            raise InvalidQuery(str(error), hint=hint, field="system") from None
+
+    def _doubts(
+        self, caller: Caller, gathered: GatheredMemories, context: Context, now_ms: int
+    ) -> tuple[list[FactConflict], tuple[str, ...]]:
+        """Conflicts of facts in the context, and those of its facts that are not fresh."""
+        inside = {item.id for item in context.items if item.source == "fact"}
+        if not inside:
+            return [], ()
+        with self._indexes.lock:
+            index = self._indexes.fresh(caller.workspace_id)
+            doubted = [
+                conflict
+                for conflict in index.conflicts(now_ms)
+                if conflict.first in inside or conflict.second in inside
+            ]
+            conflicts = shown_conflicts(index, doubted, None)
+        stale = sorted(
+            fact.fact.row.fact_id
+            for fact in gathered.facts
+            if fact.fact.row.fact_id in inside
+            and fact.fact.holds(now_ms)
+            and state_of(fact.fresh) is not Freshness.FRESH
+        )
+        return conflicts, tuple(stale)
+
+    def _recorded(self, query: MemoryQuery, gathered: GatheredMemories, context: Context) -> str | None:
+        inside = [
+            item
+            for item in context.items
+            if item.id in gathered.entry_ids
+            and item.finding is None
+            and not (item.turn and item.certainty in (None, WEAK))  # it only fills what was left
+        ]
+        best = sorted(inside, key=lambda item: item.order)[:MOST_RECORDED]
+        if not best:
+            return None
+        entries = tuple(dict.fromkeys(gathered.entry_ids[item.id] for item in best))
+        searched = MemorySearched(
+            query=query.query,
+            scope="workspace",
+            recipe=RECIPE,
+            hit_ids=entries,
+            scores=tuple(item.salience for item in best)[: len(entries)],
+            rendered=entries,
+            asked_by=query.caller.principal.token_id,
+        )
+        return self._record(query.caller.principal, query.caller.workspace_id, searched)
+
+
+def _budget(request: ContextRequest, budget: Budget) -> Budget:
+    total = budget.total if request.budget_tokens is None else request.budget_tokens
+    system = min(budget.system, budget.system * total // budget.total)  # a smaller budget reserves the same share
+    if request.system_tokens is not None:
+        system = request.system_tokens
+    try:
+        return Budget(total, system)
+    except ValueError as error:
+        hint = "budget_tokens: raise it, or lower system_tokens"
+        raise InvalidQuery(str(error), hint=hint, field="budget_tokens") from None
+
+
+def _answer(
+    context: Context,
+    gathered: GatheredMemories,
+    phase: Phase,
+    tokenizer: str,
+    conflicts: list[FactConflict],
+    stale: tuple[str, ...],
+    now_ms: int,
+    receipt: str | None,
+    view_seq: int,
+) -> ContextAnswer:
+    recall = gathered.recall
+    fields = {
+        "system": context.system,
+        "memory": context.memory,
+        "prompt": context.prompt,
+        "tools": context.tools,
+        "conversation": context.conversation,
+        "items": context.items,
+        "drops": context.drops,
+        "tokens": context.tokens,
+        "allocation": asdict(context.allocation),
+        "phase": phase,
+        "tokenizer": tokenizer,
+        "conflicts": conflicts,
+        "stale": stale,
+        "recall_confidence": recall.confidence if recall else None,
+        "degraded": recall.degraded if recall else None,
+        "now": format_ms(now_ms),
+        "receipt": receipt,
+        "view_seq": view_seq,
+    }
+    return ContextAnswer.model_validate(fields, from_attributes=True)
+
+
+ANSWERS: Final[Answers] = ((CONTEXT_ASSEMBLE, Assembling.assemble),)

@@ -1,0 +1,1 @@
+"""Memory documents: addressed, checked, written, read, searched, stored by a provider."""

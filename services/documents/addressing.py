@@ -1,0 +1,219 @@
+"""Which document a request is about, and which roles may write it: the only check of scope, tier, key and role.
+
+Invariant: AGENT and LEAD reach their own agent, their own crew and the workspace, and nothing of others; what a request
+names must agree with the token. Every request passes here before a store sees its address. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from typing import Protocol
+
+from ...schemas.core.errors import FieldProblem, InvalidRequest, InvalidTier, MissingKey, NotAllowed, Unavailable
+from ...schemas.core.ids import name_key
+from ...schemas.core.principal import Role
+from ...schemas.documents.rules import (
+    TIERS,
+    WRITABLE,
+    KeyKind,
+    MinRole,
+    Scope,
+    TierRule,
+    key_problem,
+    owner_of,
+    scope_of,
+)
+from ..desk import Caller
+
+
+class NamesOwner(Protocol):
+    """The fields of a request that name whose memory it is about."""
+
+    @property
+    def agent_id(self) -> str | None:
+        """The agent, for OWNER and ADMIN."""
+        ...
+
+    @property
+    def crew_id(self) -> str | None:
+        """The crew, for OWNER and ADMIN."""
+        ...
+
+
+class Addressed(NamesOwner, Protocol):
+    """The fields of a request that name a document's owner."""
+
+    @property
+    def scope(self) -> str | None:
+        """``agent``, ``crew`` or ``workspace``."""
+        ...
+
+
+@dataclass(frozen=True)  # no slots: the key is kept
+class DocumentAddress:
+    """One document of a workspace."""
+
+    workspace_id: str
+    scope: Scope
+    owner: str
+    tier: str
+    key: str | None
+
+    @property
+    def rule(self) -> TierRule:
+        """The rule of its tier."""
+        return TIERS[self.tier]
+
+    @property
+    def name(self) -> str | None:
+        """Id of the agent or crew; None for the workspace."""
+        return scope_of(self.owner)[1]
+
+    @property
+    def label(self) -> str:
+        """``daily/2026-05-14.md``."""
+        return self.rule.label_of(self.key)
+
+    @cached_property
+    def row_key(self) -> int:
+        """The column ``key`` of its row."""
+        return name_key((self.workspace_id, self.owner, self.tier, self.key or ""))
+
+    @property
+    def values(self) -> tuple[int, str, str, str, str | None]:
+        """What selects its row: key, workspace, owner, tier, key within the tier."""
+        return self.row_key, self.workspace_id, self.owner, self.tier, self.key
+
+
+def rule_of(tier: str) -> TierRule:
+    """The rule of a tier.
+
+    Raises:
+        InvalidTier: If there is no such tier; case counts.
+    """
+    rule = TIERS.get(tier)
+    if rule is None:
+        rendered = " and ".join(sorted(TIERS.keys() - set(WRITABLE)))
+        hint = f"use one of {', '.join(WRITABLE)}, or to read {rendered}; case counts"
+        raise InvalidTier(f"there is no tier {tier[:32]!r}", hint=hint, field="tier")
+    return rule
+
+
+def address_of(caller: Caller, address: Addressed, tier: str, key: str | None, today: date | None) -> DocumentAddress:
+    """The document that a request names.
+
+    Args:
+        caller: The caller.
+        address: Names the owner, or leaves it to the token.
+        tier: The tier.
+        key: The key; today for ``daily`` if it is absent or empty.
+        today: The date in UTC; None if ``daily`` needs a key.
+
+    Raises:
+        InvalidTier: If there is no such tier.
+        MissingKey: If the key is missing, or not valid in the tier.
+        NotAllowed: If it is of another agent or crew than the token's.
+        InvalidRequest: If the tier has no such scope, or an operator has to name whose it is.
+        Unavailable: If it is a crew's and the token has no crew.
+    """
+    rule = rule_of(tier)
+    key = _key(rule, tier, key or None, today)
+    check_own(caller, address)
+    scope = _scope(caller, address, rule, tier)
+    return DocumentAddress(caller.workspace_id, scope, owner_of(scope, _name(caller, address, scope)), tier, key)
+
+
+def writable_address_of(
+    caller: Caller, asked: Addressed, tier: str, key: str | None, today: date | None
+) -> DocumentAddress:
+    """The document that a write names; raises as ``address_of`` and ``check_may_write``."""
+    address = address_of(caller, asked, tier, key, today)
+    check_may_write(caller, address)
+    return address
+
+
+def check_own(caller: Caller, owner: NamesOwner) -> None:
+    """Refuse a request of AGENT or LEAD that names another agent or crew.
+
+    Raises:
+        NotAllowed: If it does.
+    """
+    if caller.administers:
+        return
+    own = {"agent_id": caller.principal.agent_id, "crew_id": caller.principal.crew_id}
+    for name, value in (("agent_id", owner.agent_id), ("crew_id", owner.crew_id)):
+        if value not in (None, own[name]):
+            raise NotAllowed(
+                f"the token is for {name} {own[name] or 'none'}, the request names another",
+                hint=f"leave {name} out, or use an OWNER or ADMIN token",
+                field=name,
+            )
+
+
+def check_may_write(caller: Caller, address: DocumentAddress) -> None:
+    """Refuse a write that the tier or the role does not permit.
+
+    Raises:
+        InvalidTier: If the tier is a rendering.
+        NotAllowed: If it takes a higher role.
+    """
+    if not address.rule.writable:
+        raise InvalidTier(
+            f"{address.tier} is rendered from entries and cannot be written",
+            hint="write to AGENT, daily or topics instead",
+            field="tier",
+        )
+    needed = address.rule.writers[address.scope]
+    lead = caller.principal.role is Role.LEAD
+    if caller.administers or needed is MinRole.AGENT or (needed is MinRole.LEAD and lead):
+        return
+    who = "a LEAD of the crew, an OWNER or an ADMIN" if needed is MinRole.LEAD else "an OWNER or ADMIN"
+    raise NotAllowed(
+        f"{address.label} of the {address.scope.value} is written by {who}, not by {caller.principal.role.value}",
+        hint="write to AGENT or daily, or ask one of them",
+        field="tier",
+    )
+
+
+def _key(rule: TierRule, tier: str, key: str | None, today: date | None) -> str | None:
+    if key is None and rule.key is KeyKind.DATE and today is not None:
+        return today.isoformat()
+    if key is None and rule.key is not KeyKind.NONE:
+        raise MissingKey(f"{tier} needs a key", hint=f"name one: {rule.label_of('<key>')}", field="key")
+    if (problem := key_problem(rule, key)) is not None:
+        raise MissingKey(f"the key is not valid for {tier}", hint=problem, field="key")
+    return key
+
+
+def _scope(caller: Caller, address: Addressed, rule: TierRule, tier: str) -> Scope:
+    scopes = tuple(rule.writers)
+    if address.scope is not None:
+        if address.scope not in scopes:
+            fix = f"use {' or '.join(scopes)}, or leave scope out"
+            raise InvalidRequest((FieldProblem("scope", f"{tier} has no scope {address.scope}", fix),))
+        return Scope(address.scope)
+    if address.agent_id is not None and Scope.AGENT in scopes:
+        return Scope.AGENT
+    if address.crew_id is not None and Scope.CREW in scopes:
+        return Scope.CREW
+    if caller.administers and caller.principal.agent_id is None and Scope.WORKSPACE in scopes:
+        return Scope.WORKSPACE
+    return scopes[0]
+
+
+def _name(caller: Caller, address: Addressed, scope: Scope) -> str | None:
+    """Id of the agent or crew whose document it is."""
+    if scope is Scope.WORKSPACE:
+        return None
+    of_agent = scope is Scope.AGENT
+    field = "agent_id" if of_agent else "crew_id"
+    principal = caller.principal
+    named = (address.agent_id or principal.agent_id) if of_agent else (address.crew_id or principal.crew_id)
+    if named is not None:
+        return named
+    if caller.administers:
+        problem = "is missing: this document belongs to an agent" if of_agent else "is missing: it belongs to a crew"
+        raise InvalidRequest((FieldProblem(field, problem, f"name {field}; the token is for none"),))
+    raise Unavailable("there is no crew", hint="the token has no crew_id; use the tiers AGENT and daily", field=field)

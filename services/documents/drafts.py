@@ -1,0 +1,154 @@
+"""A write before it is stored.
+
+Invariant: ``write_id`` names the write for ever; its message id follows from it, so the broker stores it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ...schemas.core.envelope import DocumentWritten
+from ...schemas.core.errors import EmptyContent, FieldProblem, InvalidMode, InvalidRequest, WriteIdTaken
+from ...schemas.core.ids import uuid7_hex
+from ...schemas.documents.events import DocumentAction, encode_document
+from ...schemas.documents.tables import VersionRow
+from ..desk import Caller
+from ..journal.publishing.acks import EncodedMessage
+from .addressing import DocumentAddress
+
+MODES: Final = {"replace": DocumentAction.REPLACE, "append": DocumentAction.APPEND}
+"""The modes of a write."""
+
+
+def mint_write_id() -> str:
+    """A new write id: ``w_`` and a UUIDv7."""
+    return "w_" + uuid7_hex()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A write: of a whole text over the API under an id of its own, unless more than address and content is given.
+
+    Attributes:
+        address: The document.
+        content: The text; empty for a retraction.
+        source: Where it comes from (``schemas/documents/events``).
+        given_id: Whether the write id is the caller's.
+        expected_seq: The version that a replace is for; None for the present one.
+        expected_sha256: SHA-256 of the text that a replace is for; None for the present one.
+        compared_end: The end of the content by which two writes of an id are compared, without the time before it; None
+            to compare all of it.
+    """
+
+    address: DocumentAddress
+    content: str = ""
+    action: DocumentAction = DocumentAction.REPLACE
+    source: str = "api"
+    write_id: str = field(default_factory=mint_write_id)
+    given_id: bool = False
+    expected_seq: int | None = None
+    expected_sha256: str | None = None
+    data_subject_id: str | None = None
+    derived_from: tuple[str, ...] = ()
+    reason: str = ""
+    compared_end: str | None = None
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Workspace and write id: what names the write for ever."""
+        return self.address.workspace_id, self.write_id
+
+    @property
+    def appends(self) -> bool:
+        """Whether it adds to the text instead of giving it."""
+        return self.action is DocumentAction.APPEND
+
+    def message(self, caller: Caller) -> EncodedMessage:
+        """The message to publish."""
+        actor_type, actor_id = caller.acts_as
+        event = DocumentWritten(
+            seq=0,
+            workspace_id=self.address.workspace_id,
+            owner=self.address.owner,
+            tier=self.address.tier,
+            key=self.address.key,
+            action=self.action.value,
+            content=self.content,
+            source=self.source,
+            write_id=self.write_id,
+            actor_type=actor_type.value,
+            published_ms=0,
+            actor_id=actor_id,
+            data_subject_id=self.data_subject_id,
+            derived_from=self.derived_from,
+            reason=self.reason,
+        )
+        return EncodedMessage.of(encode_document(event))
+
+    def same(self, version: VersionRow | None) -> VersionRow | None:
+        """The stored write of the id, which must be this one; a text that was swept is not compared.
+
+        Raises:
+            WriteIdTaken: If it is another write.
+        """
+        if version is None or self._is(version):
+            return version
+        raise WriteIdTaken(
+            f"the write id {self.write_id} belongs to another write, at {version.seq}",
+            hint="give each write an id of its own, or leave write_id out",
+            field="write_id",
+        )
+
+    def _is(self, version: VersionRow) -> bool:
+        address = self.address
+        if (version.owner, version.tier, version.action) != (address.owner, address.tier, self.action.value):
+            return False
+        if self.compared_end is not None:
+            return version.piece is None or version.piece.endswith(self.compared_end)
+        return version.doc_key == address.key and version.piece in (None, self.content)
+
+
+def drafted(address: DocumentAddress, mode: str, content: str, source: str, write_id: str | None, **more: Any) -> Draft:
+    """A write of a request.
+
+    Args:
+        address: The document; ``addressing.check_may_write`` has passed it.
+        mode: ``replace`` or ``append``.
+        content: The text.
+        source: Where it comes from (``schemas/documents/events``).
+        write_id: The caller's id of the write; None to mint one.
+        more: Further attributes of the draft.
+
+    Raises:
+        InvalidMode: If there is no such mode.
+        InvalidRequest: If an append names a version.
+        EmptyContent: If the text is blank.
+    """
+    action = MODES.get(mode)
+    if action is None:
+        raise InvalidMode(f"{mode[:32]!r} is not a mode", hint="use replace or append", field="mode")
+    for name in ("expected_seq", "expected_sha256"):
+        if action is DocumentAction.APPEND and more.get(name) is not None:
+            fix = "leave it out: an append never conflicts"
+            raise InvalidRequest((FieldProblem(name, "goes with mode=replace", fix),))
+    return Draft(
+        address=address,
+        action=action,
+        content=text_of(content),
+        source=source,
+        write_id=write_id or mint_write_id(),
+        given_id=write_id is not None,
+        **more,
+    )
+
+
+def text_of(text: str, name: str = "content") -> str:
+    """The text of a request.
+
+    Raises:
+        EmptyContent: If it is blank.
+    """
+    if not text.strip():
+        raise EmptyContent(f"the {name} is empty", hint="to empty a document, retract it", field=name)
+    return text

@@ -1,0 +1,297 @@
+"""Reads what crews have learned from the views: rules and lessons, now or as of a sequence; blocking.
+
+Invariant: retracted rules and lessons are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...schemas.core.ports import ViewReader
+from ...schemas.core.principal import is_publisher
+from ...schemas.core.table import as_of
+from ...schemas.documents.rules import Scope, owner_of
+from ...schemas.learning.agreement import MIN_DAYS
+from ...schemas.learning.lessons import (
+    MISSION_OUTCOME,
+    OUTCOMES_SHOWN,
+    RULES_SHOWN,
+    LearnedRule,
+    Lesson,
+    kept,
+    outcomes_shown,
+    rules_shown,
+)
+from ...schemas.learning.tables import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES, ProposalRow, RuleRow
+from ...schemas.operators.rules import as_markdown, facts_of, slug_of
+from ...schemas.operators.tables import (
+    OPERATOR_CONSENTS,
+    OPERATOR_KEY,
+    OPERATOR_NAMES,
+    OPERATOR_PROFILES,
+    OPERATOR_TURNS,
+    OperatorConsentRow,
+    OperatorProfileRow,
+)
+from ...schemas.standing.tables import RETRACTIONS
+from ..kept import KeptValues, in_thread
+
+NOW: Final = 2**62
+"""A sequence after every event."""
+RULES_LISTED: Final = 500
+
+
+def _counts(column: str, seq: int) -> str:
+    """The condition that the entry named in ``column`` is not retracted."""
+    return f"""NOT EXISTS (SELECT 1 FROM {RETRACTIONS} WHERE workspace_id = r.workspace_id AND kind = 'entry'
+        AND target_id = r.{column} AND {as_of(seq)})"""
+
+
+def _waiting(seq: int) -> str:
+    """Selects pending proposals of one publisher."""
+    return f"""SELECT {PROPOSALS.names} FROM {PROPOSALS} r
+        WHERE workspace_id = $workspace AND crew_id = $crew AND seq <= $seq AND skill_of IS NULL
+        AND days >= {MIN_DAYS} AND json_array_length(publishers) = 1
+        AND coalesce((SELECT arg_max(d.decision, d.seq) FROM {PROPOSAL_DECISIONS} d WHERE d.workspace_id = r.workspace_id
+            AND d.proposal_id = r.proposal_id AND d.seq <= $seq), '') <> 'rejected'
+        AND NOT EXISTS (SELECT 1 FROM {RULES} l WHERE l.workspace_id = r.workspace_id AND l.seq <= $seq
+            AND r.proposal_id IN (l.proposal_id, l.settles))
+        AND {_counts("proposal_id", seq)} ORDER BY seq DESC LIMIT {RULES_LISTED}"""
+
+
+class Learned:
+    """Reads rules and lessons.
+
+    Args:
+        views: The views.
+    """
+
+    def __init__(self, views: ViewReader) -> None:
+        self._views = views
+
+    def rows(
+        self, workspace_id: str, crew_id: str | None, *, seq: int = NOW, limit: int = RULES_LISTED
+    ) -> list[tuple[RuleRow, bool]]:
+        """Rules of a crew (of all if None) and whether each is promoted; those first, then the newest."""
+        sql = f"""SELECT {RULES.names}, EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id
+                AND m.rule_id = r.rule_id AND m.mark = 'promoted' AND m.seq <= $seq) AS promoted
+            FROM {RULES} r WHERE r.workspace_id = $workspace AND ($crew IS NULL OR r.crew_id = $crew) AND r.seq <= $seq
+            AND {_counts("rule_id", seq)} ORDER BY promoted DESC, r.seq DESC LIMIT $limit"""
+        params = {"workspace": workspace_id, "crew": crew_id, "seq": seq, "limit": limit}
+        return [(RuleRow(*row), promoted) for *row, promoted in self._views.rows(sql, params)]
+
+    def rules(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
+        """The rules of a crew for a prompt; each publisher has a share of them."""
+        learned_rules = [
+            LearnedRule(
+                rule_id=row.rule_id,
+                pattern=row.pattern,
+                action=row.action,
+                confidence=row.confidence,
+                occurrences=row.occurrences,
+                days=row.days,
+                promoted=promoted,
+                finding=row.finding,
+                authors=tuple(json.loads(row.authors)),
+                publishers=tuple(json.loads(row.publishers)),
+                reviewed=row.proposal_id is not None,
+            )
+            for row, promoted in self.rows(workspace_id, crew_id, seq=seq)
+        ]
+        return rules_shown(learned_rules, RULES_SHOWN)
+
+    def waiting(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
+        """What agents of a crew reported on two days, each alone, and no person has decided yet; the newest first.
+
+        It is for the prompts of its author only.
+        """
+        params = {"workspace": workspace_id, "crew": crew_id, "seq": seq}
+        return [
+            LearnedRule(
+                rule_id=row.proposal_id,
+                pattern=row.pattern,
+                action=row.action,
+                confidence=row.confidence,
+                occurrences=len(json.loads(row.evidence)),
+                days=row.days,
+                promoted=False,
+                finding=row.finding,
+                authors=tuple(json.loads(row.authors)),
+                publishers=tuple(json.loads(row.publishers)),
+            )
+            for row in (ProposalRow(*row) for row in self._views.rows(_waiting(seq), params))
+        ]
+
+    def lessons(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
+        """The lessons of an owner, in the order in which they were first recorded."""
+        return kept(self._recorded(workspace_id, owner, seq, f"source <> '{MISSION_OUTCOME}'"))
+
+    def outcomes(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
+        """The last outcomes of missions, the newest first; each publisher has a share of them."""
+        return outcomes_shown(self._recorded(workspace_id, owner, seq, f"source = '{MISSION_OUTCOME}'"), OUTCOMES_SHOWN)
+
+    def _recorded(self, workspace_id: str, owner: str, seq: int, which: str) -> list[Lesson]:
+        sql = f"""SELECT lesson_id, kind, captured_ms, source, rule, context, finding, author, publisher FROM (
+                SELECT *, min(seq) OVER (PARTITION BY lesson_id) AS first_seq FROM {LESSONS} r
+                WHERE workspace_id = $workspace AND owner = $owner AND {which}
+                AND seq <= $seq AND {_counts("entry_id", seq)}
+                QUALIFY row_number() OVER (PARTITION BY lesson_id ORDER BY seq DESC) = 1)
+            ORDER BY first_seq"""
+        params = {"workspace": workspace_id, "owner": owner, "seq": seq}
+        return [Lesson(*row) for row in self._views.rows(sql, params)]
+
+
+# What crews have learned, as prompts show it, kept in memory: two queries would take most of a block's time.
+
+
+KEPT: Final = 1_000
+"""Crews that are kept, some 10 KB each."""
+_TABLES: Final = (LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES, RETRACTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class CrewLearning:
+    """What a crew has learned, for its prompts.
+
+    Attributes:
+        rules: Its rules.
+        outcomes: Outcomes of missions, for a lead.
+        waiting: What one agent alone reported, for the prompts of that agent.
+    """
+
+    rules: tuple[LearnedRule, ...] = ()
+    outcomes: tuple[Lesson, ...] = ()
+    waiting: tuple[LearnedRule, ...] = ()
+
+    def rules_for(self, agent_id: str | None) -> list[LearnedRule]:
+        """The rules of the crew, and what waits for a review that the agent alone reported; at most ``RULES_SHOWN``."""
+        own = [rule for rule in self.waiting if agent_id is not None and is_publisher(rule.publishers, agent_id)]
+        return [*self.rules, *(replace(rule, is_own=True) for rule in own)][:RULES_SHOWN]
+
+
+class PromptLearning:
+    """What crews have learned.
+
+    Args:
+        views: Read once for each crew, then followed; ``close`` ends that.
+    """
+
+    def __init__(self, views: ViewReader) -> None:
+        self._learned = Learned(views)
+        self._kept = KeptValues(views, _TABLES, in_thread(self._now), most=KEPT)
+        self.close = self._kept.close
+
+    async def of(self, workspace_id: str, crew_id: str) -> CrewLearning:
+        """What a crew has learned, as new as the views."""
+        return await self._kept.of((workspace_id, crew_id))
+
+    def _now(self, crew: tuple[str, str]) -> CrewLearning:
+        return self.at(*crew, NOW)
+
+    def at(self, workspace_id: str, crew_id: str, seq: int) -> CrewLearning:
+        """What a crew had learned right after ``seq``; blocking."""
+        rules = self._learned.rules(workspace_id, crew_id, seq)
+        outcomes = self._learned.outcomes(workspace_id, owner_of(Scope.CREW, crew_id), seq)
+        return CrewLearning(tuple(rules), tuple(outcomes), tuple(self._learned.waiting(workspace_id, crew_id, seq)))
+
+
+# Reads operator models, peer cards and consent from the views, now or as of a sequence; blocking.
+
+
+PROFILES_LISTED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """The person who opened a session.
+
+    Attributes:
+        user: The name, as it was given.
+        slug: The name of the person's documents.
+        model: The text of the model; empty if there is none, or the caller may not read it.
+        card: Likewise of the agent's card.
+        opted_out: Whether consent was withdrawn.
+        verified: Whether the caller may read what is known about the person.
+    """
+
+    user: str
+    slug: str
+    model: str = ""
+    card: str = ""
+    opted_out: bool = False
+    verified: bool = True
+
+
+class Profiles:
+    """Reads profiles.
+
+    Args:
+        views: The views.
+    """
+
+    def __init__(self, views: ViewReader) -> None:
+        self._views = views
+
+    def of(self, workspace_id: str, slug: str, seq: int = NOW) -> list[OperatorProfileRow]:
+        """The model, then the cards by agent."""
+        sql = f"""SELECT {OPERATOR_PROFILES.names} FROM {OPERATOR_PROFILES} WHERE workspace_id = ? AND slug = ?
+            AND {as_of(seq)} ORDER BY agent_id NULLS FIRST"""
+        return [OperatorProfileRow(*row) for row in self._views.rows(sql, [workspace_id, slug])]
+
+    def models(self, workspace_id: str) -> list[OperatorProfileRow]:
+        """The models of a workspace, the newest first."""
+        sql = f"""SELECT {OPERATOR_PROFILES.names} FROM {OPERATOR_PROFILES} WHERE workspace_id = ? AND agent_id IS NULL
+            AND {as_of(NOW)} ORDER BY updated_ms DESC, slug LIMIT {PROFILES_LISTED}"""
+        return [OperatorProfileRow(*row) for row in self._views.rows(sql, [workspace_id])]
+
+    def consent(self, workspace_id: str, slug: str) -> OperatorConsentRow | None:
+        """The person's consent; None if not recorded."""
+        sql = f"SELECT {OPERATOR_CONSENTS.names} FROM {OPERATOR_CONSENTS} WHERE workspace_id = ? AND slug = ?"
+        rows = self._views.rows(sql, [workspace_id, slug])
+        return OperatorConsentRow(*rows[0]) if rows else None
+
+    def model_text(self, workspace_id: str, crew_id: str, slug: str, seq: int = NOW) -> str:
+        """The document ``users/<slug>.md`` of a crew; empty if the person's model is not there."""
+        rows = (row for row in self.of(workspace_id, slug, seq) if row.agent_id is None and row.crew_id == crew_id)
+        return next((text_of(row) for row in rows), "")
+
+    def card_text(self, workspace_id: str, agent_id: str, slug: str, seq: int = NOW) -> str:
+        """The document ``peers/<slug>.md`` of an agent as it is rendered; empty if there is no card."""
+        rows = (row for row in self.of(workspace_id, slug, seq) if row.agent_id == agent_id)
+        return next((text_of(row) for row in rows), "")
+
+    def person_hash(self, workspace_id: str, hashed: str) -> str:
+        """The hash of the person, also for the hash of a further name."""
+        sql = f"SELECT person_hash FROM {OPERATOR_NAMES} WHERE workspace_id = ? AND slug = ?"
+        rows = self._views.rows(sql, [workspace_id, slug_of(hashed)])
+        return rows[0][0] if rows else hashed
+
+    def key_in_use(self) -> str | None:
+        """The id of the key by which the journal names people; None if it names none yet."""
+        rows = self._views.rows(f"SELECT key_id FROM {OPERATOR_KEY}")
+        return rows[0][0] if rows else None
+
+    def opener_of(self, workspace_id: str, session: str, agent_id: str | None) -> str | None:
+        """Who opened a session with an agent: the person of its first own turn; None if it has none."""
+        sql = f"""SELECT person FROM {OPERATOR_TURNS} WHERE workspace_id = ? AND trace_id = ?
+            AND agent_id IS NOT DISTINCT FROM ? ORDER BY seq LIMIT 1"""
+        rows = self._views.rows(sql, [workspace_id, session, agent_id])
+        return rows[0][0] if rows else None
+
+    def opener(self, workspace_id: str, user: str, slug: str, agent_id: str | None, seq: int = NOW) -> Opener:
+        """The profile of the person who opened the session, for a prompt."""
+        rows = {row.agent_id: text_of(row) for row in self.of(workspace_id, slug, seq)}
+        card = "" if agent_id is None else rows.get(agent_id, "")
+        return Opener(user, slug, rows.get(None, ""), card, self.opted_out(workspace_id, slug))
+
+    def opted_out(self, workspace_id: str, slug: str) -> bool:
+        """Whether the person's consent was withdrawn."""
+        consent = self.consent(workspace_id, slug)
+        return consent is not None and not consent.granted
+
+
+def text_of(row: OperatorProfileRow) -> str:
+    """A profile as Markdown."""
+    return as_markdown(facts_of(row.facts))

@@ -1,0 +1,118 @@
+"""The ports of the use-cases of documents.
+
+Invariant: documents are read, written and searched through ``DocumentStore`` alone; what a store gets has passed
+``addressing``; the registry decides whether an agent has a memory.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...schemas.core.errors import NotAllowed
+from ...schemas.core.ports import Published
+from ...schemas.core.principal import Principal
+from ...schemas.documents.operations import (
+    DocumentAnswer,
+    DocumentSearchAnswer,
+    DocumentSearchRequest,
+    DocumentWrittenAnswer,
+)
+from ..desk import Caller
+from ..journal.publishing.acks import EncodedMessage
+from .addressing import DocumentAddress
+from .drafts import Draft
+
+
+class DocumentStore(Protocol):
+    """Where documents are: in the journal, in files, behind another service, or in the code of another package.
+
+    Every method may be called concurrently. Errors are ``DocumentError``, ``NotAllowed``, ``Unavailable`` and what is
+    derived from them; the journal also raises ``NotFound`` and ``VersionGone``.
+    """
+
+    async def read(
+        self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
+    ) -> DocumentAnswer:
+        """The present text, empty if it was never written; or that of a version, or the one as of a sequence.
+
+        A text that the scanners block is replaced by a notice; the journal shows it to operators.
+        """
+        ...
+
+    async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
+        """Replace a document's text, restore one, or append to it; returns once it is durable."""
+        ...
+
+    async def retract(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
+        """Let a document read as empty; ``duplicate`` if there was no text."""
+        ...
+
+    async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
+        """The chunks that match best, of the documents that the caller may read."""
+        ...
+
+    async def labels(self, caller: Caller, owner: str) -> tuple[str, ...]:
+        """The labels of an owner's documents that have a text, sorted."""
+        ...
+
+    async def trouble(self, caller: Caller) -> str | None:
+        """What is wrong with the store, as health shows it; None if it works."""
+        ...
+
+
+class DocumentPublisher(Protocol):
+    """``publishing.writer.Writer``, as far as documents are written."""
+
+    async def post(self, message: EncodedMessage) -> Published:
+        """Publish together with what others publish now."""
+        ...
+
+    async def post_expecting(self, message: EncodedMessage, last_seq: int) -> Published:
+        """Publish if ``last_seq`` is the last message of the subject.
+
+        Raises:
+            WrongLastSequence: If it is not. After a lost ack, the last message may be this one.
+        """
+        ...
+
+
+class Enabled(Protocol):
+    """``memory.agents.Agents``, as far as it says which agents have a memory."""
+
+    async def memory_enabled(self, workspace_id: str, agent_id: str) -> bool | None:
+        """Whether the agent's memory is on; None if the agent is not registered."""
+        ...
+
+    async def enable_on_first_write(self, principal: Principal, workspace_id: str, agent_id: str) -> bool:
+        """Whether the memory of the token's agent is on; one that is not registered is registered with its memory on."""
+        ...
+
+
+async def check_enabled(enabled: Enabled, caller: Caller) -> None:
+    """Refuse an agent whose memory is off; operators always pass.
+
+    Raises:
+        NotAllowed: If the memory of the token's agent is off.
+    """
+    agent_id = caller.principal.agent_id
+    if not caller.administers and agent_id is not None:
+        _refuse(agent_id, await enabled.memory_enabled(caller.workspace_id, agent_id))
+
+
+async def enable_writer(enabled: Enabled, caller: Caller) -> None:
+    """``check_enabled`` before a write that is permitted: an agent that is not registered is registered.
+
+    Raises:
+        NotAllowed: If the memory of the token's agent is off.
+    """
+    agent_id = caller.principal.agent_id
+    if not caller.administers and agent_id is not None:
+        _refuse(agent_id, await enabled.enable_on_first_write(caller.principal, caller.workspace_id, agent_id))
+
+
+def _refuse(agent_id: str, state: bool | None) -> None:
+    if state is False:
+        raise NotAllowed(
+            f"the memory of agent {agent_id} is off",
+            hint=f"an OWNER or ADMIN turns it on: crew-journal agent update {agent_id} --memory",
+        )

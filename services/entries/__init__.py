@@ -1,0 +1,1 @@
+"""Entries: listed, followed live, published by agents."""

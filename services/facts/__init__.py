@@ -1,0 +1,1 @@
+"""The knowledge graph, and facts of layered memory."""

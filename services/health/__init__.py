@@ -1,0 +1,1 @@
+"""A memory's health as it was measured last."""

@@ -1,0 +1,1 @@
+"""What recall searches: the texts of a workspace in memory, followed commit by commit."""

@@ -1,0 +1,1 @@
+"""What crews have learned: consolidations, rules, proposals, lessons, skills."""

@@ -1,1 +1,0 @@
-"""Memory documents: addressed, checked, written, read (contract §14)."""

@@ -1,1 +1,0 @@
-"""Memory providers: backends of memory documents behind the port ``schemas.provider``."""

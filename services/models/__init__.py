@@ -1,0 +1,1 @@
+"""Embedding models: filled, activated, compared."""

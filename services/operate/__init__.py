@@ -1,0 +1,1 @@
+"""What operators do: status, dead letters, rebuild, verify, backup."""

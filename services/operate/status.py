@@ -1,0 +1,225 @@
+"""The state of the node: the body of ``/v1/status``, the reasons of ``/readyz``, the gauges of ``/metrics``.
+
+Invariant: every figure is read from its part when it is asked for, and a failure is named with its beginning. Figures of a
+workspace are shown to its tokens only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from ...schemas.core.ids import SYSTEM_WORKSPACE
+from ...schemas.core.ports import ViewReader
+from ...schemas.core.timestamps import format_ts
+from ...schemas.health.tables import HEALTH_SNAPSHOTS
+from ...schemas.models.tables import active_in, read_active_models
+from ...schemas.settings import FREE_DISK_FLOOR_BYTES
+from ..parts import Parts
+
+LETTERS: Final = """(
+    SELECT projection, version, seq, subject, reason, parked_ms, workspace_id,
+           CASE WHEN state = 'parked' AND EXISTS (
+               SELECT 1 FROM checkpoint AS now
+               WHERE now.projection = letter.projection AND now.version <> letter.version AND now.seq >= letter.seq
+                 AND NOT EXISTS (SELECT 1 FROM dead_letters AS again WHERE again.projection = now.projection
+                                 AND again.version = now.version AND again.seq = letter.seq)
+           ) THEN 'folded' ELSE state END AS state
+    FROM dead_letters AS letter)"""
+"""The dead letters; ``folded`` is one whose event another version of the view has taken in its place since."""
+
+_COUNTS: Final = f"""
+SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = $1),
+       (SELECT count(*) FROM journal_entries_archived WHERE $1 IS NULL OR workspace_id = $1),
+       (SELECT count(*) FROM journal_entries WHERE embeddable AND ($1 IS NULL OR workspace_id = $1)),
+       (SELECT count(DISTINCT entry_seq) FROM journal_embeddings
+        WHERE dim > 0 AND ($2 IS NULL OR model = $2) AND ($1 IS NULL OR workspace_id = $1)),
+       (SELECT count(DISTINCT entry_seq) FROM journal_embeddings
+        WHERE dim = 0 AND ($2 IS NULL OR model = $2) AND ($1 IS NULL OR workspace_id = $1)),
+       (SELECT count(*) FROM {LETTERS} WHERE state = 'parked' AND ($1 IS NULL OR workspace_id = $1))
+"""
+
+_HEALTH: Final = f"""
+SELECT band, count(*), min(score) FROM (
+    SELECT band, score FROM {HEALTH_SNAPSHOTS} WHERE crew_id IS NULL
+    QUALIFY row_number() OVER (PARTITION BY workspace_id ORDER BY measured_at DESC) = 1)
+GROUP BY band
+"""
+_BANDS: Final = ("red", "yellow", "green")
+_GAUGES: Final = {
+    "stream_head": ("stream", "head"),
+    "stream_bytes": ("stream", "bytes"),
+    "damaged": ("journal_damage", "trouble"),
+    "missing_sequences": ("journal_damage", "missing"),
+    "broker_damage_warnings": ("journal_damage", "broker_said"),
+    "disk_free_bytes": ("disk", "free_bytes"),
+    "ingest_requests": ("ingest", "requests"),
+    "ingest_overloaded": ("ingest", "overloaded"),
+    "broker_restarts": ("broker", "restarts"),
+    "contexts_assembled": ("context", "assembled"),
+    "context_conflicts": ("context", "conflicts"),
+    "context_stale_facts": ("context", "stale"),
+    "context_drops": ("context", "dropped"),
+}
+"""Gauge → the part and its figure; of a list the length, of a text whether there is one."""
+
+
+def as_json(value: Any) -> Any:
+    """Dataclasses, times, paths and enums as JSON values."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return as_json(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): as_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [as_json(item) for item in value]
+    if isinstance(value, datetime):
+        return format_ts(value)
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, Path) else value
+
+
+def disk_figures(data_dir: Path) -> dict[str, int]:
+    """Bytes of the disk of a data directory: free, in all, and the least that must be free."""
+    disk = shutil.disk_usage(data_dir)
+    return {"free_bytes": disk.free, "total_bytes": disk.total, "floor_bytes": FREE_DISK_FLOOR_BYTES}
+
+
+def space_trouble(data_dir: Path) -> str | None:
+    """That the disk is nearly full, None if it is not."""
+    free, floor = shutil.disk_usage(data_dir).free, FREE_DISK_FLOOR_BYTES
+    if free >= floor:
+        return None
+    return f"only {free // 2**20} MiB of disk are free, {floor // 2**20} are needed"
+
+
+class NodeStatus:
+    """Status, readiness and gauges of a node.
+
+    Args:
+        views: Where entries, vectors and dead letters are counted.
+        parts: What the node consists of.
+        projections: Name → version of each.
+        memory: Sweeps of a workspace (None: of all) and, if the second argument is true, the node's logs; blocking.
+        provider: Health of the memory provider of a workspace (None: of all); answers within a second.
+        about: Facts that do not change: ``version``, ``started_at``, ``views_put_aside``.
+        clock: The time, UTC.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        parts: Parts,
+        *,
+        projections: Mapping[str, int],
+        memory: Callable[[str | None, bool], Mapping[str, Any]],
+        provider: Callable[[str | None], Awaitable[Mapping[str, Any]]],
+        about: Mapping[str, Any],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._views = views
+        self._parts = parts
+        self._projections = projections
+        self._memory = memory
+        self._provider = provider
+        self._about = about
+        self._clock = clock
+
+    async def status(self, *, workspace_id: str | None, node: bool, counts: bool = True) -> dict[str, Any]:
+        """The body of ``/v1/status``.
+
+        Args:
+            workspace_id: Show figures of this workspace alone; None for all.
+            counts: Whether to show how much the workspace holds: to OWNER and ADMIN.
+            node: Whether to show the figures of the node's parts: to an OWNER of all workspaces.
+        """
+        problems = self.not_ready()
+        body: dict[str, Any] = {
+            "workspace_id": workspace_id,
+            "view_seq": self._views.view_seq(),
+            "ready": not problems,
+            "memory": await asyncio.to_thread(self._memory, workspace_id, node),
+            "memory_provider": await self._provider(workspace_id),
+            **(await asyncio.to_thread(self._counts, workspace_id) if counts else {}),
+        }
+        if node:
+            parts = await self._parts.figures()
+            uptime_s = round((self._clock() - self._about["started_at"]).total_seconds(), 1)
+            lags = self._lags(parts["stream"]["head"])
+            body |= {**self._about, "uptime_s": uptime_s, "problems": problems, "projections": lags, **parts}
+        else:
+            embedder = await self.embedder()
+            body["embedder"] = {"mode": embedder["mode"], "model": embedder["model"]}
+        shown: dict[str, Any] = as_json(body)
+        return shown
+
+    def _lags(self, head: int) -> dict[str, Any]:
+        at = {name: self._views.view_seq(name) for name in self._projections}
+        return {
+            name: {"version": version, "seq": at[name], "lag": max(0, head - at[name])}
+            for name, version in self._projections.items()
+        }
+
+    def not_ready(self) -> list[str]:
+        """Why the node cannot serve; empty if it can."""
+        return self._parts.troubles()
+
+    async def embedder(self) -> dict[str, Any]:
+        """The embedder, its model, and its last outcome."""
+        shown: dict[str, Any] = as_json((await self._parts.figures("embedder"))["embedder"])
+        return shown
+
+    async def gauges(self) -> dict[str, float]:
+        """Figures for Prometheus by name (``crew_journal_…``); no workspace, agent or id in them."""
+        parts = as_json(await self._parts.figures("embedder", *{part for part, _ in _GAUGES.values()}))
+        counts = await asyncio.to_thread(self._counts, None)
+        view_seq = self._views.view_seq()
+        return {
+            **{f"crew_journal_{name}": _number(parts[part].get(key)) for name, (part, key) in _GAUGES.items()},
+            "crew_journal_view_seq": view_seq,
+            "crew_journal_view_lag": max(0, parts["stream"]["head"] - view_seq),
+            "crew_journal_entries": counts["entries"]["count"],
+            "crew_journal_embeddings": counts["embeddings"]["count"],
+            "crew_journal_embeddings_missing": counts["embeddings"]["missing"],
+            "crew_journal_dead_letters": counts["dead_letters"]["parked"],
+            "crew_journal_embedder_degraded": float(parts["embedder"]["mode"] == "vector-degraded"),
+            "crew_journal_ready": float(not self.not_ready()),
+            **await asyncio.to_thread(self._health),
+        }
+
+    def _health(self) -> dict[str, float]:
+        """How many workspaces are in each band by their latest snapshot, and the worst score; none without snapshots."""
+        rows = {band: (float(count), score) for band, count, score in self._views.rows(_HEALTH)}
+        if not rows:
+            return {}
+        figures = {f"crew_journal_health_{band}": rows.get(band, (0.0, None))[0] for band in _BANDS}
+        figures["crew_journal_health_no_data"] = rows.get(None, (0.0, None))[0]
+        scores = [score for _, score in rows.values() if score is not None]
+        return figures | ({"crew_journal_health_worst_score": min(scores)} if scores else {})
+
+    def _counts(self, workspace_id: str | None) -> dict[str, dict[str, Any]]:
+        model = active_in(read_active_models(self._views), workspace_id or SYSTEM_WORKSPACE)
+        ((entries, archived, embeddable, vectors, refused, parked),) = self._views.rows(_COUNTS, [workspace_id, model])
+        return {
+            "entries": {"count": entries, "archived": archived},
+            "embeddings": {
+                "count": vectors,
+                "embeddable": embeddable,
+                "refused": refused,
+                "missing": max(0, embeddable - vectors - refused),
+                "model": model,
+            },
+            "dead_letters": {"parked": parked},
+        }
+
+
+def _number(figure: Any) -> float:
+    if isinstance(figure, list):
+        return float(len(figure))
+    return float(bool(figure)) if isinstance(figure, str) else float(figure or 0)

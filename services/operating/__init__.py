@@ -1,1 +1,0 @@
-"""What operators do: status, dead letters, rebuild and verify."""

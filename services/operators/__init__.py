@@ -1,0 +1,1 @@
+"""Models of people: shown, corrected, forgotten, with their consent."""

@@ -1,1 +1,0 @@
-"""Recall: recipes, search and rendering. ``entries`` lists stored entries; ``measures`` evaluates recall."""

@@ -1,1 +1,0 @@
-"""The arms of recall: each searches the hot index within a scope."""

@@ -1,1 +1,0 @@
-"""Search over chunks of memory documents: hot index, ranking, snippets, and the use-cases."""

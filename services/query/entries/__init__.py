@@ -1,1 +1,0 @@
-"""Reading stored entries: list, count, get, live tail and graph, with filters and cursors."""

@@ -1,1 +1,0 @@
-"""Evaluation of recall: measures, agreement of rankings and intervals, as pure functions of ranked ids."""

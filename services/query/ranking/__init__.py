@@ -1,1 +1,0 @@
-"""Orders candidates: fusion, rules, and the recipe for conversations."""

@@ -1,0 +1,324 @@
+"""The use-case recall: the entries that answer a question, within the rights of a token.
+
+Invariant: the workspace and the scope come from the token; an answer is that of exactly ``view_seq``; without a working
+model, recall answers without the dense arm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from ...schemas.access.tables import NUDGES_PROJECTION
+from ...schemas.core.ports import ViewReader
+from ...schemas.core.principal import Principal
+from ...schemas.core.timestamps import DAY_MS, to_ms
+from ...schemas.recall.operations import INJECT, LEXICAL_ONLY, NO_VECTORS, Degraded, RecallAnswer, RecallRequest
+from ...schemas.settings import MIN_SEQ_WAIT_S
+from ...schemas.text.analyzer import Analyzer
+from ..index.cache import HotCache
+from ..index.entry_index import HotIndex
+from ..index.query_embedding import (
+    QUERY_TIMEOUT_S,
+    EmbedderOf,
+    Punctuality,
+    QueryEmbedder,
+    QueryVector,
+    ignore_outcome,
+)
+from ..index.records import FETCH_SQL, HitRecord
+from ..index.scope import RecallScope, ScopeKind, resolve_scope
+from ..index.take import INDEXED_PROJECTIONS
+from ..index.unknown_names import refuse_unknown
+from ..index.vectors import Words
+from .arranging import NO_EVIDENCE, arranged, candidates_of, hits_of, in_order, walk
+from .asking import no_table, query_of
+from .calibration import Calibrations, no_embedder
+from .evidence import judged, kept_floors, names_in
+from .recipes import default_recipe, recipe_named
+from .search import searched
+
+SEARCHED_MOST: Final = 256
+"""Most hits that are searched where repeats take the places of others."""
+AMONG_EVIDENCE: Final = 64
+"""Hits that are searched where the workspace has learned rules: a rule is as similar to the query as its evidence, which may
+be dozens of entries, and is returned above it."""
+DEEPER: Final = 4
+"""Factor by which more hits are searched if repeats left too few."""
+FETCH_THREADS: Final = 2
+"""Threads that read the winners' rows, each with its own cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRecall:
+    """An answered recall, with the values for its receipt.
+
+    Attributes:
+        principal: The caller.
+        workspace_id: Its workspace.
+        request: The request.
+        scope: The searched scope.
+        response: The answer.
+        mean_cosine: Mean cosine of the hits that have a vector, None if none has.
+        floor: The confidence below which hits were left out, None if there was none.
+        near: Ids of the hits that have no evidence; empty unless they were asked for.
+    """
+
+    principal: Principal
+    workspace_id: str
+    request: RecallRequest
+    scope: RecallScope
+    response: RecallAnswer
+    mean_cosine: float | None
+    floor: float | None = None
+    near: frozenset[str] = frozenset()
+
+
+Record = Callable[[AnsweredRecall, Sequence[str] | None], str | None]
+"""``ReceiptLog.record``: records an answer, and which of its hits were rendered; returns the receipt or None."""
+
+
+def no_receipts(_answered: AnsweredRecall, _rendered: Sequence[str] | None) -> None:
+    """The default if recalls are not recorded."""
+
+
+class RecallService:
+    """Answers recalls.
+
+    Args:
+        views: The DuckDB views.
+        embedder: The embedder of a model on this node; None if there is none.
+        analyzer: Turns the query into terms, as the full-text fold does.
+        budget_bytes: Memory for the hot indexes.
+        clock: The time now, for ages and for relative dates in a query.
+        embed_timeout_s: Seconds to wait for a query's vector.
+        punctuality: Called with whether a model answers queries in time.
+        min_seq_wait_s: Seconds to wait for ``min_seq``.
+        record: Records every answer before it is sent; must be quick.
+        static_table: The present static table of late interaction, or None.
+        calibrations: What the cosines of each model mean; closed here. None to measure no model.
+    """
+
+    def __init__(
+        self,
+        views: ViewReader,
+        embedder: EmbedderOf,
+        *,
+        analyzer: Analyzer,
+        budget_bytes: int,
+        clock: Callable[[], datetime],
+        embed_timeout_s: float = QUERY_TIMEOUT_S,
+        punctuality: Punctuality = ignore_outcome,
+        min_seq_wait_s: float = MIN_SEQ_WAIT_S,
+        record: Record = no_receipts,
+        static_table: Callable[[], Words | None] = no_table,
+        calibrations: Calibrations | None = None,
+    ) -> None:
+        self.static_table = static_table
+        self._views = views
+        self.record = record
+        self._cache = HotCache(views, budget_bytes)
+        self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
+        self._calibrations = calibrations or Calibrations(no_embedder)
+        self._unsubscribe = views.subscribe(self._queries.follow)
+        self._floors = kept_floors(views)
+        self._analyzer = analyzer
+        self._min_seq_wait_s = min_seq_wait_s
+        self._clock = clock
+        self._turn_taken = False
+        self._executor = ThreadPoolExecutor(FETCH_THREADS, thread_name_prefix="crew-recall")
+
+    def figures(self) -> dict[str, int]:
+        """What the hot indexes hold, for ``status``: workspaces, documents, bytes, budget_bytes."""
+        return asdict(self._cache.status)
+
+    async def settled(self) -> None:
+        """Wait until recalls use the vectors of the models that are active now."""
+        await self._cache.settled()
+
+    @property
+    def indexes(self) -> HotCache:
+        """The hot indexes, for other searches too."""
+        return self._cache
+
+    @property
+    def queries(self) -> QueryEmbedder:
+        """Embeds queries, for other searches too."""
+        return self._queries
+
+    async def embed(self, workspace_id: str, text: str) -> QueryVector | None:
+        """The vector of a text by the active model of a workspace; None without one."""
+        return await self._queries.embed(text, self._cache.model_of(workspace_id))
+
+    def close(self) -> None:
+        """Free memory and threads; running recalls fail."""
+        self._unsubscribe()
+        self._floors.close()
+        self._calibrations.close()
+        self._queries.close()
+        self._cache.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def recall(self, principal: Principal, request: RecallRequest) -> RecallAnswer:
+        """``answer``, with its receipt."""
+        answered = await self.answer(principal, request)
+        return answered.response.model_copy(update={"receipt": self.record(answered, None)})
+
+    async def answer(self, principal: Principal, request: RecallRequest, near: int = 0) -> AnsweredRecall:
+        """The entries in scope that answer the request's query best; not recorded yet.
+
+        Args:
+            principal: The caller.
+            request: The request.
+            near: Hits that are wanted even without evidence, the nearest ones; it takes the place of ``k`` if it is more.
+                Repeats among them are not folded into one.
+
+        Raises:
+            NotAllowed: If the token may not see the workspace or scope.
+            InvalidQuery: If the recipe is not known, or the scope lacks an agent or crew or has one too many.
+            NotFound: If there is no workspace, agent or crew of that name.
+            ViewsBehind: If ``min_seq`` was not reached in time.
+        """
+        workspace_id = principal.workspace(request.workspace_id)
+        injects = request.mode == INJECT
+        kind = ScopeKind(request.scope) if request.scope else None
+        scope = resolve_scope(principal, kind, request.agent_id, request.crew_id, current=injects)
+        named = recipe_named(request.recipe)
+        model = self._cache.model_of(workspace_id) if named.uses_vectors else None
+        min_seq = request.min_seq or 0
+        embedded = embedding = None
+        await self._take_turns()
+        if not min_seq and self._cache.at_hand(workspace_id):
+            embedded = await self._queries.embed(request.query, model)
+        else:  # the model works while the views catch up and the index is loaded
+            embedding = asyncio.create_task(self._queries.embed(request.query, model))
+        try:
+            if min_seq:
+                settings = (NUDGES_PROJECTION,) if injects else ()  # the floor
+                await self._views.wait_for(min_seq, self._min_seq_wait_s, *INDEXED_PROJECTIONS, *settings)
+            await self._cache.get(workspace_id, min_seq)
+            if embedding is not None:
+                embedded = await embedding
+            index = await self._cache.get(workspace_id, min_seq)
+            while named.uses_vectors and index.model != model:  # it was switched meanwhile
+                model = index.model
+                embedded = await self._queries.embed(request.query, model)
+                index = await self._cache.get(workspace_id, min_seq)
+        finally:
+            if embedding is not None:
+                embedding.cancel()
+        floor = await self._floors.of(workspace_id) if injects else None
+        await refuse_unknown(self._views, principal, request, index)
+        if embedded is not None and embedded.model != index.model:  # vectors of two models are never compared
+            embedded = None
+
+        now_ms = to_ms(self._clock())
+        asked_ms = now_ms if request.asked_at is None else request.asked_ms
+        day = None if asked_ms is None else asked_ms // DAY_MS
+        calibration = None if embedded is None else self._calibrations.of(index.model, len(embedded.vector))
+        query = query_of(
+            request.query,
+            self._analyzer,
+            None if embedded is None else embedded.vector,
+            None if embedded is None else embedded.tokens,
+            self.static_table(),
+            day=day,
+            queries=None if calibration is None else calibration.usual,
+        )
+        recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
+        as_of_day = day if query.as_of_day is None else query.as_of_day
+        as_of_ms = now_ms if as_of_day is None else (as_of_day + 1) * DAY_MS - 1  # the end of that day
+        walks = request.walk_depth
+        if walks is None and scope.agent_id is not None:
+            walks = index.walk_depths.get(scope.agent_id, (0, 0))[0]
+
+        most = max(request.k, near)
+        wanted = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0)
+        while True:
+            result = searched(index, scope, query, recipe, wanted, explain=request.explain)
+            view_seq, lacking = index.seq, index.without_vectors(scope)
+            docs = [hit.doc for hit in result.hits]
+            at_most = max(request.k, len(docs))
+            walked = walk(index, scope, docs, at_most) if walks else []
+            beside = [neighbour.doc for neighbour in walked]
+            holders = {doc: index.standings.holder(doc, as_of_ms) for doc in (*docs, *beside)}
+            candidates = candidates_of(index, result.scoped, result.hits, walked, holders)
+            records = await self._records(index, workspace_id, [candidate.doc for candidate in candidates])
+            entries = [record for _, _, record in records[: len(docs)]]
+            payloads = [None if record is None else record.payload for record in entries]
+            names = names_in(query.keyed, payloads, self._analyzer)
+            judgement = judged(index, query, result, entries, names, calibration, floor, request.mode)
+            shown = hits_of(index, candidates, records, judgement, near=near > 0)
+            hits = in_order(shown) if near else arranged(shown, self._analyzer)
+            if injects:
+                hits = [hit for hit in hits if hit.below is None]
+            direct = [hit for hit in hits if hit.via is None][:most]
+            if near or len(direct) == most or len(docs) < wanted or not any(hit.repeats for hit in hits):
+                break
+            if wanted >= SEARCHED_MOST:
+                break
+            wanted = min(DEEPER * wanted, SEARCHED_MOST)
+        if len(direct) < len(hits):
+            ids = {hit.record.entry_id for hit in direct}
+            direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][:most]
+
+        degraded: Degraded | None = None
+        if recipe.needs_vectors:  # the dense arm finds something wherever there is a vector in scope
+            degraded = NO_VECTORS if embedded is None or (result.scoped.size and not docs) else None
+        elif recipe.uses_vectors and embedded is None:
+            degraded = LEXICAL_ONLY
+        response = RecallAnswer(
+            receipt=None,
+            hits=[hit.fields(now_ms) for hit in direct],
+            confidence=judgement.answer,
+            no_evidence=not judgement.kept,
+            recipe=recipe.name,
+            scope=scope.kind.value,
+            model=None if embedded is None else embedded.model,
+            degraded=degraded,
+            without_vectors=lacking.entries,
+            awaiting_vectors=lacking.awaiting if self._queries.runs(index.model) else None,
+            view_seq=view_seq,
+        )
+        best = [result.hits[at].cosine for at in judgement.kept[: request.k]]
+        cosines = [cosine for cosine in best if cosine is not None]
+        mean_cosine = sum(cosines) / len(cosines) if cosines else None
+        without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NO_EVIDENCE)
+        return AnsweredRecall(principal, workspace_id, request, scope, response, mean_cosine, floor, without)
+
+    async def _take_turns(self) -> None:
+        """Let the event loop run if a recall was answered since it last did.
+
+        A recall may run without any other ``await``, so a caller that recalls in a loop would keep commits out. A single
+        request has had its turn of the loop; a second one would cost milliseconds while entries are written.
+        """
+        if self._turn_taken:
+            await asyncio.sleep(0)
+        if not self._turn_taken:
+            self._turn_taken = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_taken = False
+
+    async def _records(
+        self, index: HotIndex, workspace_id: str, docs: Sequence[int]
+    ) -> list[tuple[int, int, HitRecord | None]]:
+        """Sequence, time and record of each hit: from memory, or from the views for older entries."""
+        documents = index.documents
+        places = np.array(docs, np.intp)
+        seqs, times = documents.seq[places].tolist(), documents.ts_ms[places].tolist()
+        shown = list(zip(seqs, times, index.records.of(docs), strict=True))
+        missing = [seq for seq, _, record in shown if record is None]
+        if not missing:
+            return shown
+        loop = asyncio.get_running_loop()
+        rows = await loop.run_in_executor(self._executor, self._views.rows, FETCH_SQL, [missing, workspace_id])
+        fetched = {int(seq): HitRecord.parse(text) for seq, text in rows}
+        return [(seq, ts_ms, record or fetched.get(seq)) for seq, ts_ms, record in shown]

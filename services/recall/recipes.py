@@ -1,0 +1,294 @@
+"""Named ways to rank: each a declarative value with its evidence beside it.
+
+Invariant: a recipe holds every constant of its ranking, so an answer that names its recipe can be reproduced. The
+constants were chosen on three conversations, on flat plateaus; none depends on a data set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Final
+
+from ...schemas.core.errors import InvalidQuery
+
+
+class Fusion(StrEnum):
+    """How the arms become one list."""
+
+    LEXICAL = "lexical"
+    DENSE = "dense"
+    RECIPROCAL_RANK = "reciprocal_rank"
+    Z_SCORE = "z_score"
+    CONVERSATION = "conversation"
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """Constants of one way to let the tokens of a query and of an entry interact (``services.recall.late``).
+
+    Attributes:
+        near: Taken off what the turn before says.
+        far: Taken off what the turn before that says.
+        length: Taken off per natural logarithm of the entry's tokens.
+        even: How much an entry loses that answers some of the query's words and not others; 0 is the plain mean.
+    """
+
+    near: float
+    far: float
+    length: float
+    even: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRules:
+    """What the neighbourhood of a turn adds to its score, in units of z.
+
+    Attributes:
+        previous: Weight of the previous entry of the session.
+        following: Weight of the next one.
+        max_words: Neighbours count only for entries of at most this many words.
+        session: Weight of the mean of the session's best scores.
+        session_best: How many scores that mean takes.
+        speaker: Added if the query names exactly one speaker and it is the entry's.
+    """
+
+    previous: float
+    following: float
+    max_words: int
+    session: float
+    session_best: int
+    speaker: float
+
+
+BY_PIECES: Final = Interaction(near=0.15, far=0.25, length=0.03)
+IN_CONTEXT: Final = Interaction(near=0.06, far=0.11, length=0.015, even=2.0)
+"""Constants of late interaction (facts/conversational-recall.md); ``even`` stands on a plateau from 1 to 4, and by pieces it
+gains nothing (docs/conversational.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationWeights:
+    """The weights of a turn's score in the recipe for conversations (facts/conversational-recall.md), in units of z.
+
+    Attributes:
+        in_context: Whether late interaction uses the tokens of entries in context where there are any; else it goes by
+            their word pieces alone.
+        base_lexical, base_dense, base_late: Weights of the arms in what neighbours and sessions lend each other.
+        lexical, dense, late: Weights of the arms in the score.
+        previous, following: Weights of what the previous and next turn have.
+        answer: Added to ``previous`` if the previous turn ends with a question.
+        session: Weight of the session's best.
+        session_previous, session_following: What neighbours add to an entry before the session's best is taken.
+        speaker: The query names exactly one speaker, and it is this turn's.
+        user: The query speaks in the first person, and the turn is the user's.
+        assistant: The query asks what the assistant said, and the turn is the assistant's; instead of ``user``.
+        time: The query asks for a time, and the turn has a time expression.
+        day: The turn was said in the month or year the query names, or on the day it names or soon after.
+        day_after: Days after a named day that still count for ``day``.
+        interval: The turn names days that overlap those of the query.
+        first_person: The turn speaks in the first person.
+        question: The turn is short and ends with a question.
+        number: The query asks for a number, and the turn has one.
+        max_words: A turn of at most so many words is short; neighbours lend only to short ones.
+        missing_late, missing_lexical: What stands for the dense arm where a turn has no vector: so much of the late and
+            of the lexical z.
+        static: Constants of late interaction by word pieces.
+        context: Constants of late interaction in context.
+        idf_power: Weight of a query's piece or token is its word's idf to this power.
+        late_static: Where a turn has tokens in context, so much of its late z is that by word pieces.
+        alone_turns: Where the other arms find fewer than the hits wanted, so many of the newest turns are compared by
+            their word pieces alone; 256 of 40 words take 1 ms of CPU.
+        alone_floor: The least value by word pieces that brings such a turn up (docs/conversational.md).
+    """
+
+    in_context: bool
+    lexical: float
+    dense: float
+    late: float
+    base_lexical: float = 0.2
+    base_dense: float = 0.2
+    base_late: float = 0.6
+    previous: float = 0.05
+    following: float = 0.25
+    answer: float = 0.25
+    session: float = 0.3
+    session_previous: float = 0.2
+    session_following: float = 0.1
+    speaker: float = 1.5
+    user: float = 1.3
+    assistant: float = 0.65
+    time: float = 1.2
+    day: float = 1.5
+    day_after: int = 10
+    interval: float = 0.75
+    first_person: float = 0.7
+    question: float = -0.25
+    number: float = 0.4
+    max_words: int = 60
+    missing_late: float = 0.5
+    missing_lexical: float = 0.5
+    static: Interaction = BY_PIECES
+    context: Interaction = IN_CONTEXT
+    idf_power: float = 0.5
+    late_static: float = 0.4
+    alone_turns: int = 256
+    alone_floor: float = 0.25
+
+
+@dataclass(frozen=True)  # no slots: how it ranks for statements and quotations is computed once
+class Recipe:
+    """One way to rank.
+
+    Attributes:
+        name: What requests call it.
+        fusion: How the arms are joined.
+        lane_min: Least length of each arm's list.
+        lane_factor: Each list is at least this many times k long.
+        rank_constant: k of reciprocal rank fusion.
+        dense_weight: Weight of the dense arm in z-score fusion; the lexical arm has the rest.
+        covered: Share of the query's weight in words from which the lexical arm has its full weight: below it, the best text
+            shares little more than a stray word with the query. 0 for full weight always.
+        rules: Rules about sessions and speakers, None for none.
+        turns: How turns of conversation are ranked among themselves, None if like everything else.
+        evidence: What was measured.
+    """
+
+    name: str
+    fusion: Fusion
+    lane_min: int
+    lane_factor: int
+    rank_constant: int = 0
+    dense_weight: float = 0.0
+    rules: ConversationRules | None = None
+    turns: ConversationWeights | None = None
+    covered: float = 0.0
+    evidence: str = ""
+
+    @property
+    def needs_vectors(self) -> bool:
+        """Whether nothing can be found without a query vector."""
+        return self.fusion is Fusion.DENSE
+
+    @property
+    def uses_vectors(self) -> bool:
+        """Whether the dense arm takes part."""
+        return self.fusion is not Fusion.LEXICAL
+
+    @cached_property
+    def for_statements(self) -> Recipe:
+        """How it ranks for a query that states something."""
+        if self.rules is None:
+            return self
+        turns = self.turns and replace(self.turns, **STATED)  # type: ignore[arg-type]  # all floats
+        rules = replace(self.rules, previous=0.0, session=0.1)
+        return replace(self, dense_weight=STATED_DENSE, rules=rules, turns=turns)
+
+    @cached_property
+    def for_quotations(self) -> Recipe:
+        """How it ranks for a statement that quotes somebody."""
+        if self.rules is None:
+            return self
+        return replace(self, turns=self.turns and replace(self.turns, **QUOTED))  # type: ignore[arg-type]  # all floats
+
+    def depth(self, k: int) -> int:
+        """Length of each arm's list for the best ``k``: grows with k, is never reset (contract §5)."""
+        return max(self.lane_min, self.lane_factor * k)
+
+
+RRF: Final = Recipe(
+    name="rrf",
+    fusion=Fusion.RECIPROCAL_RANK,
+    lane_min=20,
+    lane_factor=3,
+    rank_constant=60,
+    evidence="Seed 1: k = 60, equal legs, lanes of max(20, 3k). Development conversations, recall@10: .656 with lanes of "
+    "30, .694 with lanes of 20; over full lists .627, worse than its better leg.",
+)
+
+ROBUST: Final = Recipe(
+    name="robust",
+    fusion=Fusion.Z_SCORE,
+    lane_min=100,
+    lane_factor=2,
+    dense_weight=0.6,
+    rules=ConversationRules(previous=0.3, following=0.1, max_words=60, session=0.4, session_best=3, speaker=1.0),
+    covered=0.4,
+    evidence="Development conversations: turn recall@10 .815, session recall@5 .888 (z-score fusion alone .709). Each "
+    "rule removed costs, recall@10: neighbours .035, speaker .026, session .014; without the gate of 60 words chats "
+    "of long messages get worse.",
+)
+
+DENSE: Final = Recipe(
+    name="dense",
+    fusion=Fusion.DENSE,
+    lane_min=1,
+    lane_factor=1,
+    evidence="Seed 1's Recall: sorted by cosine times importance, the score is the cosine. recall@10 .496.",
+)
+
+LEXICAL: Final = Recipe(
+    name="lexical",
+    fusion=Fusion.LEXICAL,
+    lane_min=1,
+    lane_factor=1,
+    evidence="BM25 alone: recall@10 .644.",
+)
+
+CONVERSATIONAL: Final = replace(
+    ROBUST,
+    name="conversational",
+    fusion=Fusion.CONVERSATION,
+    turns=ConversationWeights(in_context=True, lexical=0.1, dense=0.4, late=0.5),
+    evidence="docs/conversational.md. Constants of facts/conversational-recall.md, chosen on three conversations and ten "
+    "chats of long messages, scored once on others: recall@10 +.075 [.061, .093] and +.083 [.054, .110] over robust; "
+    "since then, on the three conversations, .854 to .875 by idf weights, a soft minimum and pieces beside context.",
+)
+
+CONVERSATIONAL_STATIC: Final = replace(
+    CONVERSATIONAL,
+    name="conversational-static",
+    turns=ConversationWeights(in_context=False, lexical=0.1, dense=0.5, late=0.4),
+    evidence="docs/conversational.md: the same without tokens in context, for entries and models that have none.",
+)
+
+STATED: Final[dict[str, float]] = {
+    "lexical": 0.05, "dense": 1.2, "late": 0.3, "previous": 0.0, "following": 0.15, "answer": 0.1, "session": 0.15,
+    "user": 0.3, "time": 0.0, "first_person": 0.4, "idf_power": 0.75,
+}  # fmt: skip
+"""Weights of turns for a statement: meaning counts, words and neighbours hardly do. 30 statements of our own that share no
+word with the turn they should recall, among 600 turns: MRR .223 → .33, recall@10 .37 → .47 (docs/conversational.md)."""
+QUOTED: Final[dict[str, float]] = {"previous": 0.15, "following": 0.3, "idf_power": 1.0}
+"""The same for a situation that quotes speech: rare words and neighbouring lines count more. 60 situations,
+recall@10 .544 → .61 (docs/conversational.md)."""
+STATED_DENSE: Final = 0.75
+"""Weight of the dense arm for a statement in z-score fusion."""
+
+
+RECIPES: Final[dict[str, Recipe]] = {
+    recipe.name: recipe for recipe in (RRF, ROBUST, CONVERSATIONAL, CONVERSATIONAL_STATIC, DENSE, LEXICAL)
+}
+DEFAULT_RECIPE: Final = ROBUST.name
+
+
+def default_recipe(turns: int) -> Recipe:
+    """The default recipe: ``conversational`` if turns of a conversation are in scope, else ``robust``.
+
+    Args:
+        turns: How many are in scope.
+    """
+    return CONVERSATIONAL if turns else ROBUST
+
+
+def recipe_named(name: str | None) -> Recipe:
+    """The recipe of this name; ``robust`` for None.
+
+    Raises:
+        InvalidQuery: If there is none.
+    """
+    try:
+        return RECIPES[name or DEFAULT_RECIPE]
+    except KeyError:
+        known = ", ".join(sorted(RECIPES))
+        raise InvalidQuery("recipe is not known", hint=f"recipe: use one of {known}", field="recipe") from None

@@ -1,0 +1,1 @@
+"""Relations between entries, asserted and retracted by people and agents."""

@@ -1,0 +1,1 @@
+"""What counts: retractions, restorations, live priorities."""

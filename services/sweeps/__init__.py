@@ -1,0 +1,1 @@
+"""Sweeps: when they are due, and on request."""

@@ -1,0 +1,289 @@
+"""Publishes a ``sweep.ticked`` when a sweep is due, and those that a downtime missed.
+
+Why ticks are events: decay is a fold and must take its time from the journal; health and index sweeps are reactors that
+may run anywhere. This module is the only clock among them.
+
+Invariants: however many nodes keep time, the journal has one tick for each due time (``ticks``); missed ticks come once
+each and in order, the newest ``MOST_MISSED`` of each sweep; a workspace's first is the first due time after its first
+entry. A decay is finished by its fold, so this module publishes its end: ``sweep.finished`` with the rows it went over, for
+the last decay of a workspace (the ones before it in a catching up are superseded by it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from ...schemas.core.errors import CrewJournalError
+from ...schemas.core.timestamps import format_ms, to_ms
+from ...schemas.entries.tables import ENTRIES
+from ...schemas.learning.lessons import MISSION, ended_well
+from ...schemas.standing.tables import DECAYS
+from ...schemas.sweeps.events import SweepFinished, SweepTicked
+from ...schemas.sweeps.operations import SweepAnswer, SweepRequest
+from ...schemas.sweeps.rules import ALL_SWEEPS, CONSOLIDATION, DECAY, due_times
+from ...schemas.sweeps.tables import SWEEPS, SWEEPS_PROJECTION
+from ..desk import Caller
+from ..endings import end_task
+from ..node import Node
+from .ticks import DueTick, publish_tick, record_tick
+
+POLL_S: Final = 30.0
+"""Seconds between looks at the clock; a night's sweep need not start on the second."""
+FOLD_WAIT_S: Final = 30.0
+"""Seconds to wait until the views have folded a tick."""
+AT_ONCE: Final = 8
+"""Workspaces whose ticks are published at once; within one they go in order."""
+FAILED: Final = "failed; an OWNER or ADMIN sees why"
+_BEGUN: Final = (
+    f"SELECT workspace_id, min(published_ms) FROM {ENTRIES} WHERE NOT starts_with(workspace_id, '_') GROUP BY ALL"
+)
+"""When the first entry of each workspace was published; 50 ms of CPU for 2 million entries."""
+_LAST: Final = f"SELECT workspace_id, sweep, due_ms FROM {SWEEPS} WHERE due_ms IS NOT NULL"
+_UNFINISHED: Final = f"""SELECT d.workspace_id, d.due_ms, d.decayed FROM {DECAYS} d LEFT JOIN {SWEEPS} s
+    ON s.workspace_id = d.workspace_id AND s.sweep = '{DECAY.name}' WHERE coalesce(s.finished_due_ms < d.due_ms, true)"""
+_SHOWN: Final = f"""SELECT workspace_id, sweep, due_ms, finished_due_ms, finished_ms, counts, error FROM {SWEEPS}
+    WHERE $1 IS NULL OR workspace_id = $1 ORDER BY workspace_id, sweep LIMIT 300"""
+
+_log = structlog.get_logger(__name__)
+
+
+class Sweeps:
+    """Keeps time.
+
+    Args:
+        node: What use-cases share.
+        also: Called at each look, for work that needs no tick.
+        poll_s: Seconds between looks at the clock.
+    """
+
+    def __init__(
+        self, node: Node, *, also: Callable[[], Awaitable[None]] | None = None, poll_s: float = POLL_S
+    ) -> None:
+        self._node = node
+        self._journal = node.journal
+        self._views = node.views
+        self._clock = node.clock
+        self._also = also
+        self._poll_s = poll_s
+        self._turn = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._error: str | None = None
+
+    async def start(self) -> None:
+        """Keep time in the background."""
+        self._task = asyncio.create_task(self._run(), name="sweeps")
+
+    async def stop(self) -> None:
+        """End; ticks that become due are caught up after the next start."""
+        task, self._task = self._task, None
+        if task is not None:
+            await end_task(task)
+
+    def figures(self, workspace_id: str | None, *, reasons: bool = True) -> dict[str, Any]:
+        """What ``status`` shows: last tick and finish of each sweep, of a workspace or of all; blocking.
+
+        Args:
+            workspace_id: The workspace; all if None.
+            reasons: Whether to say why something failed: a reason may name an address, which is not for every token.
+        """
+        rows = self._views.rows(_SHOWN, [workspace_id])
+        return {
+            "error": _reason(self._error, reasons),
+            "sweeps": [
+                {
+                    "workspace_id": workspace,
+                    "sweep": sweep,
+                    "due": _time(due),
+                    "finished_due": _time(finished_due),
+                    "finished_at": _time(finished),
+                    "counts": orjson.loads(counts) if counts else {},
+                    "error": _reason(error, reasons),
+                }
+                for workspace, sweep, due, finished_due, finished, counts, error in rows
+            ],
+        }
+
+    async def run_now(self, caller: Caller, request: SweepRequest) -> SweepAnswer:
+        """Publish the missed ticks and one that is due now, and wait until it is folded.
+
+        Raises:
+            BrokerUnavailable: If the tick could not be recorded.
+        """
+        workspace_id, sweep = caller.workspace_id, request.sweep
+        async with self._turn:
+            due_ms = to_ms(self._clock())
+            await self._publish_missed(workspace_id, due_ms)
+            recorded = await publish_tick(self._journal, DueTick(due_ms, workspace_id, sweep))
+            visible = await self._node.shows(recorded.seq, *DECAY.views, wait_s=FOLD_WAIT_S)
+            finished = await self._finish_decays() if visible else {}
+        decayed = finished.get(workspace_id) if sweep == DECAY.name else None
+        counts = {} if decayed is None else {"decayed": decayed}
+        return SweepAnswer(
+            workspace_id=workspace_id,
+            sweep=sweep,
+            due=format_ms(due_ms),
+            seq=recorded.seq,
+            counts=counts,
+            visible=visible,
+        )
+
+    async def catch_up(self, workspace_id: str) -> None:
+        """Publish the ticks that a workspace has missed, so that a tick on request does not skip them.
+
+        Raises:
+            BrokerUnavailable: If a tick could not be recorded.
+        """
+        async with self._turn:
+            await self._publish_missed(workspace_id, to_ms(self._clock()))
+
+    async def check(self) -> int:
+        """Publish the due ticks; returns how many.
+
+        Raises:
+            BrokerUnavailable: If one could not be recorded; the next look goes on there.
+        """
+        async with self._turn:
+            due = await self._due(to_ms(self._clock()))
+            by_workspace: dict[str, list[DueTick]] = {}
+            for tick in due:
+                by_workspace.setdefault(tick.workspace_id, []).append(tick)
+            at_once = asyncio.Semaphore(AT_ONCE)
+
+            async def publish(ticks: list[DueTick]) -> int:
+                async with at_once:
+                    return [(await publish_tick(self._journal, tick)).seq for tick in ticks][-1]
+
+            if by_workspace:
+                last = max(await asyncio.gather(*map(publish, by_workspace.values())))
+                _log.info("sweeps.ticked", ticks=len(due), workspaces=len(by_workspace), seq=last)
+                await self._views.wait_for(last, FOLD_WAIT_S, *DECAY.views)
+            await self._finish_decays()
+            if self._also is not None:
+                await self._also()
+            return len(due)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.check()
+                self._error = None
+            except CrewJournalError as error:  # the broker is away or the views are behind: the next look goes on
+                if self._error is None:
+                    _log.warning("sweeps.not_ticked", error=error.message)
+                self._error = error.message
+            except Exception:
+                _log.exception("sweeps.failed")
+            await asyncio.sleep(self._poll_s)
+
+    async def _due(self, now_ms: int) -> list[DueTick]:
+        """The ticks due since each workspace's last ones, in order of due time."""
+        first = await asyncio.to_thread(self._views.rows, _BEGUN, [])
+        rows = await asyncio.to_thread(self._views.rows, _LAST, [])
+        last = {(workspace, sweep): due_ms for workspace, sweep, due_ms in rows}
+        return sorted(
+            (
+                DueTick(due_ms, workspace, sweep.name)
+                for workspace, first_ms in first
+                for sweep in ALL_SWEEPS
+                for due_ms in due_times(sweep.schedule, last.get((workspace, sweep.name), first_ms), now_ms)
+            ),
+            key=lambda tick: (tick.due_ms, tick.workspace_id, tick.sweep),
+        )
+
+    async def _publish_missed(self, workspace_id: str, now_ms: int) -> None:
+        for tick in await self._due(now_ms):
+            if tick.workspace_id == workspace_id:
+                await publish_tick(self._journal, tick)
+
+    async def _finish_decays(self) -> dict[str, int]:
+        """Publish the counts of finished decays by workspace; they are the same on every node, because the fold counts."""
+        rows = await asyncio.to_thread(self._views.rows, _UNFINISHED, [])
+        last = 0
+        for workspace_id, due_ms, decayed in rows:
+            tick = DueTick(due_ms, workspace_id, DECAY.name)
+            payload = SweepFinished(sweep=DECAY.name, due=tick.due, counts={"decayed": decayed})
+            summary = f"The decay sweep of {tick.due} is done"
+            done = await record_tick(self._journal, tick, payload, "sweep_finished", summary)
+            last = max(last, done.seq)
+        if last:
+            await self._node.shows(last, SWEEPS_PROJECTION, wait_s=FOLD_WAIT_S)
+        return {workspace_id: decayed for workspace_id, _, decayed in rows}
+
+
+def _reason(error: str | None, reasons: bool) -> str | None:
+    return error if reasons or error is None else FAILED
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else format_ms(ms)
+
+
+# Ticks a consolidation of a crew after a run or mission of it completed, at most one in 30 minutes.
+
+
+RUN: Final = "run.completed"
+WINDOW_MS: Final = 30 * 60_000
+"""Milliseconds between two consolidations of a crew because of completed runs."""
+LOOK_BACK_MS: Final = CONSOLIDATION.schedule.period_ms
+"""Milliseconds after which the sweep of the schedule has seen a run."""
+_ENDED: Final = f"""SELECT workspace_id, crew_id, entry_type, published_ms,
+        CASE WHEN entry_type = '{MISSION}' THEN payload ELSE '{{}}' END FROM {ENTRIES}
+    WHERE published_ms > $since AND crew_id IS NOT NULL AND entry_type IN ('{RUN}', '{MISSION}')"""
+_TICKED: Final = f"""SELECT workspace_id, published_ms, payload FROM {ENTRIES}
+    WHERE published_ms > $since AND control AND entry_type = '{SweepTicked.ENTRY_TYPE}'"""
+_RUNNING: Final = f"""SELECT workspace_id FROM {SWEEPS}
+    WHERE sweep = '{CONSOLIDATION.name}' AND due_ms IS NOT NULL AND coalesce(finished_due_ms < due_ms, true)"""
+
+
+class AfterRuns:
+    """Looks for completed runs."""
+
+    def __init__(self, node: Node) -> None:
+        self._journal = node.journal
+        self._views = node.views
+        self._clock = node.clock
+
+    async def check(self) -> int:
+        """Publish the due ticks; returns how many.
+
+        Raises:
+            BrokerUnavailable: If a tick could not be recorded; the next call tries again.
+        """
+        due = await asyncio.to_thread(self._due, to_ms(self._clock()))
+        for (workspace_id, crew_id), ended_ms in due.items():
+            tick = DueTick(ended_ms + 1, workspace_id, CONSOLIDATION.name)
+            payload = SweepTicked(sweep=CONSOLIDATION.name, due=tick.due, crew_id=crew_id)
+            summary = f"A consolidation of crew {crew_id} is due after a completed run"
+            await record_tick(self._journal, tick, payload, f"after_run/{crew_id}", summary)
+        return len(due)
+
+    def _due(self, now_ms: int) -> dict[tuple[str, str], int]:
+        """Crew → when its last run completed; one crew of a workspace at a time."""
+        since = {"since": now_ms - LOOK_BACK_MS}
+        ended: dict[tuple[str, str], int] = {}
+        for workspace_id, crew_id, entry_type, published_ms, payload in self._views.rows(_ENDED, since):
+            if entry_type == RUN or ended_well(json.loads(payload)):
+                name = workspace_id, crew_id
+                ended[name] = max(published_ms, ended.get(name, 0))
+        if not ended:
+            return {}
+        ticked: dict[tuple[str, str | None], int] = {}
+        for workspace_id, published_ms, payload in self._views.rows(_TICKED, since):
+            fields: dict[str, Any] = json.loads(payload)
+            if fields.get("sweep") == CONSOLIDATION.name:
+                of = workspace_id, fields.get("crew_id")
+                ticked[of] = max(published_ms, ticked.get(of, 0))
+        busy = {workspace_id for (workspace_id,) in self._views.rows(_RUNNING)}
+        due = {}
+        for (workspace_id, crew_id), ended_ms in sorted(ended.items(), key=lambda item: item[1]):
+            last = max(ticked.get((workspace_id, crew_id), 0), ticked.get((workspace_id, None), 0))
+            if workspace_id not in busy and last <= min(ended_ms, now_ms - WINDOW_MS):
+                busy.add(workspace_id)
+                due[workspace_id, crew_id] = ended_ms
+        return due

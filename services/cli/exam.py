@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import click
-import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
 from ...schemas.core.body_problems import body_problems
@@ -607,6 +606,8 @@ def cluster_bootstrap(values: Sequence[float], clusters: Sequence[str]) -> Inter
     """
     if not values:
         return None
+    import numpy as np  # here, so that --help does not load it
+
     names, of_cluster = np.unique(np.asarray(clusters), return_inverse=True)
     sums = np.bincount(of_cluster, weights=np.asarray(values, float))
     counts = np.bincount(of_cluster)

@@ -1,4 +1,4 @@
-"""A fault as the body of an answer (problem+json, RFC 9457), over HTTP or NATS.
+"""Faults as bodies of answers (problem+json, RFC 9457), and the JSON of requests as values, over HTTP or NATS.
 
 Invariant: a body never holds a stack, a path, a query or text of an entry; what happened inside is in the log under the
 same ``trace_id``. ``facts`` of a document that would be too large hold its present text for a caller that may write it.

@@ -1,1 +1,1 @@
-"""Implementations of ``schemas.ports.Embedder``."""
+"""Implementations of ``schemas.core.ports.Embedder``."""

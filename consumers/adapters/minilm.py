@@ -144,7 +144,7 @@ class MiniLmEmbedder:
 
     @property
     def token_quantiser(self) -> int:
-        """The quantiser of ``minilm_tokens``."""
+        """The version of ``token_bits``."""
         return QUANTISER
 
     async def embed_documents(self, texts: Sequence[str]) -> list[bytes]:

@@ -3,8 +3,8 @@
 Why: a batch of 5,000 entries has 20,000 distinct words and one of 50 has 900. Asking the rules for each costs 15 µs an
 entry; finding it in a dict of this size is a miss of the processor's cache, 0.4 µs, so it is looked up once for all folds.
 
-Invariant: it only caches ``Analyzer``, ``rules.turns.meanings_of`` and ``rules.word_pieces.pieces_of``; it is
-emptied when full, and shared by the threads of all hosts.
+Invariant: it only caches ``Analyzer``, ``schemas/recall/turns.meanings_of`` and ``schemas/text/word_pieces.pieces_of``;
+it is emptied when full, and shared by the threads of all hosts.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def beside(path: Path, suffix: str) -> Path:
 def confine(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Confine the whole database of ``con``; DuckDB itself adds the files that it keeps beside ``path``.
 
-    ``lock_configuration`` is not set: the memory limit is set again to give memory back (``giving_back``). Without it, too,
+    ``lock_configuration`` is not set: the memory limit is set again to give memory back (``store``). Without it, too,
     DuckDB refuses to lift these two while the file is open.
     """
     rebuilt = beside(path, REBUILD_SUFFIX)

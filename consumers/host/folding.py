@@ -2,7 +2,7 @@
 
 Invariant: a checkpoint passes an event only after every fold took it or after its parking was acked; what fails for the
 environment's fault commits nothing and parks nothing. No parking answers the record of a parking, for that would go on
-for ever; nor does a projection park without bound (``leniency``): it is suspended.
+for ever; nor does a projection park without bound (``faults``): it is suspended.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def commit(
         projections: Who folds; all of them at the batch's start.
         batch: What is folded.
         admitted: New identities; None if admission is not part of this commit.
-        strikes: What ``leniency`` is to hold afterwards.
+        strikes: Strikes of each projection after this commit (``faults``).
 
     Returns:
         What was changed in their tables.

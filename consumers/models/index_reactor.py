@@ -4,7 +4,7 @@ Why beside the embed reactor: that one passes each entry once; what a reindex se
 passed over, only a look at the views finds (contract §3, seed 1 ``IndexNew``). Invariants: facts have the ids of the embed
 reactor's, so both together write once; each missing entry is tried once a sweep, oldest first, so a text that fails at the
 head of the queue delays no other ([TRAP]); a model that is away ends the sweep with the reason. What the embed reactor has
-not reached yet is left to it (``pending``, see ``index_backlog``): it does not look for vectors, and beyond the broker's
+not reached yet is left to it (``pending``): it does not look for vectors, and beyond the broker's
 window for repeats a second fact of the same id would be written.
 """
 

@@ -92,7 +92,7 @@ class Talker:
 
     Attributes:
         hashed: The keyed hash that names the person.
-        names: The names under which the person talked, as ``persons.person_of`` writes them.
+        names: The names under which the person talked, as ``schemas/core/grants.person_of`` writes them.
         user: The name of the last turn, as it was submitted.
         agent_id: The agent they talked with; None for all.
         crew_id: The crew of most turns.

@@ -1,4 +1,4 @@
-"""Payloads of created, changed and revoked tokens."""
+"""Payloads about tokens, about settings of workspaces, agents and crews, and about consent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on tokens, and the address of the broker for reactors in other processes."""
+"""Operations on tokens, agents, crews, settings and nudges; the broker's address for reactors in other processes."""
 
 from __future__ import annotations
 

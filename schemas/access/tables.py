@@ -93,7 +93,7 @@ class DeadLetterRow(NamedTuple):
     subject: str
     reason: str
     parked_ms: Ms
-    state: str  # parked, retried or discarded; ``operating.status.LETTERS`` adds folded
+    state: str  # parked, retried or discarded; ``services/operate/status.LETTERS`` adds folded
     workspace_id: str
 
 

@@ -1,4 +1,4 @@
-"""The operation that assembles a whole prompt context from all layers of memory, within a budget of tokens."""
+"""Operations on layered memory: read, write, assemble a prompt context, build a memory block (contract §15)."""
 
 from __future__ import annotations
 

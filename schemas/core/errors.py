@@ -8,9 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-# The tree of errors; each class has an HTTP status and an exit code of the command line (DESIGN §10).
-
-
 _PREDICATES: Final = ("is ", "has ", "must ")
 """Beginnings of problems that continue the sentence after the name of the field."""
 

@@ -1,4 +1,4 @@
-"""Grants of a token beyond its role: publishing vouched types, and speaking for other actors.
+"""Grants of a token beyond its role (publishing vouched types, speaking for other actors), and equal names.
 
 Invariant: a grant never permits types that only operators or the service may publish.
 """

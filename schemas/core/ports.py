@@ -62,7 +62,7 @@ class TokenBits:
     """The word pieces of a text in context, one bit per dimension.
 
     Attributes:
-        quantiser: Version of ``rules/token_bits`` that made them.
+        quantiser: Version of ``consumers/adapters/minilm.token_bits`` that made them.
         bits: ``dim / 8`` bytes per word piece that counts, in the order of the text.
         dim: Bits per word piece.
         first_passage: How many word pieces belong to the first passage; the others belong to the second.

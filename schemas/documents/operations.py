@@ -1,4 +1,4 @@
-"""Operations on memory documents: read, write, versions (contract §14)."""
+"""Operations on memory documents (contract §14): read, write, versions, files, search, settings, bundles."""
 
 from __future__ import annotations
 

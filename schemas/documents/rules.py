@@ -1,4 +1,4 @@
-"""The tiers of memory documents: their owners, writers and maximum sizes (contract §14).
+"""Memory documents: tiers, the effect of a write on a text, writes listed as entries, pins (contract §14).
 
 Invariant: a tier, an owner and a key name one document; the owner carries its kind (``a-``, ``c-``, ``w``), so a
 document of agent ``support`` and one of crew ``support`` are never the same.

@@ -1,6 +1,6 @@
-"""Payload of a compaction: the entries that move from the table of entries to the archive.
+"""Payloads of compactions, erasures, accepted losses and restored backups: what happens to stored entries.
 
-Invariant: the messages of the entries stay in the stream.
+Invariant: the messages of archived entries stay in the stream.
 """
 
 from __future__ import annotations

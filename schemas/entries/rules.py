@@ -1,7 +1,7 @@
-"""The entries that compaction archives, and the length of the text that the archive keeps (contract §11).
+"""The entries that compaction archives, the text that the archive keeps (contract §11), and the author of an entry.
 
-Invariant: the types are noise in the catalogue, are never embedded and are not turns of conversation, so they are in
-no hot index and have no vectors (a test).
+Invariant: the archived types are noise in the catalogue, are never embedded and are not turns of conversation, so they
+are in no hot index and have no vectors (a test).
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ RUNS: Final = Table("postings_runs", RunRow, FULLTEXT_PROJECTION, digested=False
 TURNS: Final = Table("conversation_turns", TurnRow, TURNS_PROJECTION, document="doc")
 
 
-# The read contract between projections and queries: the tables of every view, one module per family.
+# The read contract between projections and queries, as far as it is about entries.
 
 
 DECODE_STAGE: Final = "decode"

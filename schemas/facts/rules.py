@@ -1,4 +1,4 @@
-"""Which predicates of the knowledge graph have one object per subject at a time, so that a newer fact ends the older one.
+"""Which predicates have one object per subject at a time, so that a newer one ends the older; which contradict.
 
 A predicate is single-valued if it is declared (``single_values.toml``: "lives in", "made of"), or names an attribute
 ("price", "has_deadline"), or if the facts say so: at least ``LEAST_SUBJECTS`` subjects have it, and ``LEAST_SHARE`` of them

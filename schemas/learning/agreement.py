@@ -23,7 +23,7 @@ MIN_PUBLISHERS: Final = 2
 MIN_DAYS: Final = 2
 """Days of receipt from which it is."""
 SAME_ACTION: Final = 0.7
-"""Minimum Jaccard index of the words of two actions that are one action in two wordings (as ``recurrence.SIMILAR``)."""
+"""Minimum Jaccard index of the words of two actions that are one action in two wordings (``consolidation.SIMILAR``)."""
 VOICES: Final = 50
 """Texts that are compared word by word; one comparison takes about 0.1 ms."""
 _EDGES: Final = re.compile(r"^\W+|\W+$")

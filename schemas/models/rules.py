@@ -1,4 +1,4 @@
-"""Decides which entries are embedded (contract §2), and whether what people and agents say to each other is.
+"""Decides which entries are embedded (contract §2, with a choice for speech), and which text of them (contract §3).
 
 Invariant: a pure function of version, choice, type, severity, payload and refs. A changed policy is a new
 ``VERSION``, which applies to a workspace only from an explicit reindex on. A workspace chooses whether speech (``chat.*``)

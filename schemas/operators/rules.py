@@ -22,7 +22,7 @@ from ..text.injection import finding_in
 from ..text.secrets import REDACTED, find_secrets
 from .events import QUOTE_CHARS, VALUE_CHARS, FactKey, StatedFact
 
-VERSION: Final = 2  # names are compared by ``persons.person_of``
+VERSION: Final = 2  # names are compared by ``core/grants.person_of``
 
 CAP_BYTES: Final = 1_500
 WINDOW_DAYS: Final = 14

@@ -62,7 +62,7 @@ class OperatorKeyRow(NamedTuple):
 
 
 class OperatorTurnRow(NamedTuple):
-    """A turn of a conversation in the own words of a person (``persons.person_of``)."""
+    """A turn of a conversation in the own words of a person (``core/grants.person_of``)."""
 
     workspace_id: str
     seq: Seq

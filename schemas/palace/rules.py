@@ -1,7 +1,7 @@
-"""Recognises noise, and cuts long texts into chunks (contract of the palace, §2.1-2.3).
+"""Rules of drawers: noise, chunks, ids, decay, pruning and centroids (contract of the palace, §1, §2, §5, §6, §11).
 
-Invariant: no chunk is longer than ``CHUNK_CHARS`` and no chunk of several is shorter than ``LEAST_CHARS``; without
-their overlaps the chunks are the text, character for character.
+Invariant: pure; no chunk is longer than ``CHUNK_CHARS`` and no chunk of several is shorter than ``LEAST_CHARS``;
+without their overlaps the chunks are the text, character for character.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class RelationRow(NamedTuple):
     reason: str
     created_at: Ms  # the broker's time of the edge's first event
     seq: Seq  # of the event that made the row what it is
-    authority: Annotated[int, "UTINYINT"]  # whose word that is (``relations/rules``): a reactor, an agent, an operator
+    authority: Annotated[int, "UTINYINT"]  # whose word that is (``rules``): a reactor, an agent, an operator
     since_ms: Ms | None = None  # of supersedes: the time from which the newer entry holds, if its text names one
     key: Seq = 0  # hash of its name, once it is known
 

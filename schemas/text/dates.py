@@ -35,7 +35,7 @@ def days_named(folded: str, own_day: int, language: Language) -> list[Days]:
     """The intervals that a text names. Each part of the text is used once, by the most specific pattern.
 
     Args:
-        folded: The text, folded (``text.fold``).
+        folded: The text, folded (``analyzer.fold``).
         own_day: The day of the text, days since 1970-01-01, from which relative dates count.
         language: Its language.
     """

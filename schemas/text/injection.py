@@ -1,8 +1,8 @@
 """All scanners over one text: the two of contract §17, whose results differ, and our own rules.
 
 Invariant: a text that one of them blocks is blocked; the finding names scanner, category and pattern, and never
-quotes the text. Detection is an addition, not the protection: escaping and the nonce (``rules/render``) keep a text
-inside its block.
+quotes the text. Detection is an addition, not the protection: escaping and the nonce (``schemas/recall/render``) keep
+a text inside its block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final, Literal
 from . import lookalikes
 from .lookalikes import EMOJI_JOINER, INVISIBLE, folded, plain, unleeted, unspaced
 
-# Decoded readings of a text, for the disguises that ``injection_rules`` recognise.
+# Decoded readings of a text, in which the scanners look for disguised injections.
 
 
 VERSION: Final = 1

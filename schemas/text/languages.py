@@ -1,7 +1,7 @@
 """Word lists and patterns of each language, read from ``language/<code>.json``.
 
 Invariant: a changed word or pattern is a new ``turns.VERSION`` and a rebuild of the view of turns. Patterns match
-folded text (``text.fold``).
+folded text (``analyzer.fold``).
 """
 
 from __future__ import annotations

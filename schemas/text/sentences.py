@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from .analyzer import fold
 
-# The words that the contradiction rule knows, English and German, folded; ``contradiction.toml`` describes each list.
+# The words that the contradiction rule knows, English and German, folded; ``sentences.toml`` describes each list.
 
 
 _DATA: Final[dict[str, Any]] = tomllib.loads(resources.files(__package__).joinpath("sentences.toml").read_text("utf-8"))

@@ -1,7 +1,7 @@
 """Recognises texts in other languages than English by their most frequent words: ``language/stop_words.json``.
 
 Invariant: pure, read once, from the package alone; the same words always give the same language. A change is a new
-``text.VERSION``, because texts are indexed under the stems of their language, too.
+``analyzer.VERSION``, because texts are indexed under the stems of their language, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``workspace settings`` and ``token create``: what an OWNER or ADMIN sets up.
+"""Commands that set up a journal: workspace settings, tokens, agents, crews, and trust in the settings of a folder.
 
 Invariant: a token is printed once, when it is made; afterwards only its id and binding can be seen.
 """

@@ -1,4 +1,4 @@
-"""``backup`` and ``restore``: a journal in one file, and a data directory made from it.
+"""``backup``, ``restore`` and ``salvage``: a journal as a file, a data directory made from it, lost entries as a file.
 
 Invariant: a backup has its final name only when it is whole; a restore changes no data directory that holds a journal, and
 leaves none behind that is half made. `restore ID` lets an entry count again.

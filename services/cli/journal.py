@@ -1,6 +1,6 @@
-"""``list``, ``get`` and ``tail``: reading the journal itself, with every filter of the contract.
+"""``list``, ``get``, ``tail``, ``publish``, ``schema`` and ``export``: the entries of the journal, read and written.
 
-Invariant: an option is one filter of ``GET /v1/journal`` by the same meaning; the service judges its values.
+Invariant: a filter option is one filter of ``GET /v1/journal`` by the same meaning; the service judges its values.
 """
 
 from __future__ import annotations

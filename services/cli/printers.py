@@ -1,4 +1,4 @@
-"""How people see the answers of operations; an answer without a printer here is printed field by field.
+"""Prints the answers of operations for people, and groups their commands; other answers are printed field by field.
 
 Invariant: text of agents is printed through ``safe``.
 """

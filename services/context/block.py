@@ -360,7 +360,7 @@ class MemoryBlocks:
         registry: The registrations.
         documents: The present documents.
         search: Ranks topics.
-        opener: Finds the profile of the person who opened the session; ``operators.Operators.opener``.
+        opener: Finds the profile of the person who opened the session; ``Operators.opener``.
         clock: The time now, UTC.
     """
 

@@ -1,9 +1,9 @@
 """One search over the chunks of some owners: BM25, cosine where there are vectors, and their fusion.
 
-BM25 as in ``arms/lexical``, with N, df and avg counted over the live chunks in scope. With a query vector, both arms are
-fused by reciprocal ranks: ``1 / (60 + rank)`` summed over the best ``ARM_DEPTH`` of each arm (Cormack, Clarke and Büttcher,
-SIGIR 2009). A chunk without a vector counts in the dense arm as in the lexical one, so that a new text does not rank lower
-only because it is not embedded yet.
+BM25 as in ``services/recall/arms``, with N, df and avg counted over the live chunks in scope. With a query vector, both
+arms are fused by reciprocal ranks: ``1 / (60 + rank)`` summed over the best ``ARM_DEPTH`` of each arm (Cormack, Clarke
+and Büttcher, SIGIR 2009). A chunk without a vector counts in the dense arm as in the lexical one, so that a
+new text does not rank lower only because it is not embedded yet.
 
 Invariant: a hit shares a word with the query, or its cosine is high for its model; scores depend only on the query and the
 chunks in scope.

@@ -1,6 +1,6 @@
 """Memory documents as files below ``/memories``: the commands of Anthropic's memory tool.
 
-Invariant: a command reads and writes documents by the rules of ``memory.documents``; what it does is a replace or a
+Invariant: a command reads and writes documents by the rules of ``use_cases``; what it does is a replace or a
 retraction with its author, so every deletion can be undone. Folders exist while a file is below them.
 """
 

@@ -1,4 +1,4 @@
-"""Reads what crews have learned from the views: rules and lessons, now or as of a sequence; blocking.
+"""Reads rules, lessons, operator models, peer cards and consent from the views, now or as of a sequence; blocking.
 
 Invariant: retracted rules and lessons are left out.
 """

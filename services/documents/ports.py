@@ -77,7 +77,7 @@ class DocumentPublisher(Protocol):
 
 
 class Enabled(Protocol):
-    """``memory.agents.Agents``, as far as it says which agents have a memory."""
+    """``services/access/agents.Agents``, as far as it says which agents have a memory."""
 
     async def memory_enabled(self, workspace_id: str, agent_id: str) -> bool | None:
         """Whether the agent's memory is on; None if the agent is not registered."""

@@ -1,7 +1,7 @@
 """The files of agents as memory stores, as Anthropic's API names them: stores, memories, versions.
 
 Invariant: a store is an agent's tier ``files`` and its id names the agent; a memory is a file, a version a write. Ids and
-conditions are checked here, texts by the rules of ``memory.documents``.
+conditions are checked here, texts by the rules of ``use_cases``.
 """
 
 from __future__ import annotations

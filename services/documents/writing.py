@@ -1,7 +1,7 @@
-"""Moves the text of a document to another one.
+"""Moves the text of a document to another one, and writes the first documents of an agent.
 
-Invariant: the copy names the writes that its text was made of, and the person whose data it is, so that erasure reaches it;
-writes that arrive during the move are moved, too.
+Invariant: a moved copy names the writes that its text was made of, and the person whose data it is, so that erasure
+reaches it; writes that arrive during the move are moved, too.
 """
 
 from __future__ import annotations

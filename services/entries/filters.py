@@ -1,4 +1,4 @@
-"""The filters of list, count and live tail.
+"""Selects entries for list, count and live tail: what a token may read, filters, phrase search, cursor.
 
 Invariant: ``conditions`` (SQL) and ``matches`` (one entry) select the same entries; filters are joined by AND; values
 reach DuckDB as parameters only.
@@ -247,7 +247,7 @@ class EntryFilters:
     def conditions(self, workspace_id: str, *, archive: bool = False) -> list[Condition]:
         """SQL conditions over entries (archived ones too if ``archive``), to be joined by AND.
 
-        ``phrase`` must be verified afterwards; ``priorities`` is about live priorities (``marks``).
+        ``phrase`` must be verified afterwards; ``priorities`` is about live priorities (``rows.add_marks``).
         """
         conditions: list[Condition] = []
         for column, values in (

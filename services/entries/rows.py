@@ -1,8 +1,8 @@
 """Converts stored rows and committed events to the JSON object of an entry.
 
 Invariant: both give the same object: every field of an entry (null if absent), ``seq``, and of an entry that was just
-published ``live_priority`` and ``standing`` (``marks`` sets them for stored rows). Only an archived entry has ``archived``,
-``bucket_id`` and ``original_bytes``.
+published ``live_priority`` and ``standing`` (``add_marks`` sets them for stored rows). Only an archived entry has
+``archived``, ``bucket_id`` and ``original_bytes``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The HTTP application.
 
-Invariant: every route below ``/v1`` requires a token; every answer, errors included, passes through ``edge.Edge``.
+Invariant: every route below ``/v1`` requires a token; every answer, errors included, passes through ``Edge``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Request bodies in, answers out: bounded, through orjson.
 
 Invariant: a body that is too large, or one too many, is refused before it is in memory; JSON that the
-journal cannot keep is refused as ``services.json_body`` says.
+journal cannot keep is refused as ``services/problem`` says.
 """
 
 from __future__ import annotations

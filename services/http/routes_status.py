@@ -1,4 +1,4 @@
-"""How the node is doing: for people (``/v1/status``), supervisors (``/healthz``, ``/readyz``) and Prometheus.
+"""State of the node: ``/v1/status``, ``/healthz``, ``/readyz``, metrics for Prometheus; and the page ``/docs``.
 
 Invariant: what needs no token names no workspace, agent or entry.
 """

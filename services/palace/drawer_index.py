@@ -326,7 +326,7 @@ class DrawerIndex(TextIndex):
 
 
 def load_drawers(views: ViewReader, workspace_id: str) -> DrawerIndex:
-    """Read the index of one workspace; blocking, for a worker thread. See ``query/chunks/index.load``."""
+    """Read the index of one workspace; blocking, for a worker thread. See ``services/index/texts.load``."""
     seq = views.view_seq(*NEEDED)
     index = DrawerIndex(workspace_id, active_in(read_active_models(views), workspace_id), seq)
     index.take(StoredRows(views, workspace_id))

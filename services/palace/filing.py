@@ -1,4 +1,4 @@
-"""Writing the palace: filing, moving, deleting and restoring drawers, the diary and the identity.
+"""Files, moves, deletes, restores and imports drawers on request; writes the diary and the identity.
 
 Invariants: a write returns once the views show it. The author of a drawer is that of the token, which the entry bears;
 ``services/authorship`` decides who may change a drawer, and a diary is its agent's. Of two filings of one text at a place

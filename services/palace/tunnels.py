@@ -1,4 +1,4 @@
-"""Explicit tunnels: connections between two rooms that a caller created, with their strength.
+"""Explicit tunnels between two rooms, with their strength, and walks through the graph of the palace.
 
 Invariant: strength is computed at reading, from what the events say and the time of the request; nothing is rewritten.
 """

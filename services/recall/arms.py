@@ -1,5 +1,6 @@
-"""The dense arm: cosine times importance over the vectors of the workspace's active model (contract §4, seed 1).
+"""The dense and the lexical arm of a search: cosine times importance, and BM25 (contract §4, seed 1).
 
+The dense arm uses the vectors of the workspace's active model.
 Every vector in scope is compared; the seed's cap at the newest 5,000 is not needed for a matrix in memory.
 
 Invariant: a cosine does not depend on the position of its vector in the matrix. ``numpy.vecdot`` computes each row in

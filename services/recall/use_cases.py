@@ -1,4 +1,4 @@
-"""The operations recall, render and recall_brief of a node."""
+"""The operations recall, render, recall_brief and calibrate; those by which an agent publishes and searches."""
 
 from __future__ import annotations
 

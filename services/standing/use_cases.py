@@ -1,4 +1,4 @@
-"""Retracting and restoring entries.
+"""Retracts and restores entries, and sets their live priority.
 
 Invariant: a caller retracts what it may read: AGENT its own entries, LEAD also those of its crew, OWNER and ADMIN all.
 Only an operator restores an entry that an operator retracted. A retracted entry is not retracted again.

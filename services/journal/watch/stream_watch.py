@@ -1,7 +1,7 @@
 """Whether JOURNAL is still the stream the views were folded from.
 
 Why: a stream that is deleted and created again begins at 1; the views, far beyond that, would skip every new message without
-an error. They are compared with ``streams.made_at`` at the start (``consumers/host/provenance``), and here while a node
+an error. They are compared with ``streams.made_at`` at the start (``consumers/host/opening``), and here while a node
 runs.
 
 Invariant: a replaced stream is named as the reason why the node is not ready, from the next look on until it is restarted.

@@ -34,7 +34,7 @@ from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, install_min
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.consumers.palace.filing import Filing
+from crew_journal.consumers.palace.exchange_filing import Filing
 from crew_journal.consumers.reacting.control_facts import encode_control
 from crew_journal.schemas.core.derived import OutgoingMessage
 from crew_journal.schemas.core.envelope import ChunkVectorDerived

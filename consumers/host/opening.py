@@ -3,7 +3,7 @@
 Invariant: an opened file belongs to the current stream (``STREAM_TABLE``), says so, and no checkpoint in it lies beyond
 the stream's end. If one did, the stream would have lost its end (a power failure, a restored backup): sequences would
 come again with other messages, and every one up to the checkpoint would be skipped in silence. A file that is put aside is
-moved, never overwritten; one that knows what the stream has lost (``AHEAD``) is kept until an operator has accepted the loss.
+moved, never overwritten; one that knows what the stream has lost (``AHEAD``) is kept until an operator accepted the loss.
 """
 
 from __future__ import annotations

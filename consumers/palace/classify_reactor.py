@@ -73,7 +73,7 @@ from .classify_reads import (
     texts_of,
     waiting_in,
 )
-from .filing import ADDED_BY
+from .exchange_filing import ADDED_BY
 from .prompt import (
     SHOWN_CHARS,
     Comparison,

@@ -34,7 +34,7 @@ from ...schemas.settings import Settings
 from ..feed.messages import position_of
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from ..reactor import ReactorStatus
-from .filing import NEEDS, Filing, filing_chat, seqs_of_turns, turns_around, turns_since
+from .exchange_filing import NEEDS, Filing, filing_chat, seqs_of_turns, turns_around, turns_since
 
 CLOCKS_DIFFER_MS: Final = 5_000
 """How much the clocks of this process and of the broker may differ."""

@@ -35,7 +35,7 @@ from ..reacting.control_facts import encode_control
 from ..reacting.pull import deliveries
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .classify_reads import NEEDS, matrix_of
-from .filing import ADDED_BY
+from .exchange_filing import ADDED_BY
 
 PATIENCE: Final = 10
 """Deliveries from which a drawer no longer waits for the vectors of drawers that were filed before it; some 3 minutes."""

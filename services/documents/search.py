@@ -244,9 +244,6 @@ def _shown(hit: ChunkHit, snippet: str) -> DocumentHit:
     )
 
 
-ANSWERS: Final = ((DOCUMENT_INDEX, DocumentSearch.status), (DOCUMENT_REINDEX, DocumentSearch.reindex))
-
-
 # The use-case ``search_memory``: documents and journal in one answer.
 
 
@@ -365,4 +362,8 @@ def _entry(hit: RecallHit, rank: int) -> MemoryHit:
     )
 
 
-COMBINED_ANSWERS: Final = ((SEARCH_MEMORY, MemorySearch.search),)
+ANSWERS: Final = (
+    (DOCUMENT_INDEX, DocumentSearch.status),
+    (DOCUMENT_REINDEX, DocumentSearch.reindex),
+    (SEARCH_MEMORY, MemorySearch.search),
+)

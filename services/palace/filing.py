@@ -298,18 +298,6 @@ def _noise(field: str) -> InvalidRequest:
     return InvalidRequest((FieldProblem(field, "is too short, or only a greeting, thanks or the like", fix),))
 
 
-ANSWERS: Final[Answers] = (
-    (ops.ADD_DRAWER, PalaceFiling.add),
-    (ops.PUT_DRAWER, PalaceFiling.put),
-    (ops.UPDATE_DRAWER, PalaceFiling.update),
-    (ops.DELETE_DRAWER, PalaceFiling.delete),
-    (ops.RESTORE_DRAWER, PalaceFiling.restore),
-    (ops.SET_IDENTITY, PalaceFiling.set_identity),
-    (ops.DIARY_WRITE, PalaceFiling.write_diary),
-    (ops.PALACE_INGEST, PalaceFiling.ingest),
-)
-
-
 # Imports drawers of another store under the ids that they have there.
 
 
@@ -395,4 +383,14 @@ def _filed(caller: Caller, drawer: ImportedDrawer, source: str) -> DrawerFiled:
     )
 
 
-IMPORTING_ANSWERS: Final[Answers] = ((IMPORT_DRAWERS, PalaceImport.run),)
+ANSWERS: Final[Answers] = (
+    (ops.ADD_DRAWER, PalaceFiling.add),
+    (ops.PUT_DRAWER, PalaceFiling.put),
+    (ops.UPDATE_DRAWER, PalaceFiling.update),
+    (ops.DELETE_DRAWER, PalaceFiling.delete),
+    (ops.RESTORE_DRAWER, PalaceFiling.restore),
+    (ops.SET_IDENTITY, PalaceFiling.set_identity),
+    (ops.DIARY_WRITE, PalaceFiling.write_diary),
+    (ops.PALACE_INGEST, PalaceFiling.ingest),
+    (IMPORT_DRAWERS, PalaceImport.run),
+)

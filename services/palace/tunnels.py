@@ -187,14 +187,6 @@ def _shown(caller: Caller, row: TunnelRow, now_ms: int) -> ops.ExplicitTunnel:
     )
 
 
-ANSWERS: Final[Answers] = (
-    (ops.CREATE_TUNNEL, Tunnels.create),
-    (ops.LIST_TUNNELS, Tunnels.shown),
-    (ops.DELETE_TUNNEL, Tunnels.delete),
-    (ops.FOLLOW_TUNNELS, Tunnels.follow),
-)
-
-
 # Walks the graph of the palace, which is computed from the drawers of a workspace at every request.
 
 
@@ -253,7 +245,11 @@ def _fields(room: Room) -> dict[str, Any]:
     return {"room": room.name, "wings": room.wings, "halls": room.halls, "count": room.drawers}
 
 
-NAVIGATION_ANSWERS: Final[Answers] = (
+ANSWERS: Final[Answers] = (
+    (ops.CREATE_TUNNEL, Tunnels.create),
+    (ops.LIST_TUNNELS, Tunnels.shown),
+    (ops.DELETE_TUNNEL, Tunnels.delete),
+    (ops.FOLLOW_TUNNELS, Tunnels.follow),
     (ops.TRAVERSE, Navigation.traverse),
     (ops.FIND_TUNNELS, Navigation.tunnels),
     (ops.PALACE_GRAPH, Navigation.figures),

@@ -40,13 +40,6 @@ class Recalls:
         return await self._rendering.brief(caller.principal, request)
 
 
-ANSWERS: Final[Answers] = (
-    (ops.RECALL, Recalls.recall),
-    (ops.RENDER, Recalls.render),
-    (ops.RECALL_BRIEF, Recalls.brief),
-)
-
-
 # The use-cases of an agent on the journal: publish an entry, and search its own conversations.
 
 
@@ -106,12 +99,6 @@ class Conversations:
         )
 
 
-CONVERSATION_ANSWERS: Final[Answers] = (
-    (entries_ops.PUBLISH_ENTRY, Conversations.publish),
-    (entries_ops.CONVERSATION_SEARCH, Conversations.search),
-)
-
-
 # The operation calibrate: proposes an evidence floor from a workspace's receipts.
 
 
@@ -160,4 +147,11 @@ class FloorCalibration:
         return replayed, in_blocks
 
 
-CALIBRATION_ANSWERS: Final[Answers] = ((CALIBRATE, FloorCalibration.propose),)
+ANSWERS: Final[Answers] = (
+    (ops.RECALL, Recalls.recall),
+    (ops.RENDER, Recalls.render),
+    (ops.RECALL_BRIEF, Recalls.brief),
+    (entries_ops.PUBLISH_ENTRY, Conversations.publish),
+    (entries_ops.CONVERSATION_SEARCH, Conversations.search),
+    (CALIBRATE, FloorCalibration.propose),
+)

@@ -30,7 +30,6 @@ from ..context.block import MemoryBlocks
 from ..desk import Desk, Handler
 from ..documents import administration, files
 from ..documents import reading as document_reading
-from ..documents import search as combined
 from ..documents import search as document_search
 from ..documents import use_cases as documents
 from ..documents.administration import Administration
@@ -70,22 +69,16 @@ from ..operate.status import NodeStatus, as_json
 from ..operators import use_cases as operators
 from ..operators.use_cases import Operators
 from ..palace import filing, reading, tunnels
-from ..palace import filing as importing
-from ..palace import tunnels as navigation
 from ..palace.searching import DrawerSearch
 from ..parts import Parts
 from ..recall import receipts
-from ..recall import use_cases as calibration
-from ..recall import use_cases as conversation
 from ..recall import use_cases as recalls
 from ..recall.calibration import Calibrations
 from ..recall.recall import RecallService, no_receipts
 from ..recall.receipts import ReceiptLog
 from ..registry import Registry
 from ..relations import use_cases as relations
-from ..standing import use_cases as priorities
 from ..standing import use_cases as retractions
-from ..sweeps import use_cases as reindex
 from ..sweeps import use_cases as sweep_now
 from ..sweeps.scheduler import AfterRuns, Sweeps
 from ..web.routes import web_routes
@@ -117,8 +110,6 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     recalls.ANSWERS,
     receipts.ANSWERS,
     remembering.ANSWERS,
-    conversation.CONVERSATION_ANSWERS,
-    priorities.PRIORITIES_ANSWERS,
     health.ANSWERS,
     relations.ANSWERS,
     retractions.ANSWERS,
@@ -127,16 +118,12 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     proposals.ANSWERS,
     operators.ANSWERS,
     sweep_now.ANSWERS,
-    reindex.REINDEX_ANSWERS,
     models.ANSWERS,
     nudges.ANSWERS,
-    calibration.CALIBRATION_ANSWERS,
     workspace_settings.ANSWERS,
     graph.ANSWERS,
     reading.ANSWERS,
     filing.ANSWERS,
-    importing.IMPORTING_ANSWERS,
-    navigation.NAVIGATION_ANSWERS,
     tunnels.ANSWERS,
     layered.ANSWERS,
     layered_facts.ANSWERS,
@@ -151,7 +138,6 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     bundles.ANSWERS,
     files.ANSWERS,
     document_search.ANSWERS,
-    combined.COMBINED_ANSWERS,
 )
 
 

@@ -179,9 +179,6 @@ def _check_authority(caller: Caller, known: RetractionRow) -> None:
         )
 
 
-ANSWERS: Final[Answers] = ((RETRACT, Retractions.retract), (RESTORE, Retractions.restore))
-
-
 # Operators set the live priority of an entry; entries themselves never change (contract §1).
 
 
@@ -261,4 +258,8 @@ def _answer(request: PriorityRequest, previous: Priority, decided: Decided | Non
     )
 
 
-PRIORITIES_ANSWERS: Final[Answers] = ((SET_PRIORITY, Priorities.set),)
+ANSWERS: Final[Answers] = (
+    (RETRACT, Retractions.retract),
+    (RESTORE, Retractions.restore),
+    (SET_PRIORITY, Priorities.set),
+)

@@ -115,9 +115,6 @@ def report_of(views: ViewReader, tick: DueTick, after: int) -> SweepAnswer | Non
     return None
 
 
-ANSWERS: Final[Answers] = ((SWEEP, SweepNow.sweep), (SWEEP_EMBEDDINGS, SweepNow.index))
-
-
 # A reindex: entries are judged by the current embed policy, and texts a model refused are tried again.
 
 
@@ -174,4 +171,8 @@ class Reindexing:
         return int(refused), int(missing)
 
 
-REINDEX_ANSWERS: Final[Answers] = ((REINDEX, Reindexing.request),)
+ANSWERS: Final[Answers] = (
+    (SWEEP, SweepNow.sweep),
+    (SWEEP_EMBEDDINGS, SweepNow.index),
+    (REINDEX, Reindexing.request),
+)

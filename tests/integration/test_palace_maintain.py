@@ -10,7 +10,7 @@ from support.embedding import until
 from support.memory_node import WORKSPACE, MemoryNode
 
 from crew_journal.consumers.palace import classify_reads as palace_classify_reads
-from crew_journal.consumers.palace.filing import centroids_in
+from crew_journal.consumers.palace.exchange_filing import centroids_in
 from crew_journal.consumers.palace.maintain_reactor import PalaceMaintainReactor
 from crew_journal.consumers.reacting.control_facts import encode_control
 from crew_journal.consumers.reacting.durable import remaining

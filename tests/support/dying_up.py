@@ -32,7 +32,7 @@ from crew_journal.consumers.palace import (
 from crew_journal.consumers.palace import (
     maintain_reactor as palace_maintain,
 )
-from crew_journal.consumers.palace.filing import Filing
+from crew_journal.consumers.palace.exchange_filing import Filing
 from crew_journal.consumers.reacting.pull import Leases
 from crew_journal.consumers.reacting.pull_reactor import PullReactor
 from crew_journal.services.cli.entry import main

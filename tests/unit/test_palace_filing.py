@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from crew_journal.consumers.palace import filing as palace_filing
-from crew_journal.consumers.palace.filing import Filed
+from crew_journal.consumers.palace import exchange_filing as palace_filing
+from crew_journal.consumers.palace.exchange_filing import Filed
 from crew_journal.schemas.text.marks import Marks, marks_by_kind
 
 FILED, ASKED = 300, 40

@@ -78,6 +78,13 @@ def test_no_file_is_in_both_wheels_and_together_they_are_the_checkout(
     modules = {file for top in ("schemas", "consumers", "services") for file in (ROOT / top).rglob("*.py")}
     names = {f"crew_journal/{file.relative_to(ROOT).as_posix()}" for file in modules} | {"crew_journal/__init__.py"}
     assert {name for name in held[0] | held[1] if name.endswith(".py")} == names
+    beside = {
+        f"crew_journal/{path.relative_to(ROOT).as_posix()}"
+        for top in ("schemas", "consumers", "services")
+        for path in (ROOT / top).rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert beside - held[0] - held[1] == set(), "data files that no wheel has"
     for one in (wheel, rest):
         zipfile.ZipFile(one).extractall(tmp_path)
     (metadata,) = tmp_path.glob("crew_journal-*.dist-info/METADATA")

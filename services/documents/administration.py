@@ -6,18 +6,13 @@ Invariant: settings and sweeps are events; a workspace that sets no retention ke
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 import orjson
 
-from ...schemas.core.entry import ActorType
-from ...schemas.core.errors import FieldProblem, InvalidRequest, ViewsBehind
+from ...schemas.core.errors import FieldProblem, InvalidRequest
 from ...schemas.core.operation import MAX_SEQ
-from ...schemas.core.ports import ViewReader
-from ...schemas.core.recorded_settings import MemorySettings, ScrubberMode
+from ...schemas.core.recorded_settings import MemorySettings
 from ...schemas.core.timestamps import DAY_MS, format_ms, to_ms
 from ...schemas.documents.events import MemoryConfigUpdated, MemoryVersionsSwept
 from ...schemas.documents.operations import (
@@ -36,22 +31,12 @@ from ...schemas.documents.operations import (
 from ...schemas.documents.operations import MEMORY_CONFIG as MEMORY_CONFIG_OPERATION
 from ...schemas.documents.tables import DOCUMENTS, DOCUMENTS_PROJECTION, MEMORY_CONFIG, SWEPT_VERSIONS, VERSIONS
 from ...schemas.entries.tables import ENTRIES
-from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.sweeps.rules import VERSIONS_DUE, due_times
 from ..desk import Caller
 from ..index.unknown_names import refuse_unknown_workspace
-from ..journal.intake.recorder import Recorder
-from ..journal.intake.secrets import DEFAULT_MODE
+from ..journal.intake.secrets import MODE_OF_SETTING
+from ..node import Answers, Node
 from ..sweeps.ticks import DueTick, record_tick
-
-# Waits until the views show what was recorded.
-
-
-async def until_shown(views: ViewReader, seq: int, *projections: str) -> None:
-    """Wait, for ``MIN_SEQ_WAIT_S`` at most, until projections have passed a sequence that was recorded."""
-    with contextlib.suppress(ViewsBehind):
-        await views.wait_for(seq, MIN_SEQ_WAIT_S, *projections)
-
 
 _CONFIG: Final = f"SELECT {', '.join(MemorySettings.model_fields)} FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
 _RETAINING: Final = f"SELECT workspace_id, retention_days FROM {MEMORY_CONFIG} WHERE retention_days IS NOT NULL"
@@ -70,25 +55,13 @@ _STATS: Final = f"""SELECT owner, tier, documents, retracted, blocked, bytes, ve
 class Administration:
     """The use-cases.
 
-    Args:
-        views: The views of documents.
-        journal: Records settings and sweeps.
-        clock: The time now, UTC.
-        scrubber: What is done with credentials in a workspace without settings.
+    In a workspace without settings, credentials are treated as the node's settings say.
     """
 
-    def __init__(
-        self,
-        views: ViewReader,
-        journal: Recorder,
-        *,
-        clock: Callable[[], datetime],
-        scrubber: ScrubberMode = DEFAULT_MODE,
-    ) -> None:
-        self._default = MemoryConfigUpdated(scrubber=scrubber)
-        self._views = views
-        self._journal = journal
-        self._clock = clock
+    def __init__(self, node: Node) -> None:
+        self._default = MemoryConfigUpdated(scrubber=MODE_OF_SETTING[node.settings.secrets])
+        self._node = node
+        self._views = node.views
         self._changing = asyncio.Lock()
         self._last_change = 0
         self._swept: dict[str, int] = {}
@@ -113,7 +86,7 @@ class Administration:
             BrokerUnavailable: If no ack came within the bound.
         """
         async with self._changing:
-            await self._views.wait_for(self._last_change, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)
+            await self._views.wait_for(self._last_change, self._node.wait_s, DOCUMENTS_PROJECTION)
             before = await asyncio.to_thread(self._config, caller.workspace_id) or self._default
             given = request.model_dump(exclude={"workspace_id", "reset"}, exclude_none=True)
             reset = {name: getattr(self._default, name) for name in request.reset}
@@ -121,16 +94,14 @@ class Administration:
             days = (
                 "versions are kept" if wanted.retention_days is None else f"versions for {wanted.retention_days} days"
             )
-            recorded = await self._journal.record(
-                caller.workspace_id,
+            decided = await self._node.decide(
+                caller,
                 wanted,
-                summary=f"Memory of {caller.workspace_id}: {days}, scrubber {wanted.scrubber}, verifier {wanted.verifier}",
-                actor_type=ActorType.USER,
-                actor_id=caller.actor,
+                f"Memory of {caller.workspace_id}: {days}, scrubber {wanted.scrubber}, verifier {wanted.verifier}",
             )
-            self._last_change = recorded.seq
-        await until_shown(self._views, recorded.seq, DOCUMENTS_PROJECTION)
-        return _answer(caller.workspace_id, wanted, recorded.seq)
+            self._last_change = decided.seq
+        await self._node.shows(decided.seq, DOCUMENTS_PROJECTION)
+        return _answer(caller.workspace_id, wanted, decided.seq)
 
     async def stats(self, caller: Caller, _asked: MemoryStatsRequest) -> MemoryStatsAnswer:
         """Figures by owner and tier.
@@ -161,7 +132,6 @@ class Administration:
 
         Raises:
             InvalidRequest: If no age is given and the workspace sets none.
-            ViewsBehind: If it was recorded and is not folded in time.
             BrokerUnavailable: If no ack came within the bound.
         """
         days = request.older_than_days
@@ -171,18 +141,15 @@ class Administration:
         if days is None:
             problem = FieldProblem("older_than_days", "is missing: the workspace sets no retention_days", "give it")
             raise InvalidRequest((problem,))
-        cutoff_ms = max(0, to_ms(self._clock()) - days * DAY_MS)
+        cutoff_ms = max(0, to_ms(self._node.clock()) - days * DAY_MS)
         swept = await self._sweep_of(caller.workspace_id, cutoff_ms, request.keep_latest)
-        recorded = await self._journal.record(
-            caller.workspace_id, swept, summary=_summary(swept), actor_type=ActorType.USER, actor_id=caller.actor
-        )
-        await until_shown(self._views, recorded.seq, DOCUMENTS_PROJECTION)
+        decided = await self._node.decide(caller, swept, _summary(swept), DOCUMENTS_PROJECTION)
         return VersionsSweptAnswer(
             workspace_id=caller.workspace_id,
             before=format_ms(cutoff_ms),
             keep_latest=request.keep_latest,
             swept=swept.count,
-            seq=recorded.seq,
+            seq=decided.seq,
         )
 
     async def sweep_due(self) -> None:
@@ -193,7 +160,7 @@ class Administration:
         Raises:
             BrokerUnavailable: If one could not be recorded; the next call tries again.
         """
-        now_ms = to_ms(self._clock())
+        now_ms = to_ms(self._node.clock())
         [due_ms] = due_times(VERSIONS_DUE, now_ms - DAY_MS, now_ms)
         for workspace_id, days in await asyncio.to_thread(self._views.rows, _RETAINING, []):
             cutoff_ms = max(0, due_ms - days * DAY_MS)
@@ -202,7 +169,7 @@ class Administration:
             if not await asyncio.to_thread(self._has_swept, workspace_id, cutoff_ms, due_ms):
                 swept = await self._sweep_of(workspace_id, cutoff_ms, 0)
                 tick = DueTick(due_ms, workspace_id, f"versions/{days}")
-                await record_tick(self._journal, tick, swept, "versions_swept", _summary(swept))
+                await record_tick(self._node.journal, tick, swept, "versions_swept", _summary(swept))
             self._swept[workspace_id] = cutoff_ms
 
     async def _sweep_of(self, workspace_id: str, cutoff_ms: int, keep_latest: int) -> MemoryVersionsSwept:
@@ -228,7 +195,7 @@ def _answer(workspace_id: str, config: MemoryConfigUpdated, view_seq: int) -> Me
     return MemoryConfigAnswer(workspace_id=workspace_id, **config.model_dump(), view_seq=view_seq)
 
 
-ANSWERS: Final = (
+ANSWERS: Final[Answers] = (
     (MEMORY_CONFIG_OPERATION, Administration.config),
     (CONFIGURE_MEMORY, Administration.configure),
     (MEMORY_STATS, Administration.stats),

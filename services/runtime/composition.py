@@ -52,7 +52,6 @@ from ..http.server import ConnectionBounds, HttpServer
 from ..index.texts import CHUNKS_SHARE, ChunkCache
 from ..index.vectors import Words
 from ..journal.intake.append import Journal
-from ..journal.intake.secrets import MODE_OF_SETTING
 from ..journal.publishing.writer import Writer
 from ..learning import proposals
 from ..learning import use_cases as learning
@@ -184,8 +183,6 @@ async def start_documents(
     ends.callback(journal.close)
     node.put(DocumentReading, journal.reading)
     in_journal = node.put(JournalDocuments, JournalDocuments(journal, clock=clock))
-    scrubber = MODE_OF_SETTING[settings.secrets]
-    node.put(Administration, Administration(views, node.journal, clock=clock, scrubber=scrubber))
     node.put(Files, Files(views, journal, clock=clock))
     node.put(MemoryStores, MemoryStores(views, journal, node.use(Registry)))
     node.put(Bundles, Bundles(views, in_journal, node.use(Operators)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.documents.administration import Administration
 from crew_journal.services.journal.broker.streams import stream_head
-from crew_journal.services.journal.intake.append import Journal
 
 SECRET = "AKIA" + "ABCDEFGHIJKLMNOP"
 
@@ -30,9 +29,7 @@ class World:
 
     def node(self, now: datetime) -> Administration:
         """What a node keeps of the daily sweep, at a time."""
-        journal = self.stack.services.journal
-        assert isinstance(journal, Journal)
-        return Administration(self.stack.store, journal, clock=lambda: now)
+        return Administration(replace(self.stack.shared, clock=lambda: now))
 
     async def swept(self) -> list[dict[str, Any]]:
         head = await stream_head(self.stack.client_of_broker)

@@ -1,4 +1,4 @@
-"""Tables about entries: importance, relations, sweeps, health and receipts."""
+"""The table of health snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables about entries: importance, relations, sweeps, health and receipts."""
+"""The table of receipts: what recalls returned to whom."""
 
 from __future__ import annotations
 

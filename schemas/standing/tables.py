@@ -1,4 +1,4 @@
-"""Tables that decide which entries count now: retractions, supersessions, live priorities, and ``valid_at``."""
+"""Tables that decide which entries count now, and how much: retractions, priorities, importance, ``valid_at``."""
 
 from __future__ import annotations
 

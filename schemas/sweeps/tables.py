@@ -1,4 +1,4 @@
-"""Tables about entries: importance, relations, sweeps, health and receipts."""
+"""The table of sweeps: when each was last due and last finished."""
 
 from __future__ import annotations
 

@@ -1,0 +1,63 @@
+"""Texts that can be recalled: one type of row and one declaration for every kind (chunk, drawer, fact, entity …).
+
+A family's fold writes the rows; the index loads and follows them, the embedder fills their vectors, and searches find
+them, all by looping over the declared kinds (``schemas/texts``). Entries of the journal have tables of their own
+(``schemas/entries/tables``): a million of them are loaded from postings that are stored sorted by term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .table import Int32, Ms, Seq, Table
+
+
+class TextRow(NamedTuple):
+    """One text. What a family knows beyond this stands in its own tables, under the same ``key``."""
+
+    key: Seq  # of the item (document, drawer, fact, entity): ``ids.name_key`` of workspace and the item's names
+    workspace_id: str
+    owner: str  # whose memory it is in: ``a-<agent>``, ``c-<crew>``, ``u-<user>`` or ``w``
+    place: str  # where in it: a tier, ``<wing>/<room>``, a namespace; may be empty
+    item: str  # by which it is opened: a document's key, a drawer's id, a fact's id
+    number: Int32  # piece of the item, from 0
+    first_line: Int32  # of the item's text, from 1
+    last_line: Int32
+    label: str  # what stands above it, such as headings joined by `` > ``; searched and embedded with the text
+    text: str
+    text_hash: Seq  # ``ids.hash64`` of what is embedded (``indexed_text``): its vector is stored under it
+    terms: bytes  # uint64 term keys, little-endian, each once, sorted
+    counts: bytes  # uint16 how often, in the same order
+    source_id: str  # id of the entry or write that brought it
+    ts_ms: Ms  # when it was said
+    from_ms: Ms | None  # from when it holds, if that is known
+    to_ms: Ms | None  # until when, likewise
+    importance: float  # 1 to 5; 3 where a family does not rank
+    flags: Int32  # bits of the family; a text with ``HIDDEN`` is in no hit
+    since_seq: Seq  # of the event that made the row
+
+
+HIDDEN = 1
+"""Flag: it is not searched and not embedded (blocked by the scanners, superseded, merged)."""
+MIDDLE_IMPORTANCE = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class TextKind:
+    """A kind of text.
+
+    Attributes:
+        name: ``chunk``, ``drawer``, ``fact`` …
+        table: Its rows.
+        embedded: Whether its texts get vectors.
+    """
+
+    name: str
+    table: Table[TextRow]
+    embedded: bool = True
+
+
+def text_table(name: str, projection: str) -> Table[TextRow]:
+    """The table of the texts of one projection."""
+    return Table(name, TextRow, projection, key=("key", "number"))

@@ -55,7 +55,7 @@ from crew_journal.services.runtime.embedding import Embedding
 from crew_journal.services.runtime.journal_side import BrokerLink
 from crew_journal.services.sweeps.use_cases import SweepNow
 
-POLL_S = 0.01
+POLL_S = 0.02
 SUBJECT_KEY = b"the key of tests"
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 DEADLINE_S = 120.0

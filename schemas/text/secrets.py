@@ -80,9 +80,10 @@ def may_hold_secrets(text: bytes, but: str = "") -> bool:
         text: The text.
         but: An id in it that is not searched.
     """
-    decoded = text.decode()
     named, suspicious = _hints()
-    return named(decoded.lower()) and suspicious(decoded.replace(but, "") if but else decoded)
+    if not named(text.lower() if text.isascii() else text.decode().lower()):
+        return False
+    return suspicious(text.decode().replace(but, "") if but else text)
 
 
 def find_secrets(text: str) -> list[Secret]:
@@ -127,7 +128,7 @@ def formats() -> tuple[Format, ...]:
 
 
 @cache
-def _hints() -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+def _hints() -> tuple[Callable[[str | bytes], bool], Callable[[str | bytes], bool]]:
     """Whether a text in small letters has a need, and whether a text has a short or a long credential's form.
 
     A need that begins a credential has to begin a long piece. Both are one pass of an engine without backtracking.
@@ -144,5 +145,5 @@ def _hints() -> tuple[Callable[[str], bool], Callable[[str], bool]]:
     return _searched("|".join([*needs, _URL])), _searched(f"(?i:{_BY_NAME})|{_LONG_PIECE}")
 
 
-def _searched(pattern: str) -> Callable[[str], bool]:
+def _searched(pattern: str) -> Callable[[str | bytes], bool]:
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python

@@ -121,7 +121,7 @@ class Appended:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every append
 class _KnownEntry:
     seq: int
     content: str
@@ -162,7 +162,7 @@ class Journal:
         self._identities = identities
         self._clock = clock
         self._recent: OrderedDict[str, _KnownEntry] = OrderedDict()  # a dict's first key is slow to find after deletes
-        self._in_hand: dict[str, asyncio.Future[None]] = {}
+        self._in_hand: dict[str, asyncio.Future[None] | None] = {}  # a future once another append waits for the id
         self._messages = writer.client.jetstream()
         self._lost: list[Range] = []
 
@@ -267,9 +267,9 @@ class Journal:
 
     async def _append_given(self, accepted: Accepted) -> Appended:
         identity, in_hand = accepted.identity, self._in_hand
-        while (busy := in_hand.get(identity)) is not None:  # as ``_holding``, which costs 3 µs
-            await asyncio.shield(busy)
-        mine = in_hand[identity] = asyncio.get_running_loop().create_future()
+        while identity in in_hand:  # as ``_holding``, which costs 3 µs
+            await self._freed(identity)
+        in_hand[identity] = None
         try:
             earlier = self._known(accepted)
             if earlier is not None:
@@ -283,8 +283,14 @@ class Journal:
             [(known, repeated)] = await self._settle([accepted], [ack])
             return Appended(accepted.entry_id, known.seq, repeated)
         finally:
-            del in_hand[identity]
-            mine.set_result(None)
+            if (awaited := in_hand.pop(identity)) is not None:
+                awaited.set_result(None)
+
+    async def _freed(self, identity: str) -> None:
+        """Wait until an id in hand is free; it may be taken again by then."""
+        if (awaited := self._in_hand[identity]) is None:
+            awaited = self._in_hand[identity] = asyncio.get_running_loop().create_future()
+        await asyncio.shield(awaited)
 
     async def _accept_all(
         self, principal: Principal, submissions: Sequence[Mapping[str, Any]]
@@ -384,17 +390,15 @@ class Journal:
     async def _holding(self, identities: Sequence[str]) -> AsyncIterator[None]:
         """Hold ids while they are published; other appends of them wait. All are taken at once: no deadlock."""
         in_hand = self._in_hand
-        while busy := next((in_hand[identity] for identity in identities if identity in in_hand), None):
-            await asyncio.shield(busy)
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for identity in identities:
-            in_hand[identity] = mine
+        while busy := next((identity for identity in identities if identity in in_hand), None):
+            await self._freed(busy)
+        in_hand.update(dict.fromkeys(identities))
         try:
             yield
         finally:
             for identity in set(identities):
-                del in_hand[identity]
-            mine.set_result(None)
+                if (awaited := in_hand.pop(identity)) is not None:
+                    awaited.set_result(None)
 
 
 def _check_decision(payload: ControlPayload, accepted: Accepted) -> None:

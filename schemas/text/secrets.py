@@ -38,6 +38,10 @@ _LONG_PIECE: Final = "|".join(
 _URL: Final = "://"
 _BY_NAME: Final = rf"passw|passphrase|{_URL}(?s:.)*@"
 """Credentials that may be short."""
+_ASSIGNED: Final = (
+    r"(?:secret|key|token)[\"'\]\\]{0,4}\s{0,3}(?:=>|:=|=|:)\s{0,3}[\"'`\\]{0,2}[^\s\"'`,;<>{}()\[\]|\\]{16}"
+)
+"""A value with colons in it, which divide it into pieces that may each be short, assigned to the name of a key."""
 _BREAK: Final = re.compile(r"\n\s*")
 
 
@@ -142,7 +146,7 @@ def _hints() -> tuple[Callable[[str | bytes], bool], Callable[[str | bytes], boo
         f"{re.escape(need)}{_IN_PIECE}{{{max(0, LEAST_BYTES - len(need))}}}" if alone else re.escape(need)
         for need, alone in begins.items()
     ]
-    return _searched("|".join([*needs, _URL])), _searched(f"(?i:{_BY_NAME})|{_LONG_PIECE}")
+    return _searched("|".join([*needs, _URL])), _searched(f"(?i:{_BY_NAME}|{_ASSIGNED})|{_LONG_PIECE}")
 
 
 def _searched(pattern: str) -> Callable[[str | bytes], bool]:

@@ -12,7 +12,7 @@ from ...schemas.core.ids import name_key
 from ...schemas.core.sequence_set import size_of
 from ...schemas.core.table import Tables
 from ...schemas.entries.events import ErasureCompleted, ErasureRequested, ErasureScoped
-from ...schemas.erasure.tables import ERASED_IDS, ERASURES, ERASURES_PROJECTION, ErasedIdRow, ErasureRow
+from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, ErasedIdRow, ErasureRow
 from ..folds.payloads import decisions, json_text
 from ..projection import Batch, FoldTransaction
 
@@ -22,7 +22,7 @@ class ErasuresProjection:
 
     name: ClassVar = ERASURES_PROJECTION
     version: ClassVar = 1
-    tables: ClassVar[Tables] = (ERASURES, ERASED_IDS)
+    tables: ClassVar[Tables] = (ERASURE_ROWS, ERASED_IDS)
     folds: ClassVar = (ErasureRequested, ErasureScoped, ErasureCompleted)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
@@ -30,7 +30,7 @@ class ErasuresProjection:
         for event, payload in decisions(batch, *self.folds):
             assert isinstance(payload, (ErasureRequested, ErasureScoped, ErasureCompleted))
             name = {"workspace_id": event.workspace_id, "erasure_id": payload.erasure_id}
-            known = tx.get(ERASURES, **name)
+            known = tx.get(ERASURE_ROWS, **name)
             row = known[0] if known else _new(event, payload.erasure_id)
             if isinstance(payload, ErasureRequested):
                 row = row._replace(reason=payload.reason)
@@ -48,7 +48,7 @@ class ErasuresProjection:
                     counts=json_text(payload.counts),
                     not_proven=not_proven,
                 )
-            tx.replace(ERASURES, [row._replace(seq=event.seq)])
+            tx.replace(ERASURE_ROWS, [row._replace(seq=event.seq)])
 
 
 def _new(event: EntryRecorded, erasure_id: str) -> ErasureRow:

@@ -141,7 +141,7 @@ ERASURE: Final = Operation(
     views=(ERASURES_PROJECTION,),
     errors=(404,),
 )
-ERASURES_LIST: Final = Operation(
+ERASURES: Final = Operation(
     name="erasures",
     request=ErasuresRequest,
     answer=ErasuresAnswer,
@@ -151,7 +151,7 @@ ERASURES_LIST: Final = Operation(
     views=(ERASURES_PROJECTION,),
     command="erasures",
 )
-PROVE: Final = Operation(
+PROVE_ERASED: Final = Operation(
     name="prove_erased",
     request=ProveRequest,
     answer=ProveAnswer,
@@ -160,4 +160,4 @@ PROVE: Final = Operation(
     access=Access.NODE_OWNER,
     command="prove",
 )
-OPERATIONS: Final = (FORGET, PROVE, ERASURE, ERASURES_LIST)
+OPERATIONS: Final = (FORGET, PROVE_ERASED, ERASURE, ERASURES)

@@ -35,5 +35,5 @@ class ErasedIdRow(NamedTuple):
     erasure_id: str
 
 
-ERASURES: Final = Table("erasures", ErasureRow, ERASURES_PROJECTION, key=("workspace_id", "erasure_id"))
+ERASURE_ROWS: Final = Table("erasures", ErasureRow, ERASURES_PROJECTION, key=("workspace_id", "erasure_id"))
 ERASED_IDS: Final = Table("erased_ids", ErasedIdRow, ERASURES_PROJECTION, key=("key",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from ...schemas.core.errors import InvalidQuery
@@ -18,9 +18,8 @@ POLL_S: Final = 0.2
 
 def forget(
     ids: Annotated[
-        Sequence[str],
-        Option("--id", multiple=True, help="Entry or document write, `drawer:ID`, `fact:ID`; repeatable."),
-    ] = (),
+        list[str] | None, Option("--id", help="Entry or document write, `drawer:ID`, `fact:ID`; repeatable.")
+    ] = None,
     subject: Annotated[str | None, Option("--subject", help="`data_subject_id` of a person.")] = None,
     reason: Annotated[str, Option("--reason", help="The reason; it is recorded.")] = "",
     yes: Annotated[bool, Option("--yes", help="Erase. Without it, only what would go is shown.")] = False,
@@ -35,23 +34,22 @@ def forget(
     """
     if not reason.strip():
         raise InvalidQuery("an erasure needs a reason", hint="--reason 'asked by the person on …'", field="reason")
-    asked = {"ids": tuple(ids), "subject": subject, "reason": reason, "workspace_id": workspace}
     with client(where) as journal:
-        answer = journal.forget(**asked, dry_run=not yes)
-        if not yes:
-            show(answer, json_output, _planned)
+        planned = journal.forget(reason, ids=tuple(ids or ()), subject=subject, dry_run=not yes, workspace_id=workspace)
+        if planned.erasure_id is None:
+            show(planned, json_output, _planned)
             return
         if not json_output:
-            say(f"erasing {answer['messages']:,} messages; the views are folded again …")
-        erasure = {"state": ""}
-        while erasure["state"] != "completed":
+            say(f"erasing {planned.messages:,} messages; the views are folded again …")
+        erasure = journal.erasure(planned.erasure_id, min_seq=planned.seq, workspace_id=workspace)
+        while erasure.state != "completed":
             time.sleep(POLL_S)
-            erasure = journal.erasure(answer["erasure_id"], min_seq=answer["seq"], workspace_id=workspace)
+            erasure = journal.erasure(planned.erasure_id, workspace_id=workspace)
     show(erasure, json_output, _receipt)
 
 
 def _planned(answer: Mapping[str, Any]) -> None:
-    print_pairs({"messages": answer["messages"], **answer["by_type"]})
+    print_pairs([("messages", answer["messages"]), *answer["by_type"].items()])
     for example in answer["examples"]:
         say(f"  {example['seq']:>8}  {example['what']}  {example['id'] or ''}")
     _not_proven(answer)
@@ -59,7 +57,9 @@ def _planned(answer: Mapping[str, Any]) -> None:
 
 
 def _receipt(erasure: Mapping[str, Any]) -> None:
-    print_pairs({"erasure": erasure["erasure_id"], "completed": erasure["completed_at"], **erasure["counts"]})
+    print_pairs(
+        [("erasure", erasure["erasure_id"]), ("completed", erasure["completed_at"]), *erasure["counts"].items()]
+    )
     _not_proven(erasure)
 
 

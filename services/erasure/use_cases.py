@@ -34,9 +34,9 @@ from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
 from ...schemas.erasure.lineage import names_of, sources_of
 from ...schemas.erasure.operations import (
     ERASURE,
-    ERASURES_LIST,
+    ERASURES,
     FORGET,
-    PROVE,
+    PROVE_ERASED,
     Erasure,
     ErasureExample,
     ErasureRequest,
@@ -47,7 +47,7 @@ from ...schemas.erasure.operations import (
     ProveAnswer,
     ProveRequest,
 )
-from ...schemas.erasure.tables import ERASED_IDS, ERASURES, ERASURES_PROJECTION, ErasureRow
+from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, ErasureRow
 from ...schemas.operators.rules import subject_hash
 from ..desk import Caller
 from ..node import Answers, Node
@@ -71,8 +71,8 @@ RETRY_S: Final = 5.0
 """Seconds until an erasure goes on after the broker was away or another long operation was running."""
 _SCOPED: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = ? AND control AND entry_type = ?
     AND json_extract_string(payload, '$.erasure_id') = ? ORDER BY seq"""
-_OPEN: Final = f"SELECT {ERASURES.names} FROM {ERASURES} WHERE state <> 'completed' ORDER BY seq"
-_LISTED: Final = f"SELECT {ERASURES.names} FROM {ERASURES} WHERE workspace_id = ? ORDER BY seq DESC"
+_OPEN: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE state <> 'completed' ORDER BY seq"
+_LISTED: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? ORDER BY seq DESC"
 _log = structlog.get_logger(__name__)
 
 
@@ -134,7 +134,7 @@ class Scope:
     read_to: int = 0
 
     def add(self, seq: int, entry_id: str | None, kind: str, *, named: bool) -> None:
-        """Take in a message, unless it was announced before a crash; ``named`` if it was not found by what it was made of."""
+        """Take in a message, unless it was announced before a crash; ``named`` if the request itself names it."""
         if seq in self.sequences:
             return
         self.sequences.add(seq)
@@ -452,7 +452,7 @@ def _shown(row: ErasureRow) -> Erasure:
 
 ANSWERS: Final[Answers] = (
     (FORGET, Erasures.forget),
-    (PROVE, Erasures.prove),
+    (PROVE_ERASED, Erasures.prove),
     (ERASURE, Erasures.one),
-    (ERASURES_LIST, Erasures.all),
+    (ERASURES, Erasures.all),
 )

@@ -26,7 +26,7 @@ from ..palace.events import DrawerFiled
 
 REFERENCES: Final = ("derived_from", "evidence", "source_entry_ids")
 """Fields of ``refs`` and of payloads that list the ids of the messages a text was made of."""
-SOURCES: Final = ("source_entry_id", "skill_of", "proposal_id")
+SOURCES: Final = ("source_entry_id", "skill_of", "proposal_id", "src_entry_id", "dst_entry_id")
 """Fields of payloads that hold one such id."""
 ABOUT: Final = ("entry_id", "target_entry_id", "rule_id", "lesson_id")
 """Fields of decisions that name the one thing that the decision is about: it goes with that thing."""
@@ -76,6 +76,9 @@ def _of_entry(event: EntryRecorded) -> Iterator[str]:
         yield from _strings(payload.get(field))
     for field in (*SOURCES, *ABOUT):
         yield from _strings(payload.get(field))
+    targets = payload.get("targets")
+    if isinstance(targets, Mapping) and len(ids := list(_strings(targets.get("ids")))) == 1:
+        yield from ids
     for stated in payload.get("facts") or ():  # of a person: each with the entry that states it
         if isinstance(stated, Mapping):
             yield from _strings(stated.get("entry_id"))

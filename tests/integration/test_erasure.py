@@ -77,8 +77,8 @@ async def asking(node: Runtime) -> AsyncIterator[Asking]:
         yield Asking(client)
 
 
-async def planted(ask: Asking) -> str:
-    """A note about Ana, much that was made of it, and a neighbour; the id of the note."""
+async def planted(ask: Asking) -> tuple[str, str]:
+    """A note about Ana, much that was made of it, a drawer about her, and neighbours; the note's and drawer's names."""
     note = await ask.entry(summary=f"Ana's badge word is {CANARY}", data_subject_id="ana")
     await ask.entry(summary="Ben likes green tea", data_subject_id="ana.b")
     await ask.entry(
@@ -89,12 +89,15 @@ async def planted(ask: Asking) -> str:
     await ask.post("/memory/write", content=f"- the word {CANARY} opens the door", derived_from=[note], **write)
     await ask.post("/v1/kg/facts", subject="Ana", predicate="badge", object=CANARY, source_entry_id=note)
     await ask.post("/v1/kg/facts", subject="Ben", predicate="drinks", object="green tea")
-    return note
+    drawer = await ask.post("/v1/palace/drawers", wing="people", room="ana", content=f"Ana said {CANARY} at the door")
+    await ask.post("/v1/palace/drawers", wing="people", room="ben", content="Ben drinks his green tea at four")
+    await ask.client.put(f"/v1/palace/drawers/{drawer['drawer_id']}", json={"room": "badges"})
+    return note, f"drawer:{drawer['drawer_id']}"
 
 
 async def test_forget_entry_with_derived_texts_leaves_no_trace_and_the_neighbours(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node, asking(node) as ask:
-        note = await planted(ask)
+        note, drawer = await planted(ask)
         before = await ask.get("/v1/journal", q=CANARY)
         assert len(before["entries"]) >= 2
         found = await ask.traces()
@@ -102,12 +105,12 @@ async def test_forget_entry_with_derived_texts_leaves_no_trace_and_the_neighbour
         assert {name.partition(".")[0] for name in found["views"]} >= {
             "journal_entries",
             "memory_documents",
-            "kg_facts",
-        } - {"kg_facts"}
+            "kg_entities",
+        }
 
-        planned = await ask.post("/v1/admin/forget", ids=[note], reason="asked by Ana", dry_run=True)
+        planned = await ask.post("/v1/admin/forget", ids=[note, drawer], reason="asked by Ana", dry_run=True)
         assert (await ask.traces()) == found
-        begun = await ask.post("/v1/admin/forget", ids=[note], reason="asked by Ana")
+        begun = await ask.post("/v1/admin/forget", ids=[note, drawer], reason="asked by Ana")
         receipt = await ask.completed(begun["erasure_id"])
 
         assert receipt["counts"]["messages"] == begun["messages"] == planned["messages"]
@@ -115,6 +118,8 @@ async def test_forget_entry_with_derived_texts_leaves_no_trace_and_the_neighbour
         assert await ask.traces() == {"files": {}, "views": {}}
         assert await ask.refused(id=note, summary=f"Ana's badge word is {CANARY}")
         assert (await ask.get("/v1/journal", q="green tea"))["entries"]
+        search = await ask.post("/v1/palace/search", query="green tea", limit=5)
+        assert [hit["room"] for hit in search["results"]] == ["ben"]
         document = await ask.get("/v1/memory/document", tier="AGENT", agent_id="a1", crew_id="c1")
         assert document["content"].strip() == "- Ben likes green tea"
         verified = await ask.client.post("/v1/admin/verify")
@@ -123,8 +128,8 @@ async def test_forget_entry_with_derived_texts_leaves_no_trace_and_the_neighbour
 
 async def test_forget_subject_leaves_a_subject_whose_name_is_longer(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node, asking(node) as ask:
-        await planted(ask)
-        begun = await ask.post("/v1/admin/forget", subject="ana", reason="asked by Ana")
+        _, drawer = await planted(ask)
+        begun = await ask.post("/v1/admin/forget", subject="ana", ids=[drawer], reason="asked by Ana")
         await ask.completed(begun["erasure_id"])
         assert (await ask.get("/v1/journal", q="green tea"))["entries"]
         assert await ask.traces() == {"files": {}, "views": {}}
@@ -144,12 +149,12 @@ async def test_erasure_interrupted_by_the_end_of_the_node_is_completed_at_the_ne
         await asyncio.Event().wait()
 
     async with running_node(tmp_path) as node, asking(node) as ask:
-        note = await planted(ask)
+        note, drawer = await planted(ask)
         with monkeypatch.context() as patch:
             patch.setattr(Erasures, step, never)
-            begun = await ask.post("/v1/admin/forget", ids=[note], reason="asked by Ana")
+            begun = await ask.post("/v1/admin/forget", ids=[note, drawer], reason="asked by Ana")
             await asyncio.sleep(1.0)
     async with running_node(tmp_path) as node, asking(node) as ask:
         receipt = await ask.completed(begun["erasure_id"])
-        assert receipt["messages"] == begun["messages"]
+        assert receipt["messages"] >= begun["messages"]  # a reactor may have derived more meanwhile
         assert await ask.traces() == {"files": {}, "views": {}}

@@ -36,6 +36,8 @@ from crew_journal.services.documents.adapters import StoreProvider
 from crew_journal.services.documents.choosing import DocumentStores, ProviderChoices
 from crew_journal.services.entries.live_tail import LiveTail
 from crew_journal.services.entries.rows import SupersedingCheck
+from crew_journal.services.erasure.use_cases import Erasures
+from crew_journal.services.erasure.use_cases import Stream as ErasedFrom
 from crew_journal.services.http.app import App
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import ConnectionBounds, HttpServer
@@ -178,6 +180,7 @@ async def running_stack(
         shared.put(BrokerLink, BrokerLink(None, "nats://127.0.0.1:4222", "crew-journal", "secret"))
         shared.put(Letters, cast(Letters, node))
         shared.put(EmbeddingModels, cast(EmbeddingModels, FakeModels(node.asked)))
+        shared.put(Erasures, Erasures(shared, cast(ErasedFrom, node)))  # tests of erasures start a real node
         shared.put(SweepNow, SweepNow(shared, wait_s=DEADLINE_S))
         bounds = {} if tail_queue is None else {"queue": tail_queue}
         services = await make_services(
